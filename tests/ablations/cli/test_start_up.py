@@ -33,7 +33,8 @@ import json, sys
 from ablations.execution.messages import WorkerSettings, read_job
 from ablations.execution.worker import Worker
 worker = Worker(WorkerSettings(**json.loads(sys.argv[1])), sys.stdout)
-worker.serve(read_job(sys.argv[2]))
+for job in sys.argv[2:]:
+    worker.serve(read_job(job))
 print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 """
 
@@ -72,15 +73,14 @@ def test_command_imports_no_more_than_it_needs(folder: Path, words: str, needed:
     assert imported(folder, COMMAND, *words.split()) <= needed
 
 
-@pytest.mark.parametrize("position", POSITION)
-def test_worker_imports_no_more_than_its_trial_needs(tmp_path: Path, position: str) -> None:
-    """A planned trial of our own model on digits: nothing that takes seconds, or that tables or plans need."""
+def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
+    """Planned trials of our own model on digits: nothing that takes seconds, or that tables or plans need."""
     small = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 2, "batch": 16, "device": "cpu"}
-    config = Config(**small, position=position)
-    job = Job(trial_id(config), config.model_dump(), "arm", "study", cost=measure(config))
+    configs = [Config(**small, position=position) for position in POSITION]
+    jobs = [Job(trial_id(one), one.model_dump(), "arm", "study", cost=measure(one)) for one in configs]
     order = {"runs": str(tmp_path), "data_dir": None, "plugins": [], "gpu": False, "checkpoints": None}
-    words = [json.dumps(order | {"keep_weights": "all"}), json.dumps(asdict(job))]
+    words = [json.dumps(order | {"keep_weights": "all"}), *(json.dumps(asdict(job)) for job in jobs)]
     found = imported(tmp_path, WORKER, *words)
-    assert (tmp_path / "trials" / job.id / "result.json").exists()
+    assert all((tmp_path / "trials" / job.id / "result.json").exists() for job in jobs)
     assert "torch" in found
     assert not found & {"jinja2", "matplotlib", "pandas", "pyarrow", "rich", "submitit", "timm", "torchvision", "yaml"}

@@ -28,7 +28,6 @@ from slurm.queries.ask import Unreachable
 from slurm.submission import arrays as submission
 from slurm.submission import intent
 
-ONE_TASK = submission.Tasks("module:name", [], [[]])
 TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
 SQUEUE = """#!{python}
 import sys
@@ -289,12 +288,6 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
     assert node.time_limit(campaign) - time.monotonic() == pytest.approx(300 - 100, abs=5)
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 50))
     assert node.time_limit(campaign) - time.monotonic() == pytest.approx(50, abs=5)
-
-
-def test_script_notes_its_start_before_the_users_lines(tmp_path: Path) -> None:
-    """As its first command."""
-    text = submission.script(tmp_path, ONE_TASK, {"setup": ["module load cuda"]}, tmp_path / "code")
-    assert text.index(f"export {submission.BEGAN}=$(date +%s)") < text.index("module load cuda")
 
 
 def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

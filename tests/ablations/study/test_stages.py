@@ -43,8 +43,6 @@ from results.tables import layout, study_table
 from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
 from vitcore.identity import trial_id
-from vitcore.model.build import build
-from vitcore.training import transfer
 
 RECIPE = """
 description: Small. To start from.
@@ -440,25 +438,6 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
         arm = made.arms[0]
         assert arm.parent is not None
         assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{tmp_path / 'pets'}")
-
-
-def test_a_file_is_read_once_whatever_the_number_of_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a stage is checked once, however many arms start from it."""
-    weights = tmp_path / "w.safetensors"
-    study = "{question: q, baseline: {lr: 0.1}, factors: {lr: [0.1, 0.2, 0.3]}}"
-    made = design(tmp_path, study)
-    safetensors.torch.save_file(build(made.reference).state_dict(), weights)
-    reads, checks = list[str](), list[Config]()
-    monkeypatch.setattr(transfer, "read", lambda path, read=transfer.read: reads.append(path) or read(path))
-    monkeypatch.setattr(transfer, "check", lambda config, *rest: checks.append(config))
-    planning.check_starts(design(tmp_path, study, init_from=str(weights)))
-    assert reads == [str(weights)]
-    assert len(checks) == 3
-    checks.clear()
-    stages = "stages: {a: {}, b: {init_from: {stage: a}}}"
-    deep = study.replace("baseline: {", f"{stages}, baseline: {{init_from: {{stage: b}}, ")
-    planning.check_starts(design(tmp_path, deep))
-    assert len(checks) == 4  # three arms, and b from a
 
 
 @pytest.mark.parametrize("keep", ["all", "baseline", "none"])

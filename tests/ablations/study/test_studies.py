@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from designs import RECIPE, STUDY, design, names, write
+from designs import RECIPE, STUDY, design, names
 from photographs import manifests
 
 from ablations.planning import plan as planning
@@ -260,14 +260,6 @@ def test_setting_what_the_study_varies_is_refused(tmp_path: Path) -> None:
         design(tmp_path, position="2d")
     with pytest.raises(ValueError, match="--seeds"):
         design(tmp_path, seed=3)
-
-
-def test_python_tag_runs_nothing(tmp_path: Path) -> None:
-    """A tag that would run a command is refused and the command is not run."""
-    canary = tmp_path / "canary"
-    with pytest.raises(ValueError, match="constructor"):
-        read_study(write(tmp_path, "s", f"question: !!python/object/apply:os.system ['touch {canary}']"))
-    assert not canary.exists()
 
 
 @pytest.mark.parametrize("name", packaged("studies"))

@@ -111,12 +111,6 @@ def test_figures_follow_what_there_is() -> None:
     assert "position-heads" in inspection.drawable_figures(CASES["bias"])
 
 
-def test_unknown_format_is_refused(tmp_path: Path) -> None:
-    """By the names that there are."""
-    with pytest.raises(ValueError, match="format=gif: one of png, pdf, svg"):
-        inspection.draw(CASES["digits"], tmp_path, "gif")
-
-
 def test_mosaic_puts_each_map_where_its_patch_is() -> None:
     """Row and column of the outer grid are those of the query patch; gaps are empty."""
     maps = np.arange(2 * 3 * 2 * 3, dtype=float).reshape(2, 3, 2, 3)
@@ -232,14 +226,6 @@ def test_trial_that_cannot_be_looked_at_is_one_line(ablate: Ablate, runs: Path, 
     status, _, errors = ablate("inspect", "fff" if prefix == "f" else prefix, "--runs", str(runs))
     assert status == 2
     assert said in errors
-    assert errors.count("\n") == 1
-
-
-def test_where_nothing_is_there_is_nothing_to_look_into(ablate: Ablate) -> None:
-    """A file that is not there is said to be missing, as by `table`."""
-    status, _, errors = ablate("inspect", "zz", "--runs", "nothing.parquet")
-    assert status == 2
-    assert "nothing.parquet: no such run directory or exported file: run a study first" in errors
     assert errors.count("\n") == 1
 
 

@@ -25,7 +25,7 @@ from scipy import stats
 
 from ablations.cli.figures import Axis
 from results import export
-from results.figures import flops, frame, labels, lines, plots
+from results.figures import flops, frame, lines, plots
 from results.figures.inspected import distance, filters, rollout, similarity
 from results.figures.kinds import axis, compute, curves, families, intervals, new_size, shape
 from results.figures.page import wrap_text
@@ -226,27 +226,11 @@ def test_a_panel_stands_in_a_figure_of_one_s_own(name: str) -> None:
     assert figure.axes == [other, mine]
 
 
-@pytest.mark.parametrize("name", plots.FIGURES)
-def test_a_pdf_embeds_its_fonts(name: str) -> None:
-    """TrueType inside the file, as publishers ask; no Type 3."""
-    content = plots.picture(complete(name), "pdf")
-    assert b"/FontFile2" in content
-    assert b"/Type3" not in content
-
-
 def test_a_packaged_study_asks_for_a_figure_that_there_is() -> None:
     """Every `figure:` of the studies is drawn by one of FIGURES."""
     asked = {path.stem: yaml.safe_load(path.read_text())["figure"] for path in STUDIES.glob("*.yaml")}
     assert asked
     assert set(asked.values()) <= set(plots.FIGURES), asked
-
-
-def test_draw_writes_one_file_named_after_the_study(tmp_path: Path) -> None:
-    """The folder is made; the path comes back."""
-    study = complete("axis")
-    path = plots.draw(study, tmp_path / "figures" / plots.file_name(study, "svg"))
-    assert path == tmp_path / "figures" / "patch-size@digits.svg"
-    assert path.read_text().startswith("<?xml")
 
 
 def test_an_unknown_format_or_figure_is_one_clear_line(tmp_path: Path) -> None:
@@ -313,17 +297,6 @@ def test_intervals_are_those_of_scipy() -> None:
         assert list(bar) == pytest.approx(list(expected))
 
 
-def test_the_source_of_published_numbers_is_not_cut() -> None:
-    """The layout leaves no room for a label wider than its panel, here that of the packaged study."""
-    study = complete("intervals")
-    source = "arXiv 2010.11929, appendix D.4, Table 8 (ViT-B/16, ImageNet 5-shot linear)"
-    study = replace(study, plan=study.plan.model_copy(update={"published_of": source}))
-    figure = drawn(study, 7.0)
-    with style():
-        box = figure.axes[1].xaxis.label.get_window_extent()
-    assert 0 <= box.x0 <= box.x1 <= figure.bbox.x1
-
-
 def test_published_numbers_have_an_axis_of_their_own() -> None:
     """Another setting is never on the axis of our numbers, and says that it is another."""
     ours, published = (ax for ax in drawn(complete("intervals")).axes)
@@ -353,45 +326,6 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
     assert f"{first}: 0 of 5 seeds finished (5 missing)" in flat
     assert f"{second}: 3 of 5 seeds finished (2 failed)" in flat
     assert f"{last}: 0 of 5 seeds finished (5 diverged)" in flat
-
-
-@pytest.mark.parametrize("name", ["compute", "families", "shape"])
-def test_crosses_of_nearly_equal_compute_stand_apart(name: str) -> None:
-    """Otherwise what is written above them is one black bar."""
-    study = nothing_finished(name)
-    flops = {arm.name: int(1e6 * (1 + 0.001 * k + (k % 2))) for k, arm in enumerate(study.plan.arms)}
-    plan = synthetic.with_arms(
-        study.plan, lambda arm: {"flops": flops[arm.name], "train_flops": 100_000 * flops[arm.name]}
-    )
-    figure = drawn(replace(study, plan=plan))
-    ends = [
-        line.get_transform().transform(line.get_xydata()) for line in figure.axes[0].lines if line.get_marker() == "x"
-    ]
-    places = np.sort([end[0, 0] for end in ends])
-    assert len(places) == len(study.plan.arms)
-    assert np.diff(places).min() * 72 / figure.dpi > 7  # points of paper: the height of small letters
-
-
-def test_series_stand_nearer_to_their_place_than_to_the_next() -> None:
-    """Many of them at many places, in a column of a paper: a mark belongs to the tick that it is nearest to."""
-    kinds = [f"kind{k}" for k in range(8)]
-    plan = synthetic.make_plan(
-        "many",
-        {"position": kinds},
-        {"position": "kind0"},
-        curves={"lr": [0.1 * 2**k for k in range(8)]},
-        figure="scale",
-    )
-    figure = drawn(synthetic.results(plan))
-    ax = figure.axes[0]
-    ticks = ax.transData.transform([(tick, 0.0) for tick in ax.get_xticks()])[:, 0]
-    means = [line for line in ax.lines if line.get_linestyle() == "None" and len(line.get_xdata()) == 1]
-    drawn_at = np.array([line.get_transform().transform(line.get_xydata())[0, 0] for line in means])
-    meant = ax.transData.transform([(float(line.get_xdata()[0]), 0.0) for line in means])[:, 0]
-    assert len(means) == 64
-    nearest = ticks[np.abs(drawn_at[:, None] - ticks).argmin(axis=1)]
-    np.testing.assert_allclose(nearest, meant)
-    assert np.abs(drawn_at - meant).max() <= np.diff(ticks).min() / 4 + 1e-6
 
 
 def two_curves(first: list[float], second: list[float]) -> Axes:
@@ -970,21 +904,6 @@ def test_no_two_lines_over_training_look_alike(case: Callable[[str], StudyResult
     assert len(found) == len(drawn_lines)
 
 
-def test_the_axis_of_training_curves_holds_what_is_drawn_and_no_more() -> None:
-    """One seed of an arm is far below their mean: without bands nothing of it is in the picture."""
-    study = loss("curves")
-    low = study.history["seed"] == 0
-    study.history["val_loss"] = 1.0
-    study.history.loc[low, "val_loss"] = 6.0
-    ax = drawn(study).axes[0]
-    assert max(line.get_ydata().max() for line in ax.lines if len(line.get_xdata())) == pytest.approx(2.0)
-    assert ax.get_ylim()[1] < 2.2
-    banded = complete("curves")
-    ax = drawn(banded).axes[0]
-    tops = [path.vertices[:, 1].max() for band in ax.collections for path in band.get_paths()]
-    assert max(tops) <= ax.get_ylim()[1] or ax.get_ylim()[1] >= 100
-
-
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     """Their values of the factors are those of the baseline: a line by these would join what is not alike."""
     plan = synthetic.dataset_scale()
@@ -1015,21 +934,6 @@ def test_a_long_baseline_is_called_baseline_and_spelled_below() -> None:
     assert "Baseline: weight_decay=0.05, dropout=0.0." in " ".join(texts(figure)).replace("\n", " ")
 
 
-def test_a_legend_has_the_width_of_the_figure_where_panels_share_it() -> None:
-    """Few-shot accuracy beside the study's own: the entries are the same, and stand once, in a row."""
-    study = complete("scale")
-    known = {"fewshot5_accuracy": study.columns["test_accuracy"]}
-    study = replace(study, plan=study.plan.model_copy(update={"evals": ["fewshot"]}), columns=study.columns | known)
-    figure = drawn(study)
-    assert len(figure.axes) == 2
-    assert [ax.get_legend() for ax in figure.axes] == [None, None]
-    entries = figure.legends[0].get_texts()
-    assert [text.get_text() for text in entries] == ["patch (baseline)", "conv"]
-    assert len({round(text.get_window_extent().y0) for text in entries}) == 1
-    top = max(ax.get_tightbbox().y1 for ax in figure.axes)
-    assert figure.legends[0].get_window_extent().y0 >= top - 1
-
-
 @pytest.mark.parametrize(("name", "written"), [("patch=2", "patch=2 (baseline)"), ("baseline", "baseline")])
 def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
     """Beside its settings; a baseline that has no other name is not called so twice."""
@@ -1052,21 +956,6 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
 
 def written_beside(figure: Figure) -> list[Annotation]:
     return [text for text in figure.axes[0].findobj(Annotation) if text.get_text()]
-
-
-@pytest.mark.slow
-def test_direct_labels_do_not_cover_each_other() -> None:
-    """Six arms, two of them at every amount of compute: all are named beside their marks, or all in a legend."""
-    study = several_factors("compute")
-    flops = {arm.name: 1_600_000 * (1 + k // 2) for k, arm in enumerate(study.plan.arms)}
-    study = replace(study, plan=synthetic.with_arms(study.plan, lambda arm: {"flops": flops[arm.name]}))
-    for width in (FULL, COLUMN):
-        figure = drawn(study, width)
-        boxes = [text.get_window_extent() for text in written_beside(figure)]
-        legend = figure.axes[0].get_legend()
-        assert len(boxes) + (len(legend.get_texts()) if legend else 0) == 6
-        pairs = [(a, b) for k, a in enumerate(boxes) for b in boxes[:k]]
-        assert all(labels.overlap(a, b) == 0 for a, b in pairs)
 
 
 def test_names_beside_lines_have_their_colour_and_cover_nothing() -> None:

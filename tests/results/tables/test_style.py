@@ -216,15 +216,6 @@ def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
     assert "| average, lr=0.001" in text
 
 
-def test_equal_styles_give_equal_bytes() -> None:
-    """A style is no source of chance."""
-    with styles.use(paper()):
-        first = plots.picture(position(), "svg")
-    with styles.use(paper()):
-        assert plots.picture(position(), "svg") == first
-    assert plots.picture(position(), "svg") != first
-
-
 def test_table_plot_and_report_take_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no trial or plan is touched by it."""
     runs = synthetic.write(tmp_path / "runs", synthetic.position())

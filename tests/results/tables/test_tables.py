@@ -565,13 +565,6 @@ def test_a_cell_without_a_verdict_is_a_dash() -> None:
         assert dash in row
 
 
-def test_json_is_the_table() -> None:
-    """Nothing is lost on the way."""
-    found = made()
-    content = json.loads(render(found, "json"))
-    assert (content["rows"][0]["mean"], content["notes"]) == (found.rows[0].mean, found.notes)
-
-
 def test_csv_has_raw_numbers() -> None:
     """Fractions in full precision, an interval in two columns."""
     found = made()
@@ -615,19 +608,6 @@ def test_other_numbers_can_be_columns() -> None:
         table(study, ["val_acc"])
     with pytest.raises(ValueError, match=r"^position-embedding@digits: columns=test_accuracy@8: one of arm, "):
         table(study, ["test_accuracy@8"])
-
-
-def test_latex_is_a_booktabs_table() -> None:
-    """Balanced, every row with its columns, no character left that LaTeX would take for a command."""
-    text = render(with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b>"), "latex")
-    assert r"\label{tab:position-embedding-digits}" in text
-    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
-    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
-    assert {line.count("&") for line in body.splitlines() if line.endswith(r"\\")} == {7}
-    assert (
-        r"50\% of \$x\_1 \& \textbackslash{}y\{\}\#\textasciitilde{}\textasciicircum{}\textless{}b\textgreater{}"
-        in text
-    )
 
 
 @pytest.mark.parametrize("columns", [None, list(layout.COLUMNS)], ids=["usual", "all"])
@@ -798,11 +778,6 @@ def test_a_bound_that_says_nothing_is_not_told() -> None:
     )
 
 
-def test_diverged_trials_are_in_the_sentence() -> None:
-    """A mean over the trials that survived is never told alone."""
-    assert said(with_hole("diverged"), "position=2d").endswith(", and 1 of 5 trials diverged")
-
-
 def test_the_answer_tells_every_arm_and_its_setting() -> None:
     """On what, with how many seeds, each verdict, and at whose learning rate."""
     text = sentences.answer(made())
@@ -812,12 +787,6 @@ def test_the_answer_tells_every_arm_and_its_setting() -> None:
     assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))
     changed = synthetic.patch_size(overrides={"steps": 60, "batch": 16}, name="patch-size@digits+0a1b2c")
     assert sentences.answer(table(synthetic.results(changed))).startswith("On digits with steps=60, batch=16, n = 5 ")
-
-
-def test_points_of_a_curve_are_enumerated() -> None:
-    """With commas, and one "and"."""
-    found = [sentences.enumeration(texts) for texts in (["a"], ["a", "b"], ["a", "b", "c"])]
-    assert found == ["a", "a and b", "a, b and c"]
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
@@ -870,12 +839,6 @@ def test_a_baseline_of_several_settings_is_named_by_them_once() -> None:
     assert f"worse than {long}: position=none" in text
     assert "; position=2d is equivalent to the baseline within 3.00 points." in text
     assert text.count(long) == 1
-
-
-def test_an_incomplete_study_answers_so_far() -> None:
-    """The answer says how many trials it stands on."""
-    text = sentences.answer(with_hole("missing", "not started"))
-    assert text.startswith("On digits, n = 4 to 5 seeds an arm, so far (19 of 20 trials are over):")
 
 
 def test_a_sign_that_flips_at_twice_the_steps_is_footnoted() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vitcore.runtime import cuda_graph
-from vitcore.runtime.cuda_graph import aside, capture, without_waiting
+from vitcore.runtime.cuda_graph import aside, capture
 
 CPU = torch.device("cpu")
 
@@ -68,15 +68,3 @@ def test_a_failed_capture_says_why_it_failed(streams: tuple[Stream, Stream], mon
         capture(waiting)
     with pytest.raises(RuntimeError, match="previous error"):
         capture(lambda: torch.zeros(()))
-
-
-def test_waiting_is_refused_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode that was set before is set again, after an error too."""
-    modes: list[object] = ["warn"]
-    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-    with pytest.raises(ValueError, match="own"), without_waiting(torch.device("cuda", 0)):
-        raise ValueError("own")
-    assert modes == ["warn", "error", "warn"]
-    with without_waiting(CPU):
-        assert len(modes) == 3

@@ -58,16 +58,6 @@ def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     assert np.array_equal(run.correct, whole.correct)
 
 
-def test_repeated_and_erased_images_resume_bit_exactly() -> None:
-    """Views and rectangles are functions of the step: stopped in the middle of an image's repeats, and the same."""
-    settings = {"augment": "three-augment", "augment_repeats": 3, "random_erasing": 0.5, "random_erasing_fill": "pixel"}
-    config, once, twice, left = tiny(**settings, steps=6, batch=16), Memory(), Memory(), iter(range(2))
-    train(config, once)
-    train(config, twice, stop=lambda: next(left, None) is None)
-    train(config, twice)
-    assert once.weights == twice.weights
-
-
 class Killed(Exception):
     """The power went."""
 
@@ -146,12 +136,6 @@ def test_sixty_images_are_learnt_by_heart() -> None:
     """A model that trains reaches a training loss near zero on a twentieth of digits."""
     outcome = train(tiny(width=32, heads=4, patch=2, data_fraction=0.05, steps=300, batch=32, lr=3e-3))
     assert outcome.metrics["train_loss"] < 0.02
-
-
-def test_seed_and_data_are_separate() -> None:
-    """Another seed on the same data starts from other weights."""
-    one, two = (ViT(tiny(seed=seed, data_seed=0)).encoder.blocks[0] for seed in (0, 1))
-    assert not torch.equal(one.mlp.up.weight, two.mlp.up.weight)
 
 
 def test_a_step_equals_adamw_written_out() -> None:

@@ -42,8 +42,14 @@ class Watch:
         return [type(one).__name__ for reference in self.trainings + self.parts if (one := reference()) is not None]
 
 
+@pytest.fixture(scope="module")
+def imported() -> None:
+    """What is imported late is, with what its own errors hold."""
+    train(small(steps=1))
+
+
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+def watch(imported: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """Python looks for nothing in the meantime."""
     seen, honest = Watch(), Training.__init__
 
@@ -51,9 +57,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         honest(self, *args)
         seen.see(self)
 
-    train(small(steps=1))  # what is imported late is, with what its own errors hold
     monkeypatch.setattr(Training, "__init__", init)
-    gc.collect()
     gc.disable()
     yield seen
     gc.enable()
