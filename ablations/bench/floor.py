@@ -16,21 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ablations.bench.timing import Call, timed
+from ablations.bench.timing import Call, repeat, timed
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.runtime.cuda_graph import aside
+from vitcore.runtime.cuda_graph import aside, capture
 from vitcore.runtime.device import device_of, hardware
+from vitcore.training.step import first_line
 
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # relative error at which a product still counts as float32
 TRIALS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
 WARM_UP = 3  # calls before a capture, in which libraries initialize
-FUSED = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
 # Dense bfloat16 FLOP/s by part of the device's name; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
 PEAKS = {
@@ -62,15 +58,6 @@ class Dense:
     first: bool = False
 
 
-@dataclass(frozen=True)
-class Work:
-    """A piece of work: how often a step does it, and its call on each backend."""
-
-    name: str
-    count: int
-    backends: dict[str, Call]
-
-
 def dense_layers(config: Config) -> list[Dense]:
     """Return the dense layers of a batch's forward pass. Raises ValueError for a reference model."""
     if (tokens := measure(config)["tokens"]) is None:
@@ -95,66 +82,57 @@ class Floor:
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         dense, cost = dense_layers(config), measure(config)
         attended = 4 * config.batch * cost["tokens"] ** 2 * config.width * config.layers
-        self.flops = sum(2 * one.rows * one.inner * one.columns * one.count for one in dense) + attended
-        self.share_of_flops = self.flops / (cost["flops"] * config.batch)
-        works = [*(work for one in dense for work in self.products(one)), self.attention(config, cost["tokens"])]
-        self.chosen = [(work, self.fastest(work)) for work in works]
-        self.backends = {work.name: backend for work, backend in self.chosen}
+        flops = sum(2 * one.rows * one.inner * one.columns * one.count for one in dense) + attended
+        self.share_of_flops = flops / (cost["flops"] * config.batch)
+        self.backends: dict[str, str] = {}  # by name of the work
+        self.work: list[tuple[str, Call, int]] = []  # backend, call, how often
+        precisions = exact_precisions(self.device, self.dtype)
+        for one in dense:
+            for name, call in self.products(one).items():
+                self.add(f"{one.name} {name}", dict.fromkeys(precisions, call), one.count)
+        attention = self.attention(config, cost["tokens"])
+        ways = {f"{name} {way}": call for name, call in attention.items() for way in precisions}
+        self.add("attention", ways, config.layers)
         self.run = as_graph(self.step, self.device)
 
     def step(self) -> None:
-        for work, backend in self.chosen:
+        for backend, call, count in self.work:
             with matmul_precision(backend):
-                repeat(work.backends[backend], work.count)
+                repeat(call, count)
 
-    @property
-    def precisions(self) -> list[str]:
-        """PyTorch's settings for float32 products that are as accurate as `dtype` requires."""
-        if self.device.type != "cpu" or self.dtype != torch.float32:
-            return ["highest"]
-        return ["highest"] + (["medium"] if relative_error("medium") <= EXACT else [])
+    def add(self, name: str, backends: dict[str, Call], count: int) -> None:
+        """Add work that a step does `count` times, on the backend with the shortest of TRIALS turns."""
+        seconds = {}
+        for backend, call in backends.items():
+            with matmul_precision(backend):
+                turn = as_graph(partial(repeat, call, CALLS[self.device.type]), self.device)
+                seconds[backend] = min(timed(turn, 1, self.device) for _ in range(TRIALS))
+        fastest = min(seconds, key=seconds.__getitem__)
+        self.backends[name] = fastest
+        self.work.append((fastest, backends[fastest], count))
 
-    def fastest(self, work: Work) -> str:
-        """Return the backend with the shortest of TRIALS turns."""
-        calls = {}
-        for name, call in work.backends.items():
-            with matmul_precision(name):
-                calls[name] = as_graph(partial(repeat, call, CALLS[self.device.type]), self.device)
-        seconds = dict.fromkeys(calls, float("inf"))
-        for _ in range(TRIALS):
-            for name, call in calls.items():
-                with matmul_precision(name):
-                    seconds[name] = min(seconds[name], timed(call, 1, self.device))
-        return min(seconds, key=seconds.__getitem__)
-
-    def products(self, shape: Dense) -> Iterator[Work]:
-        """Yield the forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
+    def products(self, shape: Dense) -> dict[str, Call]:
+        """Return the forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
         x, w = self.random(shape.rows, shape.inner), self.random(shape.columns, shape.inner)
         g = self.random(shape.rows, shape.columns)
-        for name, (a, b) in {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}.items():
-            if not (shape.first and name == "inputs"):
-                call = partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1]))
-                yield Work(f"{shape.name} {name}", shape.count, dict.fromkeys(self.precisions, call))
+        factors = {"forward": (x, w.T), "weights": (g.T, x)} | ({} if shape.first else {"inputs": (g, w)})
+        return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 
-    def attention(self, config: Config, tokens: int) -> Work:
-        """Attention forward and backward, with each kernel that the device has."""
+    def attention(self, config: Config, tokens: int) -> dict[str, Call]:
+        """Return attention, forward and backward, with each kernel that the device has."""
         size = (config.batch, config.heads, tokens, config.width // config.heads)
         q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
-        kernels = {name: kernel for name, backend in FUSED.items() if has_gradient(kernel := fused(backend), q, k, v)}
-        calls = {
-            f"{name} {way}": with_gradient(kernel, q, k, v)
-            for name, kernel in {**kernels, "plain": plain}.items()
-            for way in self.precisions
-        }
-        return Work("attention", config.layers, calls)
+        there = {name: kernel for name, kernel in KERNELS.items() if has_gradient(kernel, q, k, v)}
+        return {name: with_gradient(kernel, q, k, v) for name, kernel in there.items()}
 
     def random(self, *size: int) -> Tensor:
         return torch.randn(*size, device=self.device, dtype=self.dtype)
 
 
-def repeat(call: Call, count: int) -> None:
-    for _ in range(count):
-        call()
+def exact_precisions(device: torch.device, dtype: torch.dtype) -> list[str]:
+    """Return PyTorch's settings for float32 products that are as accurate as `dtype` requires."""
+    on_cpu = device.type == "cpu" and dtype == torch.float32
+    return ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
 
 
 def as_graph(call: Call, device: torch.device) -> Call:
@@ -164,28 +142,22 @@ def as_graph(call: Call, device: torch.device) -> Call:
     try:
         with aside(device):
             repeat(call, WARM_UP)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call()
+        return capture(call)[0]
     except RuntimeError as error:
-        raise ValueError(f"no CUDA graph of it: {str(error).partition(chr(10))[0]}") from error
-    return graph.replay
+        raise ValueError(f"no CUDA graph of it: {first_line(error)}") from error
 
 
-def with_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Call:
+def with_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> Call:
     gradient = torch.randn_like(q)
     return lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), gradient)
 
 
-def fused(backend: SDPBackend) -> Callable[..., Tensor]:
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        with sdpa_kernel(backend):
-            return F.scaled_dot_product_attention(q, k, v)
-
-    return attend
+def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v)
 
 
-def has_gradient(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> bool:
+def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Tell whether the device has this kernel, gradient included."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns why, then raises
@@ -202,6 +174,15 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
     return torch.bmm(logits.softmax(dim=-1), v).view(shape)
+
+
+KERNELS: dict[str, Attention] = {
+    "flash": partial(fused, SDPBackend.FLASH_ATTENTION),
+    "efficient": partial(fused, SDPBackend.EFFICIENT_ATTENTION),
+    "cudnn": partial(fused, SDPBackend.CUDNN_ATTENTION),
+    "math": partial(fused, SDPBackend.MATH),
+    "plain": plain,
+}
 
 
 def relative_error(precision: str) -> float:

@@ -1,22 +1,36 @@
 """The input pipeline alone, and its flip and crop beside torchvision's, which transforms image by image with PIL."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ablations.bench.process import Source
-from ablations.bench.result import Result, text
+from ablations.bench.process import Source, statistics
+from ablations.bench.result import Result, conditions, text
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Spread, interleaved, spread
+from ablations.bench.timing import Spread, interleaved, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
 from vitcore.runtime.device import computing
 from vitcore.training.loop import Training
 
-AUGMENT = "flip-crop"
+PIL, AUGMENT = "torchvision", "flip-crop"
 CALLS = 2  # batches a turn beside torchvision, which is slow
+
+
+@dataclass(frozen=True)
+class BesidePil:
+    augment: str
+    images_per_second: dict[str, Spread]
+    ratio: Spread  # how many times faster ours is
+
+
+@dataclass(frozen=True)
+class Measured:
+    images_per_second: Spread
+    pil: BesidePil
 
 
 class Input:
@@ -37,55 +51,46 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
 
     Raises ValueError if such images cannot be cropped.
     """
+    how = conditions(config, source, rounds, calls)
     with computing(config):
-        whole, rates, ratio = measured(config, source.images(config), rounds, calls)
-    named = {f"{OURS}, as configured": whole} | {f"{name}, {AUGMENT}": rate for name, rate in rates.items()}
+        data = source.images(config)
+        found = Measured(images_per_second(config, data, rounds, calls), beside_pil(config, data, rounds))
+    both, faster = found.pil.images_per_second, text(found.pil.ratio, "{:.1f}x")
     rows = [
-        {
-            "pipeline": name,
-            "images/s": text(rate, "{:,.0f}"),
-            "ours is faster by": "" if name.startswith(OURS) else text(ratio, "{:.1f}x"),
-        }
-        for name, rate in named.items()
+        {"pipeline": name, "images/s": text(rate, "{:,.0f}"), "ours is faster by": ratio}
+        for name, rate, ratio in (
+            (f"{OURS}, as configured", found.images_per_second, ""),
+            (f"{OURS}, {AUGMENT}", both[OURS], ""),
+            (f"{PIL}, {AUGMENT}", both[PIL], faster),
+        )
     ]
-    values = {"images_per_second": whole, "pil": {"augment": AUGMENT, "images_per_second": rates, "ratio": ratio}}
-    return Result("input", values, "Input", " in turn. torchvision transforms PIL images one by one, on a core.", rows)
+    caption = " in turn. torchvision transforms PIL images one by one, on a core."
+    return Result("input", how, found, "Input", caption, rows)
 
 
-def measured(config: Config, data: Data, rounds: int, calls: int) -> tuple[Spread, dict[str, Spread], Spread]:
-    """Return our rate, both rates with flips and crops, and the ratio of the latter."""
+def images_per_second(config: Config, data: Data, rounds: int, calls: int) -> Spread:
     own = Input(with_steps(config, 1 + rounds * calls), data)
     own.advance()
-    device = own.training.device
-    seconds = interleaved({OURS: own.advance}, rounds, calls, device)[OURS]
+    return spread(config.batch / interleaved({OURS: own.advance}, rounds, calls, own.training.device)[OURS])
+
+
+def beside_pil(config: Config, data: Data, rounds: int) -> BesidePil:
     changed = {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}
     ours = Input(with_steps(Config(**merge(config.model_dump(), changed)), 1 + rounds * CALLS), data)
-    sides = {OURS: ours.advance, "torchvision": torchvision_batch(ours.training)}
+    sides = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
     for call in sides.values():
         call()
-    both = interleaved(sides, rounds, CALLS, device)
-    rates = {name: spread(config.batch / took) for name, took in both.items()}
-    return spread(config.batch / seconds), rates, spread(both["torchvision"] / both[OURS])
+    seconds = interleaved(sides, rounds, CALLS, ours.training.device)
+    rates = {name: spread(config.batch / took) for name, took in seconds.items()}
+    return BesidePil(AUGMENT, rates, ratios(seconds, OURS)[PIL])
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
     """Return a function that makes the next batch as a DataLoader without workers does."""
-    from PIL import Image  # late: comes with torchvision
-    from torchvision import transforms
+    from ablations.bench.script import Pictures  # late: takes seconds to import
 
-    config, train = training.config, training.data.train
-    mean, std = (value.flatten().div(255).tolist() for value in (training.data.mean, training.data.std))
-    transform = transforms.Compose([
-        transforms.RandomCrop(config.image_size, padding=config.options["augment.pad"]),
-        transforms.RandomHorizontalFlip(),
-        transforms.ToTensor(),
-        transforms.Normalize(mean, std),
-    ])  # fmt: skip
-    places = training.order.places(training.step * config.batch, config.batch)
-    seen = torch.cat([*train.at(places).batches(512)]).cpu()
-    arrays = seen.permute(0, 2, 3, 1).squeeze(-1).numpy()  # (B, H, W, C), or (B, H, W)
-
-    def batch() -> Tensor:
-        return torch.stack([transform(Image.fromarray(array)) for array in arrays])  # (B, C, H, W)
-
-    return batch
+    config, data = training.config, training.data
+    images = data.train.at(training.order.places(training.step * config.batch, config.batch))
+    pixels = torch.cat([*images.batches(512)]).cpu().numpy()
+    pictures = Pictures(pixels, images.labels.cpu().numpy(), config.options["augment.pad"], *statistics(data))
+    return lambda: torch.stack([pictures[place][0] for place in range(len(pictures))])  # (B, C, H, W)

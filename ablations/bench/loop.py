@@ -7,26 +7,27 @@ and evaluations. Wall time runs from the command to the last result, on our side
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import torch
 
 from ablations.bench import step
-from ablations.bench.process import Source, python, run
-from ablations.bench.result import Result, counted, text
+from ablations.bench.process import Source, python, run, statistics
+from ablations.bench.result import Result, conditions, counted, text
 from ablations.bench.rivals import OURS as VITCORE
 from ablations.bench.rivals import side_of
-from ablations.bench.timing import Call, interleaved, spread
+from ablations.bench.timing import Call, Spread, interleaved, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
+from results.store.schemas import Settings
 from vitcore.config import Config, merge
 from vitcore.data.lookup import pack_of
 from vitcore.data.splits import load
@@ -36,19 +37,41 @@ from vitcore.runtime.device import computing, device_of
 from vitcore.sizes import ARCHITECTURE
 from vitcore.training.loop import evaluation_steps
 
-POSITIONS = ("none", "1d")
+POSITIONS = ("1d", "none")  # the baseline first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
 AUGMENTS = ("none", "flip-crop")  # supported by the script
 PASSED = {  # passed to the script as settings, images, evaluations or timm's arguments, or checked by first losses
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes"),
     *("model", "steps", "batch", "lr", "warmup", "weight_decay", "clip_norm", "label_smoothing", "precision"),
     *("augment", "evaluations", "seed", "device"),
-} | {*ARCHITECTURE}
+} | {*ARCHITECTURE} - {"stem"}
 FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: ours runs as fast as it can
 
 
-def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) -> Result:
+@dataclass(frozen=True)
+class Measured:
+    """Wall times by side. ratio: how many times faster ours is; training_share: of our wall time, on a CPU."""
+
+    trials: int
+    steps: int
+    seconds: dict[str, Spread]
+    ratio: dict[str, Spread]
+    training_share: float | None
+    test_accuracy: dict[str, float]
+
+    def row(self, side: str) -> dict[str, str]:
+        accuracy = self.test_accuracy.get(side)
+        return {
+            "how": side,
+            "wall time": text(self.seconds[side], "{:.1f}") + " s",
+            "ours is faster by": text(self.ratio.get(side), "{:.2f}x"),
+            "test accuracy": "the same trials" if accuracy is None else f"{accuracy:.1%}",
+        }
+
+
+def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
     """Time both sides. Raises ValueError if the script cannot do the same training, or a process fails."""
+    how = conditions(Config(**settings), source, rounds, 1)
     configs = [
         Config(**merge(settings, {"position": position, "seed": seed}))
         for position in POSITIONS
@@ -57,29 +80,26 @@ def bench(settings: Mapping[str, Any], seeds: int, rounds: int, source: Source) 
     for config in configs[::seeds]:
         check_alike(config, source)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
-        study = Study(Path(folder), settings, configs, source)
-        sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
-        wall = interleaved(sides, rounds, 1, torch.device("cpu"))
-        accuracy, trained = study.ours()
-        accuracies = {OURS: accuracy, SEQUENTIAL: study.theirs()}
-    workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else None
-    share = workers and trained / workers / float(np.median(wall[OURS]))
-    seconds = {name: spread(own) for name, own in wall.items()}
-    ratio = {name: spread(own / wall[OURS]) for name, own in wall.items() if name != OURS}
-    rows = [
-        {
-            "how": name,
-            "wall time": text(own, "{:.1f}") + " s",
-            "ours is faster by": text(ratio.get(name), "{:.2f}x"),
-            "test accuracy": f"{accuracies[name]:.1%}" if name in accuracies else "the same trials",
-        }
-        for name, own in seconds.items()
-    ]
-    values = {"trials": len(configs), "steps": configs[0].steps, "seconds": seconds, "ratio": ratio}
-    values |= {"training_share": share, "test_accuracy": accuracies}  # share: of our wall time
-    title = f"{len(configs)} trials of {counted(configs[0].steps, 'step')}"
+        found = measured(Study(Path(folder), settings, configs, source), configs, rounds)
+    title = f"{found.trials} trials of {counted(found.steps, 'step')}"
+    share = found.training_share
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
-    return Result("loop", values, title, f" in turn, wall time.{alone}", rows)
+    return Result("loop", how, found, title, f" in turn, wall time.{alone}", [*map(found.row, found.seconds)])
+
+
+def measured(study: "Study", configs: Sequence[Config], rounds: int) -> Measured:
+    sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
+    wall = interleaved(sides, rounds, 1, torch.device("cpu"))
+    accuracy, trained = study.ours()
+    workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else None
+    return Measured(
+        trials=len(configs),
+        steps=configs[0].steps,
+        seconds={name: spread(own) for name, own in wall.items()},
+        ratio=ratios(wall, OURS),
+        training_share=workers and trained / workers / float(np.median(wall[OURS])),
+        test_accuracy={OURS: accuracy, SEQUENTIAL: study.theirs()},
+    )
 
 
 def check_alike(config: Config, source: Source) -> None:
@@ -89,8 +109,6 @@ def check_alike(config: Config, source: Source) -> None:
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
     refuse_unknown(config)
-    if any(callable(value) for value in plain_arguments(config).values()):
-        raise ConfigError(f"stem={config.stem}: the script has patch")
     short = with_steps(step.telling(config), step.CHECKED)
     with computing(config):
         data = source.images(short)
@@ -99,42 +117,32 @@ def check_alike(config: Config, source: Source) -> None:
         step.check_equal(short, {name: side_of(name, short, data) for name in (VITCORE, "timm")})
 
 
-def plain_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments of timm's model except the classes of its blocks, for which timm's defaults serve."""
-    return {name: value for name, value in timm_arguments(config).items() if name not in blocks_of_timm(config)}
-
-
 def refuse_unknown(config: Config) -> None:
     """Raise ConfigError for a setting that the script lacks and that is not at its default."""
-    for name, field in Config.model_fields.items():
-        if name not in PASSED | FREE | {"options"} and getattr(config, name) != field.default:
-            raise ConfigError(f"{name}={getattr(config, name)}: the script has {field.default}")
     usual = Config(**{name: value for name, value in config.model_dump().items() if name != "options"}).options
-    for name, value in config.options.items():
-        if name != "augment.pad" and value != usual[name]:
-            raise ConfigError(f"{name}={value}: the script has {usual[name]}")
+    own = {name: value for name, value in dict(config).items() if name not in PASSED | FREE | {"options"}}
+    own |= {name: value for name, value in config.options.items() if name != "augment.pad"}
+    for name, value in own.items():
+        default = usual[name] if name in usual else Config.model_fields[name].default
+        if value != default:
+            raise ConfigError(f"{name}={value}: the script has {default}")
 
 
 class Study:
     """The files of both sides, and the commands that start them."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], configs: Sequence[Config], source: Source) -> None:
+    def __init__(self, folder: Path, settings: Settings, configs: Sequence[Config], source: Source) -> None:
         self.folder, self.source = folder, source
-        seeds = len(configs) // len(POSITIONS)
         self.names = (f"runs{number}" for number in count())
         self.scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
-        recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
-        baseline = {"position": POSITIONS[-1]}
-        question = {"question": "How fast?", "baseline": baseline, "factors": {"position": list(POSITIONS)}}
-        (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
-        (folder / "bench-study.yaml").write_text(json.dumps(question))
+        write_study(folder, settings, POSITIONS, len(configs) // len(POSITIONS))
 
     def run(self) -> None:
         """Run `ablate run` in an empty directory."""
         self.runs = self.folder / next(self.names)
         words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
-        words += [word for file in self.source.plugins for word in ("--plugin", str(file))]
+        words += [word for file in self.source.plugins for word in ("--plugin", file)]
         self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
@@ -160,6 +168,15 @@ class Study:
         return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
 
 
+def write_study(folder: Path, settings: Settings, positions: Sequence[str], seeds: int) -> None:
+    """Write the study, whose baseline is the first position, and the recipe that `ablate run` reads."""
+    recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
+    baseline, factors = {"position": positions[0]}, {"position": list(positions)}
+    study = {"question": "How fast?", "baseline": baseline, "factors": factors}
+    (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
+    (folder / "bench-study.yaml").write_text(json.dumps(study))
+
+
 def script(config: Config, base: Path, source: Source) -> Path:
     """Write the settings of one process of the loop, and its images beside them; return the path of the former."""
     data = load(config, source.data_dir)
@@ -169,12 +186,12 @@ def script(config: Config, base: Path, source: Source) -> Path:
         for name in ("pixels", "labels")
     }
     np.savez(base.with_suffix(".npz"), **arrays)
+    blocks = blocks_of_timm(config)  # classes, for which timm's defaults serve
+    mean, std = statistics(data)
     settings = {
-        "model": plain_arguments(config),
-        "images": str(base.with_suffix(".npz")),
-        "out": str(base.with_suffix(".result")),
-        "mean": data.mean.flatten().div(255).tolist(),
-        "std": data.std.flatten().div(255).tolist(),
+        "model": {name: value for name, value in timm_arguments(config).items() if name not in blocks},
+        "mean": mean,
+        "std": std,
         "pad": config.options.get("augment.pad", 0),
         "warmup_steps": round(config.warmup * config.steps),
         "evaluate": evaluation_steps(config),

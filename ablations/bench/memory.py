@@ -1,12 +1,15 @@
 """Measures the memory that training steps add to a process with the model and the images, each side in its own."""
 
+import re
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from ablations.bench.process import Source, answer, measure_in_process
 from ablations.bench.rivals import compiles, side_of
+from ablations.bench.timing import Call, repeat
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config
 from vitcore.runtime.device import computing, device_of
@@ -38,29 +41,31 @@ def measure(config: Config, source: Source, name: str) -> int | None:
     """Return the peak bytes that steps add in this process; None if the system does not report them."""
     config = with_steps(config, STEPS)
     with computing(config):
-        data = source.images(config)
-        side, device = side_of(name, config, data), data.mean.device
-        before = begin_peak(device)
-        for _ in range(STEPS):
-            side.advance()
-        peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else resident("VmHWM")
-    return None if before is None or peak is None else peak - before
+        steps = partial(repeat, side_of(name, config, source.images(config)).advance, STEPS)
+        return added_on_gpu(steps) if device_of(config) == "cuda" else added(steps)
 
 
-def begin_peak(device: torch.device) -> int | None:
-    """Start a new peak and return the bytes in use now."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated()
-    if RESET.exists():
-        RESET.write_text("5")
-    return resident("VmRSS") if RESET.exists() else None
+def added_on_gpu(call: Call) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return torch.cuda.max_memory_allocated() - before
 
 
-def resident(key: str) -> int | None:
-    """Return a memory figure of this process in bytes; None if the system does not report it."""
-    lines = STATUS.read_text().splitlines() if STATUS.exists() else []
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(key)), None)
+def added(call: Call) -> int | None:
+    if not RESET.exists():
+        return None
+    RESET.write_text("5")
+    before = resident("VmRSS")
+    call()
+    return resident("VmHWM") - before
+
+
+def resident(key: str) -> int:
+    """Return a memory figure of this process in bytes."""
+    found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    assert found
+    return 1024 * int(found[1])
 
 
 if __name__ == "__main__":

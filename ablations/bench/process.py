@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from ablations.execution.provenance import HOME
 from ablations.study import plugins
@@ -24,11 +25,11 @@ BATCHES = 4  # of random images
 
 @dataclass(frozen=True)
 class Source:
-    """The folder of images and the plug-ins. random: draw images instead of reading the config's."""
+    """The folder of images, and plug-ins with their digests. random: draw images instead of reading the config's."""
 
     data_dir: Path | None = None
     random: bool = False
-    plugins: tuple[Path, ...] = ()
+    plugins: dict[str, str] = field(default_factory=dict)
 
     def images(self, config: Config) -> Data:
         """Load the config's data set on its device."""
@@ -48,18 +49,23 @@ def random_images(config: Config) -> Data:
     return Data(some, some, some, *statistics)
 
 
+def statistics(data: Data) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation of each channel, of values from 0 to 1."""
+    return data.mean.flatten().div(255).tolist(), data.std.flatten().div(255).tolist()
+
+
 def measure_in_process(module: str, config: Config, source: Source, own: Mapping[str, str], **more: str) -> Any:
     """Return what `module` answers for `config` (see `answer`). Raises ValueError with the last line of a failure."""
-    order = {"config": config.model_dump(), "source": asdict(source), "more": more}
-    return json.loads(run(python(module), own, input=json.dumps(order, default=str)))
+    order = to_jsonable_python({"config": config, "source": source, "more": more})
+    return json.loads(run(python(module), own, input=json.dumps(order)))
 
 
-def answer(measure: Callable[..., Any]) -> None:
+def answer(measure: Callable[..., object]) -> None:
     """Print `measure(config, source, **more)` as JSON; runs in the other process."""
     order = json.load(sys.stdin)
     source = TypeAdapter(Source).validate_python(order["source"])
-    plugins.load(source.plugins)
-    print(json.dumps(measure(Config(**order["config"]), source, **order["more"])))
+    plugins.load(map(Path, source.plugins))
+    print(json.dumps(to_jsonable_python(measure(Config(**order["config"]), source, **order["more"]))))
 
 
 def python(module: str, *words: str) -> list[str]:

@@ -1,9 +1,10 @@
-"""The one result of all benchmarks: its JSON, its conditions, and its Markdown table."""
+"""The result of a benchmark: its conditions, its measurements, and their Markdown table."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from ablations.bench.process import Source
 from ablations.bench.timing import Spread, ends
@@ -13,71 +14,89 @@ from results.tables.grid import Cell, Grid, markdown
 from vitcore.config import Config
 from vitcore.runtime.device import device_of, hardware
 
-Json = dict[str, Any]
+
+class Machine(BaseModel, frozen=True, extra="allow"):
+    """Hardware, code and kernels of a measurement, as in env.json; versions of packages are further fields."""
+
+    device: str
+    accelerator: str
+    threads: int
+    cores: int
+    cpu_capability: str
+    compile: bool
+    code: str
+    revision: str | None
+    started: str
+
+    def describe(self) -> str:
+        """Describe machine, versions and date in one line."""
+        threads = "" if self.accelerator == "cuda" else f", {self.threads} thread(s) of {self.cores} cores"
+        names = [name for name in ("torch", "torchvision", "timm", "python") if hasattr(self, name)]
+        versions = ", ".join(f"{name} {getattr(self, name)}" for name in names)
+        return f"{self.device}{threads}; {versions}; revision {self.revision or self.code}; {self.started}"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What others need to repeat a measurement: where, of what, and how often."""
+
+    machine: Machine
+    config: Config
+    images: str
+    rounds: int
+    low_and_high: str
+    steps_per_round: int
+
+    def model(self) -> str:
+        """Describe the settings that the time of a step depends on."""
+        config, side = self.config, self.config.image_size
+        sizes = [f"{name} {getattr(config, name)}" for name in ("width", "depth", "heads", "patch")]
+        parts = [f"{name}={getattr(config, name)}" for name in ("position", "pool", "stem")]
+        how = {
+            config.model or ", ".join([*sizes, *parts]): True,
+            f"{self.images} images {side} x {side}, batch {config.batch}, {config.precision}": True,
+            "compiled": config.compile,
+            f"augment={config.augment}": config.augment != "none",
+            "attention=pinned": config.attention == "pinned",
+        }
+        return ", ".join(text for text, true in how.items() if true)
 
 
 @dataclass(frozen=True)
 class Result:
     """What one benchmark measured.
 
-    values: the keys of its JSON. title, caption: what stands above its table, before the model and after the number of
-    rounds. rows: cells by column; the first column is text, the others are numbers. notes: paragraphs below.
+    measured: a record of the other keys of its JSON. title, caption: what stands above its table, before the model and
+    after the number of rounds. rows: cells by column; the first column is text, the others are numbers. notes:
+    paragraphs below.
     """
 
     bench: str
-    values: Json
+    conditions: Conditions
+    measured: object
     title: str
     caption: str
     rows: list[dict[str, str]]
     notes: list[str] = field(default_factory=list)
 
-    def json(self, conditions: Json) -> Json:
-        return {"bench": self.bench, **conditions, **asdict(self)["values"]}
+    def json(self) -> dict[str, object]:
+        return {"bench": self.bench, **to_jsonable_python(self.conditions), **to_jsonable_python(self.measured)}
 
-    def render(self, of: Json) -> str:
-        """Format the table under the conditions `of` the measurement."""
-        header = list(self.rows[0])
+    def render(self) -> str:
+        """Format the table under its conditions."""
+        how, header = self.conditions, list(self.rows[0])
         cells = [[Cell(text) for text in row.values()] for row in self.rows]
         numeric = [False, *[True] * (len(header) - 1)]
-        caption = f"Median [{of['low_and_high']}] of {counted(of['rounds'], 'round')}{self.caption}"
-        grid = Grid(f"{self.title}: {model(of)}", [caption], header, numeric, cells)
-        return "\n\n".join([markdown(grid), *self.notes, machine(of["machine"])])
+        caption = f"Median [{how.low_and_high}] of {counted(how.rounds, 'round')}{self.caption}"
+        grid = Grid(f"{self.title}: {how.model()}", [caption], header, numeric, cells)
+        return "\n\n".join([markdown(grid), *self.notes, how.machine.describe()])
 
 
-def conditions(config: Config, source: Source, digests: dict[str, str], rounds: int, calls: int) -> Json:
-    """Record machine, versions, config, images, and how often each side is measured, for others to repeat it."""
-    machine = environment_record(config, hardware(config), device_of(config), digests)
-    return {
-        "machine": machine | {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()},
-        "config": config.model_dump() | {"compile": machine["compile"]},
-        "images": "random" if source.random else config.data,
-        "rounds": rounds,
-        "low_and_high": ends(rounds),
-        "steps_per_round": calls,
-    }
-
-
-def machine(of: Json) -> str:
-    """Describe machine, versions and date in one line."""
-    threads = "" if of["accelerator"] == "cuda" else f", {of['threads']} thread(s) of {of['cores']} cores"
-    versions = ", ".join(f"{name} {of[name]}" for name in ("torch", "torchvision", "timm", "python") if name in of)
-    return f"{of['device']}{threads}; {versions}; revision {of['revision'] or of['code']}; {of['started']}"
-
-
-def model(of: Json) -> str:
-    """Describe the settings that the time of a step depends on."""
-    config, side = of["config"], of["config"]["image_size"]
-    if not (name := config.get("model")):
-        sizes = [f"{name} {config[name]}" for name in ("width", "depth", "heads", "patch")]
-        name = ", ".join([*sizes, *(f"{part}={config[part]}" for part in ("position", "pool", "stem"))])
-    how = {
-        name: True,
-        f"{of['images']} images {side} x {side}, batch {config['batch']}, {config['precision']}": True,
-        "compiled": config["compile"],
-        f"augment={config['augment']}": config["augment"] != "none",
-        "attention=pinned": config["attention"] == "pinned",
-    }
-    return ", ".join(text for text, true in how.items() if true)
+def conditions(config: Config, source: Source, rounds: int, calls: int) -> Conditions:
+    record = environment_record(config, hardware(config), device_of(config), source.plugins)
+    machine = Machine(**record, cores=cores(), cpu_capability=torch.backends.cpu.get_cpu_capability())
+    known = config.model_copy(update={"compile": machine.compile})
+    return Conditions(machine, known, "random" if source.random else config.data, rounds, ends(rounds), calls)
 
 
 def text(spread: Spread | None, form: str, scale: float = 1) -> str:

@@ -21,6 +21,7 @@ from vitcore.training.schedules import learning_rate
 
 OURS = "vitcore"
 DRAWN = ("dropout", "attention_dropout", "patch_dropout", "drop_path")  # random numbers differ between models
+USUAL = {"objective": "classification", "optimizer": "adamw", "layer_decay": 1}
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,11 @@ def compiles(name: str, config: Config) -> bool:
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
     """Make PyTorch's AdamW with weight decay on the same parameters as ours. fused=None: PyTorch chooses the kernel."""
-    groups: dict[float, list[nn.Parameter]] = {}
+    decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
-        decay = config.weight_decay if config.weight_decay_on == "all" or decays(name, parameter) else 0.0
-        groups.setdefault(decay, []).append(parameter)
-    listed = [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]
-    return torch.optim.AdamW(listed, fused=fused, **moments(config, Moments))
+        (decayed if config.weight_decay_on == "all" or decays(name, parameter) else exempt).append(parameter)
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": exempt, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, fused=fused, **moments(config, Moments))
 
 
 def refuse(kind: Kind, config: Config) -> None:
@@ -107,7 +107,7 @@ def refuse(kind: Kind, config: Config) -> None:
     for name in DRAWN:
         if getattr(config, name):
             raise ValueError(f"{name}={getattr(config, name)}: their model drops others, so that losses differ")
-    for name, usual in {"objective": "classification", "optimizer": "adamw", "layer_decay": 1}.items():
+    for name, usual in USUAL.items():
         if getattr(config, name) != usual:
             raise ValueError(f"{name}={getattr(config, name)}: the usual script has {usual}")
     if (loss := config.options.get("objective.loss", "cross-entropy")) != "cross-entropy":

@@ -7,10 +7,12 @@ before it trains, which is faster than what most do; others are PIL images that 
 import json
 import math
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -20,20 +22,20 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision import transforms
 
-Json = dict[str, Any]
+Array = npt.NDArray[Any]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
     """Byte images (n, C, H, W) as PIL images, padded, cropped and flipped at random."""
 
-    def __init__(self, pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], settings: Json) -> None:
+    def __init__(self, pixels: Array, labels: Array, pad: int, mean: list[float], std: list[float]) -> None:
         self.arrays = pixels.transpose(0, 2, 3, 1).squeeze(-1) if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
         self.labels = labels
         self.transform = transforms.Compose([
-            transforms.RandomCrop(pixels.shape[-1], padding=settings["pad"]),
+            transforms.RandomCrop(pixels.shape[-1], padding=pad),
             transforms.RandomHorizontalFlip(),
             transforms.ToTensor(),
-            transforms.Normalize(settings["mean"], settings["std"]),
+            transforms.Normalize(mean, std),
         ])  # fmt: skip
 
     def __len__(self) -> int:
@@ -43,47 +45,52 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         return self.transform(Image.fromarray(self.arrays[place])), int(self.labels[place])
 
 
-def tensors(pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], settings: Json) -> TensorDataset:
-    mean, std = (torch.tensor(settings[name])[:, None, None] for name in ("mean", "std"))
-    return TensorDataset((torch.from_numpy(pixels) / 255 - mean) / std, torch.from_numpy(labels))
+def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDataset:
+    pixels, labels = (torch.from_numpy(data[f"{part}_{name}"]) for name in ("pixels", "labels"))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (settings.mean, settings.std))
+    return TensorDataset((pixels / 255 - mean) / std, labels)
 
 
-def train(settings: Json, data: dict[str, np.ndarray[Any, Any]]) -> tuple[nn.Module, list[Json]]:
+def pictures(data: dict[str, Array], settings: Namespace) -> Dataset[Any]:
+    if not settings.pad:
+        return tensors(data, "train", settings)
+    return Pictures(data["train_pixels"], data["train_labels"], settings.pad, settings.mean, settings.std)
+
+
+def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
     """Train; return the model and one line of metrics per evaluation."""
-    torch.manual_seed(settings["seed"])
-    device = torch.device(settings["device"])
-    make = Pictures if settings["pad"] else tensors
-    pictures: Any = make(data["train_pixels"], data["train_labels"], settings)
-    loader = DataLoader(pictures, settings["batch"], shuffle=True, drop_last=True)
-    val = DataLoader(tensors(data["val_pixels"], data["val_labels"], settings), 512)
-    model = VisionTransformer(**settings["model"]).to(device)
-    optimizer = torch.optim.AdamW(param_groups_weight_decay(model, settings["weight_decay"]), lr=settings["lr"])
+    torch.manual_seed(settings.seed)
+    device = torch.device(settings.device)
+    loader = DataLoader(pictures(data, settings), settings.batch, shuffle=True, drop_last=True)
+    val = DataLoader(tensors(data, "val", settings), 512)
+    model = VisionTransformer(**settings.model).to(device)
+    optimizer = torch.optim.AdamW(param_groups_weight_decay(model, settings.weight_decay), lr=settings.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, settings))
-    lines: list[Json] = []
+    lines: list[dict[str, float]] = []
     step = 0
     while True:
         for images, targets in loader:
-            with torch.autocast(device.type, torch.bfloat16, enabled=settings["bf16"]):
+            with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
                 logits = model(images.to(device))
-                loss = F.cross_entropy(logits, targets.to(device), label_smoothing=settings["label_smoothing"])
+                loss = F.cross_entropy(logits, targets.to(device), label_smoothing=settings.label_smoothing)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-            if settings["clip_norm"]:
-                nn.utils.clip_grad_norm_(model.parameters(), settings["clip_norm"])
+            if settings.clip_norm:
+                nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
             optimizer.step()
             schedule.step()
             step += 1
-            if step in settings["evaluate"]:
+            if step in settings.evaluate:
                 lines.append({"step": step, "train_loss": loss.item(), "val_accuracy": accuracy(model, val, device)})
-            if step == settings["steps"]:
+            if step == settings.steps:
                 return model, lines
 
 
-def rate(step: int, settings: Json) -> float:
+def rate(step: int, settings: Namespace) -> float:
     """Linear warm-up, then a cosine to 0."""
-    warmup, steps = settings["warmup_steps"], settings["steps"]
+    warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
-        return float((step + 1) / warmup)
+        return (step + 1) / warmup
     return (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup))) / 2
 
 
@@ -96,16 +103,15 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Train as the settings file says; write weights and accuracy where it says."""
-    settings = json.loads(file.read_text())
-    with np.load(settings["images"]) as arrays:
+    """Train as the settings file says, on the images beside it; write weights and accuracy there."""
+    settings = Namespace(**json.loads(file.read_text()))
+    with np.load(file.with_suffix(".npz")) as arrays:
         data = dict(arrays)
     model, lines = train(settings, data)
-    test = DataLoader(tensors(data["test_pixels"], data["test_labels"], settings), 512)
-    result = {"test_accuracy": accuracy(model, test, torch.device(settings["device"])), "lines": lines}
-    out = Path(settings["out"])
-    torch.save(model.state_dict(), out.with_suffix(".pth"))
-    out.write_text(json.dumps(result))
+    test = DataLoader(tensors(data, "test", settings), 512)
+    result = {"test_accuracy": accuracy(model, test, torch.device(settings.device)), "lines": lines}
+    torch.save(model.state_dict(), file.with_suffix(".pth"))
+    file.with_suffix(".result").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ compiled once per shape from one compiled once per trial.
 import shutil
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ablations.bench.process import Source, answer, measure_in_process
-from ablations.bench.result import Result, text
-from ablations.bench.timing import alternated, spread
+from ablations.bench.result import Result, conditions, text
+from ablations.bench.timing import Spread, alternated, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.runtime.device import computing
@@ -23,48 +23,55 @@ COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled
 TRIALS = 2
 
 
+@dataclass(frozen=True)
+class Measured:
+    seconds: dict[str, Spread]
+    ratio: dict[str, Spread]  # to an empty cache
+    graphs: list[int]
+
+
 def bench(config: Config, rounds: int, source: Source) -> Result:
     """Time all starts. Raises ValueError if a process fails."""
+    how = conditions(config, source, rounds, 1)
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
     graphs: list[int] = []
 
     def start(name: str) -> float:
         if name == COLD:
             shutil.rmtree(cache, ignore_errors=True)
-        seconds, counts = first_step(eager if name == EAGER else compiled, source, cache)
+        began = time.time()
+        first, counts = first_step(eager if name == EAGER else compiled, source, cache)
         graphs[:] = graphs or counts
-        return seconds
+        return first - began
 
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
-        cache = str(Path(folder) / "cache")
-        found = alternated({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
-    seconds = {name: spread(own) for name, own in found.items()}
-    ratio = {name: spread(found[name] / found[COLD]) for name in (WARM, EAGER)}
+        cache = Path(folder) / "cache"
+        seconds = alternated({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
+    found = Measured({name: spread(own) for name, own in seconds.items()}, ratios(seconds, COLD), graphs)
     rows = [
         {
             "cache": name,
             "first step": text(own, "{:.1f}") + " s",
-            "of the empty one's": text(ratio.get(name), "{:.0%}"),
+            "of the empty one's": text(found.ratio.get(name), "{:.0%}"),
         }
-        for name, own in seconds.items()
+        for name, own in found.seconds.items()
     ]
     caption = (
         " of a process, from its command to the end of its first step. Graphs compiled for one trial: "
         f"{graphs[0]}; for {len(graphs)} of one shape: {graphs[-1]}."
     )
-    return Result("start", {"seconds": seconds, "ratio": ratio, "graphs": graphs}, "Start", caption, rows)
+    return Result("start", how, found, "Start", caption, rows)
 
 
-def first_step(config: Config, source: Source, cache: str) -> tuple[float, list[int]]:
-    """Return seconds until the first step is done, and the number of compiled graphs after each trial."""
-    caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")}
-    began = time.time()
-    found = measure_in_process("ablations.bench.startup", config, source, caches)
-    return found["first"] - began, found["graphs"]
+def first_step(config: Config, source: Source, cache: Path) -> tuple[float, list[int]]:
+    """Return what `measure` does in a process with this compile cache."""
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
+    first, graphs = measure_in_process("ablations.bench.startup", config, source, caches)
+    return first, graphs
 
 
-def measure(config: Config, source: Source) -> dict[str, Any]:
-    """Train TRIALS seeds. first: time at the end of the first step; graphs: number compiled after each trial."""
+def measure(config: Config, source: Source) -> tuple[float, list[int]]:
+    """Train TRIALS seeds; return the time at the end of the first step, and the graphs compiled after each trial."""
     first, graphs = 0.0, list[int]()
     with computing(config):
         data = source.images(config)
@@ -75,7 +82,7 @@ def measure(config: Config, source: Source) -> dict[str, Any]:
             first = first or time.time()
             training.evaluate()
             graphs.append(compiled_graphs())
-    return {"first": first, "graphs": graphs}
+    return first, graphs
 
 
 def compiled_graphs() -> int:

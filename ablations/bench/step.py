@@ -6,9 +6,9 @@ is fast by being wrong. A zero head and a warm-up are left out, as first losses 
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -16,102 +16,148 @@ from ablations.bench import memory
 from ablations.bench.floor import Floor, matmul_precision, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
-from ablations.bench.result import Result, counted, mebibytes, text
+from ablations.bench.result import Result, conditions, counted, mebibytes, text
 from ablations.bench.rivals import KINDS, OURS, Ours, Rival
-from ablations.bench.timing import Call, Seconds, interleaved, spread
+from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.splits import Data
-from vitcore.runtime.device import computing, device_of
+from vitcore.runtime.device import computing
 
-Json = dict[str, Any]
 CHECKED = 5  # first steps, whose losses are compared
 WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
 WATCHED = 3  # last steps, in which synchronizations with the GPU are counted
 WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
-TELLING = {"head_init": "lecun-normal", "warmup": 0.0}  # makes the first losses depend on the whole model
 IMAGES = 64  # a batch at most, where a bf16 training is checked in float32 too
+
+
+@dataclass(frozen=True)
+class Side:
+    name: str
+    images_per_second: Spread
+    seconds_per_step: Spread
+    ratio: Spread | None  # how many times faster ours is; None for ours
+
+
+@dataclass(frozen=True)
+class FloorMeasured:
+    """The floor, its share of each side's step, and the share of the device's peak where that is known."""
+
+    seconds_per_step: Spread
+    share: dict[str, Spread]
+    backends: dict[str, str]
+    share_of_flops: float
+    flops_per_second: Spread
+    peak_flops_per_second: float | None
+    share_of_peak: Spread | None
+
+    def note(self) -> str:
+        whole = "" if self.share_of_flops > 0.9995 else f", {self.share_of_flops:.1%} of the model's FLOPs"
+        reached = text(self.share_of_peak, "{:.1%}")
+        peak = f"{reached} of the peak" if reached else "the peak is not known here"
+        took, rate = text(self.seconds_per_step, "{:.3g}", 1000), text(self.flops_per_second, "{:.3g}")
+        return f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {peak}."
+
+
+@dataclass(frozen=True)
+class InputMeasured:
+    images_per_second: Spread
+    share: Spread  # of our step
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All sides. first_steps_seconds: compilation included; left_out: reasons by name."""
+
+    sides: list[Side]
+    first_steps_seconds: dict[str, float]
+    floor: FloorMeasured | None
+    input: InputMeasured
+    waits_per_step: float | None
+    left_out: dict[str, str]
+    memory_bytes: dict[str, int | None] = field(default_factory=dict)
+
+    def row(self, side: Side) -> dict[str, str]:
+        return {
+            "side": side.name,
+            "images/s": text(side.images_per_second, "{:,.0f}"),
+            "our speed / its": text(side.ratio, "{:.2f}x"),
+            "floor / its time": text(self.floor.share[side.name] if self.floor else None, "{:.0%}"),
+            "memory": mebibytes(self.memory_bytes[side.name]),
+        }
+
+    def notes(self) -> list[str]:
+        speed, share = text(self.input.images_per_second, "{:,.0f}"), text(self.input.share, "{:.1%}")
+        waits = self.waits_per_step
+        notes = [
+            self.floor.note() if self.floor else "",
+            f"Input alone: {speed} images/s, {share} of a step.",
+            "" if waits is None else f"The host waits for the GPU {waits:.3g} times a step.",
+            "\n".join(f"{name} is left out: {why}" for name, why in self.left_out.items()),
+        ]
+        return [*filter(None, notes)]
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
     """Measure a config's step. Raises ValueError if a rival's losses differ from ours."""
+    how = conditions(config, source, rounds, calls)
     with computing(config):
-        found = measured(config, source.images(config), rounds, calls, compiled)
-    sides, floor, waiting = found["sides"], found["floor"], found["waits_per_step"]
-    memories = memory.of_sides(config, [side["name"] for side in sides], source, found["left_out"])
-    rows = [
-        {
-            "side": side["name"],
-            "images/s": text(side["images_per_second"], "{:,.0f}"),
-            "our speed / its": text(side["ratio"], "{:.2f}x"),
-            "floor / its time": text(floor and floor["share"][side["name"]], "{:.0%}"),
-            "memory": mebibytes(memories[side["name"]]),
-        }
-        for side in sides
-    ]
+        found = time_sides(config, source.images(config), rounds, calls, compiled)
+    memories = memory.of_sides(config, [side.name for side in found.sides], source, found.left_out)
+    found = replace(found, memory_bytes=memories)
     caption = (
         f" in turn, {counted(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."
     )
-    speed, share = text(found["input"]["images_per_second"], "{:,.0f}"), text(found["input"]["share"], "{:.1%}")
-    notes = [
-        floor_note(floor) if floor else "",
-        f"Input alone: {speed} images/s, {share} of a step.",
-        "" if waiting is None else f"The host waits for the GPU {waiting:.3g} times a step.",
-        "\n".join(f"{name} is left out: {why}" for name, why in found["left_out"].items()),
-    ]
-    return Result("step", found | {"memory_bytes": memories}, "Train step", caption, rows, [*filter(None, notes)])
+    return Result("step", how, found, "Train step", caption, [*map(found.row, found.sides)], found.notes())
 
 
-def floor_note(floor: Json) -> str:
-    """Describe the floor's time, and the share of the device's peak."""
-    whole = "" if floor["share_of_flops"] > 0.9995 else f", {floor['share_of_flops']:.1%} of the model's FLOPs"
-    reached = text(floor["share_of_peak"], "{:.1%}")
-    peak = f"{reached} of the peak" if reached else "the peak is not known here"
-    rate = text(floor["flops_per_second"], "{:.3g}")
-    return f"Floor: {text(floor['seconds_per_step'], '{:.3g}', 1000)} ms a step{whole}. {rate} training FLOP/s, {peak}."
-
-
-def measured(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Json:
-    """Time all sides. ratio: how many times faster ours is."""
+def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:
     config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
     ours = Ours(config, data)
     rivals, left_out = available(config, data, compiled)
-    first_steps = check_equal(config, {OURS: ours, **rivals})
-    sides: dict[str, Call] = {OURS: ours.advance, **{name: rival.advance for name, rival in rivals.items()}}
-    sides["input"] = Input(config, data).advance
-    for advance in sides.values():
-        for _ in range(WARM_UP):
-            advance()
+    sides: dict[str, Ours | Rival] = {OURS: ours, **rivals}
+    first_steps = check_equal(config, sides)
+    timed: dict[str, Call] = {name: side.advance for name, side in sides.items()}
+    timed["input"] = Input(config, data).advance
+    for advance in timed.values():
+        repeat(advance, WARM_UP)
     floor = None
     try:
         floor = Floor(config)
-        sides["floor"] = floor.run
+        timed["floor"] = floor.run
     except ValueError as error:
         left_out["floor"] = str(error)
-    seconds = interleaved(sides, rounds, calls, ours.device)
-    steps = {name: seconds[name] for name in (OURS, *rivals)}
-    rates = {name: spread(config.batch / own) for name, own in seconds.items()}
-    return {
-        "sides": [
-            {
-                "name": name,
-                "images_per_second": rates[name],
-                "seconds_per_step": spread(own),
-                "ratio": None if name == OURS else spread(own / seconds[OURS]),
-            }
-            for name, own in steps.items()
-        ],
-        "first_steps_seconds": first_steps,  # compilation included
-        "floor": floor and floor_share(floor, config, seconds["floor"], steps),
-        "input": {"images_per_second": rates["input"], "share": spread(seconds["input"] / seconds[OURS])},
-        "waits_per_step": waits(ours.advance, WATCHED, ours.device),
-        "left_out": left_out,
-    }
+    seconds = interleaved(timed, rounds, calls, ours.device)
+    steps = {name: seconds[name] for name in sides}
+    rates = {name: spread(config.batch / took) for name, took in seconds.items()}
+    faster = ratios(seconds, OURS)
+    return Measured(
+        sides=[Side(name, rates[name], spread(took), faster.get(name)) for name, took in steps.items()],
+        first_steps_seconds=first_steps,
+        floor=beside(floor, config, seconds["floor"], steps) if floor else None,
+        input=InputMeasured(rates["input"], faster["input"]),
+        waits_per_step=waits(ours.advance, WATCHED, ours.device),
+        left_out=left_out,
+    )
+
+
+def beside(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
+    rate = 3 * measure(config)["flops"] * config.batch / steps[OURS]  # backward is twice forward
+    most = peak(config)
+    return FloorMeasured(
+        seconds_per_step=spread(seconds),
+        share={name: spread(seconds / own) for name, own in steps.items()},
+        backends=floor.backends,
+        share_of_flops=floor.share_of_flops,
+        flops_per_second=spread(rate),
+        peak_flops_per_second=most,
+        share_of_peak=spread(rate / most) if most else None,
+    )
 
 
 def waits(call: Call, calls: int, device: torch.device) -> float | None:
@@ -123,8 +169,7 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            for _ in range(calls):
-                call()
+            repeat(call, calls)
         finally:
             torch.cuda.set_sync_debug_mode(before)
     return sum(str(warning.message).startswith(WAITS) for warning in caught) / calls
@@ -145,7 +190,7 @@ def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Riv
 
 def telling(config: Config) -> Config:
     """Return the config with initial weights and rates that make the first losses depend on the whole model."""
-    return config.model_copy(update=TELLING)
+    return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
 
 
 def check_in_float32(config: Config, data: Data) -> None:
@@ -156,13 +201,13 @@ def check_in_float32(config: Config, data: Data) -> None:
     check_equal(exact, {OURS: Ours(exact, data), **rivals})
 
 
-def check_equal(config: Config, sides: dict[str, Ours | Rival]) -> dict[str, float]:
+def check_equal(config: Config, sides: Mapping[str, Ours | Rival]) -> dict[str, float]:
     """Return seconds of each side's first steps. Raises ValueError unless all losses equal ours."""
     losses: dict[str, list[float]] = {name: [] for name in sides}
     seconds = {}
     for name, one in sides.items():
         began = time.perf_counter()
-        with without_tf32(device_of(config)):
+        with without_tf32():
             for _ in range(CHECKED):
                 one.advance()
                 losses[name].append(one.last_loss().item())
@@ -173,11 +218,8 @@ def check_equal(config: Config, sides: dict[str, Ours | Rival]) -> dict[str, flo
 
 
 @contextmanager
-def without_tf32(device: str) -> Iterator[None]:
+def without_tf32() -> Iterator[None]:
     """Compute float32 exactly: by default, convolutions on a GPU use TF32, timm's patch embedding too."""
-    if device != "cuda":
-        yield
-        return
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -195,18 +237,3 @@ def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance:
                 f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different trainings "
                 "are not compared"
             )
-
-
-def floor_share(floor: Floor, config: Config, seconds: Seconds, steps: dict[str, Seconds]) -> Json:
-    """Return the floor's share of each side's step, and the share of the peak where that is known."""
-    rate = 3 * measure(config)["flops"] * config.batch / steps[OURS]  # backward is twice forward
-    most = peak(config)
-    return {
-        "seconds_per_step": spread(seconds),
-        "share": {name: spread(seconds / own) for name, own in steps.items()},
-        "backends": floor.backends,
-        "share_of_flops": floor.share_of_flops,
-        "flops_per_second": spread(rate),
-        "peak_flops_per_second": most,
-        "share_of_peak": spread(rate / most) if most else None,
-    }

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ablations.reporting.console import PlainConsole
 
-Call = Callable[[], object]
-Seconds = np.ndarray[Any, Any]  # (rounds,)
+Call = Callable[[], Any]
+Seconds = npt.NDArray[np.float64]  # (rounds,)
 FEW = 5  # fewer rounds than this have no meaningful quartiles
 
 
@@ -30,6 +31,11 @@ def spread(values: Seconds) -> Spread:
     """Summarize the values of all rounds (rounds,)."""
     low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
     return Spread(float(median), float(low), float(high))
+
+
+def ratios(found: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
+    """Summarize how many times as long as the reference each other side took."""
+    return {name: spread(own / found[reference]) for name, own in found.items() if name != reference}
 
 
 def ends(rounds: int) -> str:
@@ -49,15 +55,14 @@ def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
     """
     found: dict[str, list[float]] = {name: [] for name in sides}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    turns = [name for number in range(rounds) for name in list(sides)[:: -1 if number % 2 else 1]]
     console = PlainConsole(stderr=True)
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=hidden) as bar:
-        task = bar.add_task("", total=rounds * len(sides))
-        for number in range(rounds):
-            for name in list(sides)[:: -1 if number % 2 else 1]:
-                done = sum(map(len, found.values()))
-                bar.update(task, description=name, completed=done, refresh=True)
-                found[name].append(sides[name]())
+        task = bar.add_task("", total=len(turns))
+        for done, name in enumerate(turns):
+            bar.update(task, description=name, completed=done, refresh=True)
+            found[name].append(sides[name]())
     return {name: np.array(values) for name, values in found.items()}
 
 
@@ -65,10 +70,14 @@ def timed(call: Call, calls: int, device: torch.device) -> float:
     """Return seconds per call until the device has finished `calls` calls."""
     synchronize(device)
     began = time.perf_counter()
-    for _ in range(calls):
-        call()
+    repeat(call, calls)
     synchronize(device)
     return (time.perf_counter() - began) / calls
+
+
+def repeat(call: Call, count: int) -> None:
+    for _ in range(count):
+        call()
 
 
 def synchronize(device: torch.device) -> None:

@@ -2,11 +2,11 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,22 +15,20 @@ from ablations.cli.answer import INTERRUPTED, show_json
 from ablations.cli.arguments import Asked, designs, named_data, split
 from ablations.cli.directories import data_folder, load_plugins
 from ablations.cli.shell.help import App
+from results.store.schemas import Settings
 
 if TYPE_CHECKING:
     from ablations.bench.process import Source
     from ablations.bench.result import Result
-    from ablations.study.design import Arm, Design
     from vitcore.config import Config
 
-Json = dict[str, Any]
-Measured = tuple[Json, "Result"]  # conditions, measurements
 app = App(
     help="Measure speed beside timm and torchvision.\n\n"
     "Prints ratios of what is measured in turn, in one run: median and quartiles; with fewer than five rounds, lowest "
     "and highest.",
 )
 
-Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings beside the recipe's.")]
+Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings beside the recipe's.")]
 Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="Turns of each side.")]
 Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Train steps a turn.")]
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
@@ -43,24 +41,18 @@ class Setup:
     """What the words and options of a bench come to."""
 
     asked: Asked
-    settings: Json
+    settings: Settings
     source: "Source"
-    digests: dict[str, str]
 
     def config(self) -> "Config":
         from vitcore.config import Config
 
         return Config(**self.settings)
 
-    def conditions(self, rounds: int, calls: int, config: "Config | None" = None) -> Json:
-        from ablations.bench.result import conditions
-
-        return conditions(config or self.config(), self.source, self.digests, rounds, calls)
-
 
 @app.command()
 def step(
-    words: Settings = None,
+    words: Words = None,
     recipe: options.RecipeName = "digits",
     rounds: Rounds = 15,
     steps: Steps = 20,
@@ -87,11 +79,7 @@ def step(
     from ablations.bench.step import bench
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show(
-        [lambda: (made.conditions(rounds, steps), bench(made.config(), made.source, rounds, steps, compiled))],
-        out,
-        as_json,
-    )
+    show(out, as_json, lambda: bench(made.config(), made.source, rounds, steps, compiled))
 
 
 @app.command()
@@ -116,22 +104,17 @@ def study(
         ablate bench study position-embedding
         ablate bench study pooling --recipe cifar10 --gpu
     """
-    from ablations.bench import study as benches
+    from ablations.bench.study import bench, chosen
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
-    chosen = designs(Asked(made.asked.studies, made.asked.overrides | device(gpu)), recipe, data_dir)
-    arms = [(design, benches.chosen(design, arm)) for design in chosen]
-
-    def measure(design: "Design", some: "list[Arm]") -> Measured:
-        about = made.conditions(rounds, steps, design.reference)
-        return about, benches.bench(design, some, rounds, steps, made.source)
-
-    show([partial(measure, *pair) for pair in arms], out, as_json)
+    asked = Asked(made.asked.studies, made.asked.overrides | device(gpu))
+    arms = [(design, chosen(design, arm)) for design in designs(asked, recipe, data_dir)]
+    show(out, as_json, *(partial(bench, *pair, rounds, steps, made.source) for pair in arms))
 
 
 @app.command()
 def loop(
-    words: Settings = None,
+    words: Words = None,
     recipe: options.RecipeName = "digits",
     rounds: Rounds = 2,
     seeds: Annotated[int, typer.Option("--seeds", "-s", metavar="N", min=1, help="Seeds of each of its two arms.")] = 2,
@@ -154,12 +137,12 @@ def loop(
     made = set_up(words, recipe, gpu, False, out, plugin, data_dir)
     if "position" in made.asked.overrides:
         raise ValueError(f"position={made.asked.overrides['position']}: is what the study varies: leave it out")
-    show([lambda: (made.conditions(rounds, 1), bench(made.settings, seeds, rounds, made.source))], out, as_json)
+    show(out, as_json, lambda: bench(made.settings, seeds, rounds, made.source))
 
 
 @app.command(name="input")
 def input_(
-    words: Settings = None,
+    words: Words = None,
     recipe: options.RecipeName = "digits",
     rounds: Rounds = 15,
     steps: Steps = 20,
@@ -181,12 +164,12 @@ def input_(
     from ablations.bench.input import bench
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show([lambda: (made.conditions(rounds, steps), bench(made.config(), made.source, rounds, steps))], out, as_json)
+    show(out, as_json, lambda: bench(made.config(), made.source, rounds, steps))
 
 
 @app.command()
 def startup(
-    words: Settings = None,
+    words: Words = None,
     recipe: options.RecipeName = "digits",
     rounds: Rounds = 2,
     gpu: Gpu = False,
@@ -207,10 +190,10 @@ def startup(
     from ablations.bench.startup import bench
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir)
-    show([lambda: (made.conditions(rounds, 1), bench(made.config(), rounds, made.source))], out, as_json)
+    show(out, as_json, lambda: bench(made.config(), rounds, made.source))
 
 
-def device(gpu: bool) -> Json:
+def device(gpu: bool) -> Settings:
     return {"device": "cuda" if gpu else "cpu"}
 
 
@@ -242,11 +225,11 @@ def set_up(
         refuse_unwritable(out)
     files, digests = load_plugins(plugin)
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device(gpu)), data_dir)
-    source = Source(data_folder(data_dir), random_images, tuple(files))
-    return Setup(asked, settings, source, dict(zip(map(str, files), digests, strict=True)))
+    source = Source(data_folder(data_dir), random_images, dict(zip(map(str, files), digests, strict=True)))
+    return Setup(asked, settings, source)
 
 
-def refuse_elsewhere(asked: Asked, device: Json) -> None:
+def refuse_elsewhere(asked: Asked, device: Settings) -> None:
     """Raises ValueError for another device than the one that is measured, or for several."""
     if asked.overrides.get("device", device["device"]) != device["device"]:
         raise ValueError(f"device={asked.overrides['device']}: a bench is of the CPU, with --gpu of a GPU")
@@ -263,17 +246,17 @@ def refuse_unwritable(out: Path) -> None:
         pass
 
 
-def show(measurements: Iterable[Callable[[], Measured]], out: Path | None, as_json: bool) -> None:
+def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
     """Make the measurements, printing a table after each, or all as JSON at the end."""
     from results import store
 
-    found: list[Json] = []
+    found: list[object] = []
     try:
-        for measure in measurements:
-            about, result = measure()
-            found.append(result.json(about))
+        for bench in benches:
+            result = bench()
+            found.append(result.json())
             if not as_json:
-                print("\n" * (len(found) > 1) + result.render(about), flush=True)
+                print("\n" * (len(found) > 1) + result.render(), flush=True)
     except KeyboardInterrupt:
         print("ablate: interrupted; what was not printed yet is lost", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -26,9 +26,7 @@ def table(
     words: options.Names = None,
     recipe: options.RecipeNames = None,
     runs: options.Source = None,
-    format: Annotated[
-        options.TableFormat, typer.Option("--format", "-f", help="The output format.")
-    ] = options.TableFormat.md,
+    format: options.Format = options.TableFormat.md,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -95,9 +93,7 @@ def compare(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]", show_default=False)
     ] = None,
-    format: Annotated[
-        options.TableFormat, typer.Option("--format", "-f", help="The output format.")
-    ] = options.TableFormat.md,
+    format: options.Format = options.TableFormat.md,
     as_json: options.AsJson = False,
     fail_on: Annotated[
         str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")

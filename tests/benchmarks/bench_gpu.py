@@ -17,6 +17,7 @@ import gpu_study
 import torch
 import torch.nn.functional as F
 from gpu_experiments import EXPERIMENTS, TOKENS, low_weights
+from pydantic_core import to_jsonable_python
 from torch import nn
 
 from ablations.bench import startup
@@ -241,7 +242,7 @@ def study(scale: Scale) -> Json | None:
 def start(scale: Scale) -> Json:
     """A process's first step with an empty and with a warm compile cache."""
     config = scale.config(width=192, depth=6, heads=3, batch=256)
-    return {"config": config.model_dump(), **asdict(startup.bench(config, 1, RANDOM))["values"]}
+    return {"config": config.model_dump(), **to_jsonable_python(startup.bench(config, 1, RANDOM).measured)}
 
 
 FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {

@@ -6,7 +6,6 @@ baseline. When the time is over the command is interrupted: its trials resume at
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -47,7 +46,8 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     baseline = Config(**merge(settings, {"position": POSITIONS[0]}))
     if not state.file.exists():
         loop.check_alike(baseline, Source())
-        write_study(folder, settings, arms)
+        folder.mkdir(parents=True, exist_ok=True)
+        loop.write_study(folder, settings, POSITIONS[:arms], seeds=1)
         state.write()
     for number in range(1, seeds + 1):
         if len(state.script) < number:
@@ -105,16 +105,6 @@ class State:
 
     def write(self) -> None:
         store.write_json(self.file, {name: own for name, own in vars(self).items() if name != "file"})
-
-
-def write_study(folder: Path, settings: Mapping[str, Any], arms: int) -> None:
-    """Write the study and the recipe that `ablate run` reads."""
-    recipe = {"description": "Bench.", "config": dict(settings), "seeds": 1}
-    positions = list(POSITIONS[:arms])
-    study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": positions}}
-    for name, content in {"recipe": recipe, "study": study}.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"bench-{name}.yaml").write_text(json.dumps(content))
 
 
 def timed(command: list[str], deadline: float, folder: Path | None = None) -> tuple[float, bool]:
