@@ -57,8 +57,7 @@ def quietly(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple
 # -- in the fields of a study and a recipe -----------------------------------------------------------------------------
 
 STUDIES = {
-    "question": lambda text: {"question": text},
-    "source": lambda text: {"source": text, "found": text},
+    "texts": lambda text: {"question": text, "source": text, "found": text},
     "baseline": lambda text: {"baseline": {"position": text}},
     "baseline key": lambda text: {"baseline": {text: 1}},
     "factor": lambda text: {"factors": {"position": ["1d", text]}},
@@ -71,11 +70,10 @@ STUDIES = {
     "figure": lambda text: {"figure": text},
     "claim": lambda text: {"claims": [text]},
     "key": lambda text: {text: text},
-    "recipe": lambda text: {},
     "recipe key": lambda text: {},
 }
 RECIPES = {
-    "recipe": lambda text: {"description": text, "caveats": [text]},
+    "texts": lambda text: {"description": text, "caveats": [text]},
     "recipe key": lambda text: {"config": {**RECIPE["config"], text: 1}},
 }
 
@@ -111,7 +109,7 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
         *(f"runs/studies/s@r/turns/{number:04d}{rest}" for number in range(200) for rest in ("", "/released.json")),
     }  # fmt: skip
     assert not [line for line in refusals if "Traceback" in line]
-    assert taken >= (50 if field in ("question", "source", "arm", "recipe") else 0)
+    assert taken >= (50 if field in ("texts", "arm") else 0)
 
 
 def test_text_that_no_terminal_should_see_is_refused_by_line() -> None:

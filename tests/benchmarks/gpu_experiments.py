@@ -147,7 +147,6 @@ class LowWeights(TrainStep):
 
     def move(self) -> None:
         for master, weight in zip(self.masters, self.low, strict=True):
-            assert weight.grad is not None
             master.grad, weight.grad = weight.grad.float(), None
         super().move()
         with torch.no_grad():

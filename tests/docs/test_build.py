@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, browser
+from browser import CHROMIUM, Browser, browser
 
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from results import style
@@ -47,7 +48,14 @@ def test_pages_written_by_hand_name_every_metric_key_of_a_style_and_status(built
     assert all(f"<td><p>{status}</p></td>" in statuses for status in (0, FAILED, BAD_INPUT, INTERRUPTED))
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
 @pytest.mark.parametrize(
     ("word", "found"),
     [
@@ -58,23 +66,20 @@ def test_pages_written_by_hand_name_every_metric_key_of_a_style_and_status(built
         ("patch-size", "patch-size"),
     ],
 )
-def test_search_finds_names_first(built: Path, tmp_path: Path, word: str, found: str) -> None:
+def test_search_finds_names_first(built: Path, chromium: Browser, word: str, found: str) -> None:
     """Each kind of name in the reference, without a server."""
     first = "document.querySelector('#search-results li')"
     shown = f"new Promise(done => setInterval(() => {first} && done({first}.innerText), 50))"
-    with browser(tmp_path) as chromium:
-        tab = chromium.open(built / "search.html", 1280)
-        tab.evaluate(f"Search.performSearch('{word}')")
-        assert tab.evaluate(shown).startswith(found)
+    tab = chromium.open(built / "search.html", 1280)
+    tab.evaluate(f"Search.performSearch('{word}')")
+    assert tab.evaluate(shown).startswith(found)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 @pytest.mark.parametrize("width", [1280, 390])
-def test_pages_need_no_network_and_fit_their_window(built: Path, tmp_path: Path, width: int) -> None:
+def test_pages_need_no_network_and_fit_their_window(built: Path, chromium: Browser, width: int) -> None:
     """No request but for files, nothing on the console, nothing wider than a phone."""
-    with browser(tmp_path) as chromium:
-        for page in ("index", "search", "reference/cli/run", "reference/studies/position-embedding"):
-            tab = chromium.open(built / f"{page}.html", width)
-            assert not [url for url in tab.requests() if not url.startswith(("file:", "data:"))]
-            assert not tab.trouble()
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    for page in ("index", "search", "reference/cli/run", "reference/studies/position-embedding"):
+        tab = chromium.open(built / f"{page}.html", width)
+        assert not [url for url in tab.requests() if not url.startswith(("file:", "data:"))]
+        assert not tab.trouble()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width

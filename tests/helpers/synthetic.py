@@ -368,15 +368,20 @@ def write(runs: Path, plan: dict[str, Any], records: Mapping[str, Record] | None
     return runs
 
 
+def claimed(trial: store.Trial) -> store.Attempt:
+    """An attempt at a trial that nobody holds."""
+    attempt = trial.claim(Watch())
+    assert attempt is not None
+    return attempt
+
+
 def write_trial(trial: store.Trial, record: Record) -> None:
     """What the runner would leave behind."""
     status, values = record.values["status"], dict(record.values)
     if status == "missing":
         return
     trial.create({"config": json.loads(values["config"] or "{}")})
-    attempt = trial.claim(Watch())
-    assert attempt is not None
-    with attempt:
+    with claimed(trial) as attempt:
         provenance = {"code": "0", "host": "laptop", "device": "cpu", "threads": 1} | {
             name: values[name]
             for name in ("code", "revision", "host", "device", "python", "torch", "numpy")

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -97,15 +96,6 @@ def test_the_file_asks_the_network_for_nothing(complete: str) -> None:
     assert not re.search(r"url\((?!#)", complete)
 
 
-def test_the_page_says_what_is_corrected(complete: str) -> None:
-    """Verdicts, equivalence among them, within a study alone; intervals are not."""
-    words = " ".join(re.sub(r"<[^>]*>", "", complete).split())
-    assert (
-        "intervals are 95% t-intervals over seeds, not adjusted; verdicts, equivalence included, are corrected" in words
-    )
-    assert "within a study (Holm), not across the" in words
-
-
 def test_the_page_is_whole(complete: str) -> None:
     """Tags are closed, ids are unique, every link has its target, every figure is XML."""
     page = Page(complete)
@@ -157,11 +147,6 @@ def test_trials_that_differ_in_code_are_told_to_who_asks() -> None:
     assert [summary for summary, _ in shut] == ["Made 2026-01-02 03:04 UTC", "Not the same for all trials: code"]
     assert "code differs between trials: 0123456789ab (19), fed (position=none seed 3)." in shut[1][1]
     assert "differs between" not in re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
-
-
-def test_claims_are_judged_in_words(complete: str) -> None:
-    """With the difference that the judgement rests on."""
-    assert re.search(r"position=none < position=1d: agrees \(−\d+\.\d\d points \[", Page(complete).text)
 
 
 def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
@@ -257,21 +242,6 @@ def test_what_users_write_is_text() -> None:
     assert evil in page.text
 
 
-def test_a_study_without_a_source_is_after_nothing() -> None:
-    """The page then speaks of the study's own claims and numbers."""
-    text = Page(report.render([synthetic.results(synthetic.position(source=""))], MADE)).text
-    assert "position-embedding@digits · contents On digits" in text
-    assert "† the study: another setting" in text
-    assert "What the study claims, judged here" in text
-
-
-def test_write_makes_the_folder(tmp_path: Path) -> None:
-    """And writes UTF-8."""
-    path = tmp_path / "deep" / "report.html"
-    report.write([synthetic.with_holes()], path)
-    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of the page or nothing of it, and no rest beside it."""
 
@@ -301,11 +271,6 @@ def test_a_long_name_breaks_after_its_signs() -> None:
     """Not inside a word, and what is no sign stays text."""
     assert report.breakable("weight_decay=0.05,x<y") == "weight_<wbr>decay=<wbr>0.05,<wbr>x&lt;y"
     assert report.breakable("ours=") == "ours="
-
-
-def test_the_template_is_packaged() -> None:
-    """It lies beside the code, where an installed package finds it."""
-    assert files("results").joinpath("report.html.j2").is_file()
 
 
 @pytest.mark.parametrize(

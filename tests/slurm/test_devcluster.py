@@ -67,36 +67,6 @@ def test_arrays_are_limited(cluster: Cluster) -> None:
     cluster.sbatch("--hold", "--array=0-2", "--wrap=true")
 
 
-def test_urgent_jobs_preempt(cluster: Cluster) -> None:
-    """Of jobs in the way of an urgent one, `main` requeues its own and `cancel` ends its own; the first runs again."""
-    whole_node = ["--exclusive", "--nodes=1", "--output=/dev/null", "--wrap=sleep 300"]
-    requeued = cluster.sbatch("--partition=main", *whole_node)
-    cancelled = cluster.sbatch("--partition=cancel", *whole_node)
-    for job in (requeued, cancelled):
-        reaches(cluster, job, "RUNNING")
-    urgent = cluster.sbatch("--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=true")
-    reaches(cluster, urgent, "COMPLETED")
-    assert cluster.state(cancelled) == "PREEMPTED"
-    assert cluster.state(requeued) == "PENDING"
-    cluster.hurry(requeued)
-    reaches(cluster, requeued, "RUNNING")
-    assert "Restarts=1" in cluster.run("scontrol", "show", "job", str(requeued)).stdout
-
-
-def test_a_killed_slurmctld_comes_back_with_its_jobs(cluster: Cluster) -> None:
-    """A job that ran and one that waited are there after SIGKILL, once slurmctld had its five seconds to save them."""
-    runs = cluster.sbatch("--output=/dev/null", "--wrap=sleep 300")
-    reaches(cluster, runs, "RUNNING")
-    waits = cluster.sbatch("--hold", "--job-name=saved-last", "--wrap=true")
-    state = cluster.folder / "state" / "job_state"
-    until(lambda: state.exists() and b"saved-last" in state.read_bytes(), "saved jobs")
-    cluster.kill("slurmctld")
-    assert "is DOWN" in cluster.run("scontrol", "ping", check=False).stdout
-    cluster.start("slurmctld")
-    assert cluster.state(runs) == "RUNNING"
-    assert cluster.state(waits) == "PENDING"
-
-
 @pytest.mark.parametrize("name", ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"])
 def test_any_daemon_can_be_killed_and_started(cluster: Cluster, name: str) -> None:
     """After SIGKILL nothing of the daemon is left, after a start it answers, and a job runs."""
@@ -105,32 +75,6 @@ def test_any_daemon_can_be_killed_and_started(cluster: Cluster, name: str) -> No
     assert not ({name} | helpers) & {process.name for process in processes.owned(cluster.folder)}
     cluster.start(name)
     reaches(cluster, cluster.sbatch("--output=/dev/null", "--wrap=true"), "COMPLETED")
-
-
-def test_a_frozen_slurmctld_answers_nobody(cluster: Cluster) -> None:
-    """SIGSTOP leaves its clients waiting, SIGCONT serves them."""
-    cluster.freeze("slurmctld")
-    with pytest.raises(subprocess.TimeoutExpired):
-        cluster.run("squeue", timeout=2)
-    cluster.thaw("slurmctld")
-    cluster.wait("slurmctld", timeout=5)
-
-
-def test_a_worker_outlives_its_slurmd(cluster: Cluster) -> None:
-    """With slurmd killed and its node down, the job starts again on the other node beside its first process."""
-    pids = cluster.folder / "work" / "pids"
-    script = f"echo $$ >> {pids}; exec sleep 300"
-    job = cluster.sbatch("--requeue", "--output=/dev/null", f"--wrap={script}")
-    reaches(cluster, job, "RUNNING")
-    node = cluster.run("squeue", "-h", f"--jobs={job}", "--format=%N").stdout.strip()
-    cluster.kill(node)
-    cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    reaches(cluster, job, "PENDING")
-    cluster.hurry(job)
-    reaches(cluster, job, "RUNNING")
-    first, second = until(lambda: len(words := pids.read_text().split()) == 2 and words, "two workers")
-    assert Path(f"/proc/{first}").exists()
-    assert Path(f"/proc/{second}").exists()
 
 
 def test_down_leaves_nothing_behind(folder: Path) -> None:
@@ -175,7 +119,6 @@ with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
     time.sleep(300)
 """
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
     with owner.stdout:
         assert owner.stdout.readline() == "up\n"
     cluster = Cluster.at(folder)

@@ -302,11 +302,11 @@ def test_hostile_text_that_is_allowed_is_only_text(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_a_tag_is_never_hostile(text: str) -> None:
+def test_a_tag_is_never_hostile() -> None:
     """Tags are ours; what is no tag never reaches a script."""
-    with pytest.raises(ValueError, match=r"^tag="):
-        submitit_parameters(Profile(), text)
+    for text in TEXTS:
+        with pytest.raises(ValueError, match=r"^tag="):
+            submitit_parameters(Profile(), text)
 
 
 # -- where profiles lie ------------------------------------------------------------------------------------------------
@@ -393,16 +393,14 @@ UNWANTED = [
 ]
 
 
-@pytest.mark.parametrize("name", NEEDED)
-def test_what_jobs_need_is_kept(name: str) -> None:
+def test_what_jobs_need_is_kept() -> None:
     """What the login, the module system and numerics set goes along."""
-    assert environment.kept({name: "1"})
+    assert not [name for name in NEEDED if not environment.kept({name: "1"})]
 
 
-@pytest.mark.parametrize("name", UNWANTED)
-def test_secrets_and_what_bends_slurm_are_not(name: str) -> None:
+def test_secrets_and_what_bends_slurm_are_not() -> None:
     """Neither what sbatch would publish, nor what changes the meaning of commands, nor the surrounding job's own."""
-    assert not environment.kept({name: "1"})
+    assert not [name for name in UNWANTED if environment.kept({name: "1"})]
 
 
 # -- the first profile -------------------------------------------------------------------------------------------------

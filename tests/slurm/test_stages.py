@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import synthetic
 from small_study import PROFILE, RECIPE, SUBMIT, Ablate, logs, results, run_here
 
 from ablations.execution import provenance
@@ -12,7 +13,6 @@ from ablations.planning.jobs import jobs as jobs_of
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
-from results.store import lease
 from results.store.schemas import Plan
 from slurm.devcluster import Cluster, until
 
@@ -58,9 +58,7 @@ def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: 
     """The others end with their report; its children never begin, `status` says so, and nothing goes on for ever."""
     runs = tmp_path / "runs"
     jobs = jobs_of([planned(tmp_path)])
-    attempt = store.trial(runs, jobs[0].id).claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(store.trial(runs, jobs[0].id)) as attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", provenance.source_digest())
     assert "1 failed" in (said := ablate(*SUBMIT).stdout)
     assert "2 blocked by what they start from" in said

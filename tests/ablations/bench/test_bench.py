@@ -1,13 +1,11 @@
 """`ablate bench`: equal trainings are compared, a floor has the model's FLOPs, every part comes with its keys."""
 
-import io
 import json
 import shutil
 import subprocess
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +13,15 @@ import numpy as np
 import pytest
 import torch
 from in_process import called
-from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
-from ablations.bench import floor, input, loop, memory, process, result, script, startup, step, study, timing
+from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
 from ablations.bench.process import Source, random_images
 from ablations.bench.rivals import KINDS, Kind, Ours, Rival
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
-from vitcore.data.stream import AHEAD, Stored
 from vitcore.interop.convert import to_timm
 from vitcore.options import ConfigError
-from vitcore.runtime import device
 from vitcore.training.loop import Training
 from vitcore.training.schedules import learning_rate
 
@@ -66,37 +61,6 @@ def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
     one = config(**COLOUR, **changed, steps=15, lr=1e-2)
     data = random_images(one)
     np.testing.assert_allclose(losses(Rival(KINDS[name], one, data), 15), losses(Ours(one, data), 15), rtol=1e-5)
-
-
-class Probe(nn.Module):
-    """A model that notes whether a subnormal number is 0 while it is computed."""
-
-    def __init__(self, model: nn.Module, found: set[bool]) -> None:
-        super().__init__()
-        self.model, self.found = model, found
-
-    def forward(self, images: Tensor, *keys: Any) -> Tensor:
-        self.found.add(not torch.tensor(2.0**-130) * 1)
-        return self.model(images, *keys)  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize("name", ["timm", "torchvision"])
-def test_subnormal_numbers_are_zero_in_our_step(name: str) -> None:
-    """A script that says nothing of them computes with them; one with all that a line gives does not."""
-    one = config(**COLOUR, steps=2)
-    data, found = random_images(one), set[bool]()
-    with device.computing(one):
-        ours, theirs = Training(one, data), Rival(KINDS[name], one, data)
-        ours.train_step.trained = Probe(ours.model, found)
-        ours.advance()
-        assert found == {True}
-        found.clear()
-        theirs.model = Probe(theirs.model, found)
-        theirs.advance()
-        assert found == {False}
-        theirs.tuned = KINDS["timm compiled"].tuned
-        theirs.advance()
-        assert found == {False, True}
 
 
 def with_another_seed(model: Any) -> nn.Module:
@@ -202,28 +166,6 @@ def test_sides_are_timed_in_turn() -> None:
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
 
-@pytest.mark.parametrize(
-    ("values", "low", "high", "name"),
-    [([1.0, 3.0], 1, 3, "lowest, highest"), ([1.0, 2.0, 3.0, 4.0, 5.0], 2, 4, "quartiles")],
-)
-def test_few_rounds_have_no_quartiles(values: list[float], low: float, high: float, name: str) -> None:
-    """Two of them have a lowest and a highest; which it is, is told with the numbers."""
-    found = timing.spread(np.array(values))
-    assert (found.low, found.high) == (low, high)
-    assert timing.ends(len(values)) == name
-
-
-def test_a_bench_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal: the side that has its turn, and how many turns are over; nothing where nobody looks."""
-    for terminal, seen in ((True, ["a", "0/4", "b", "2/4", "3/4"]), (False, [])):
-        shown = io.StringIO()
-        screen = Console(file=shown, force_terminal=terminal, width=80)
-        monkeypatch.setattr(timing, "PlainConsole", lambda stderr, screen=screen: screen)
-        timing.interleaved({"a": list, "b": list}, rounds=2, calls=1, device=torch.device("cpu"))
-        assert [part for part in seen if part in shown.getvalue()] == seen
-        assert terminal or not shown.getvalue()
-
-
 def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its random choices torchvision's pipeline gives our standardised batch."""
     one = config(**COLOUR, augment="flip-crop")
@@ -232,26 +174,6 @@ def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torchvision.transforms.RandomHorizontalFlip, "forward", lambda self, image: image)
     monkeypatch.setattr(training.train_step, "drawn", lambda inputs: inputs)
     torch.testing.assert_close(input.torchvision_batch(training)(), training.batch().images, rtol=1e-5, atol=1e-5)
-
-
-def test_streamed_images_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a pack, each side reads each of its batches once, however many are read ahead; none is read for nothing."""
-
-    class Shards:
-        shape = (16, 16, 3)
-
-        def read(self, places: Any, out: Any) -> None:
-            out[:] = 0
-            read.append(tuple(places))
-
-    read: list[tuple[int, ...]] = []
-    one = config(**COLOUR)
-    data = random_images(one)
-    stored = replace(data.train, pixels=Stored(Shards(), np.arange(32)))  # type: ignore[arg-type]  # as far as it is read
-    monkeypatch.setattr(step, "available", lambda *_: ({}, {}))
-    step.time_sides(one, replace(data, train=stored), 2, 10, False)
-    steps, drawn = step.CHECKED + step.WARM_UP + 20, step.WARM_UP + 20
-    assert steps + drawn <= len(read) <= steps + drawn + 2 * AHEAD
 
 
 @pytest.mark.slow
@@ -263,48 +185,12 @@ def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     assert all(extra is None or extra > 4 * measure(one)["params"] for extra in found.values())
 
 
-def test_a_memory_that_is_not_told_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compiled on the CPU, ours or a rival's, and a process that fails: the timings are not lost."""
-
-    def fails(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 1, "", "Traceback\nMemoryError: 4 GiB\n")
-
-    monkeypatch.setattr(process.subprocess, "run", fails)
-    why: dict[str, str] = {}
-    assert memory.of_sides(config(compile=True), ["vitcore", "timm compiled", "timm"], Source(), why) == dict.fromkeys(
-        ["vitcore", "timm compiled", "timm"]
-    )
-    assert why.pop("memory of timm") == "ablations.bench.memory: MemoryError: 4 GiB"
-    assert list(why) == ["memory of vitcore", "memory of timm compiled"]
-    assert all(reason.startswith("on a CPU compiling takes more") for reason in why.values())
-
-
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A file of a user's that is called as a module is."""
     (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert process.run(process.python("statistics"), {}) == ""
-
-
-def test_peaks_are_those_of_the_data_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name that the driver gives; unknown for other devices and in float32."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    peaks = {}
-    known = {
-        "NVIDIA H200": 989e12,
-        "NVIDIA H200 NVL": 835e12,
-        "NVIDIA H100 80GB HBM3": 989e12,
-        "NVIDIA H100 PCIe": 756e12,
-        "NVIDIA A100-SXM4-80GB": 312e12,
-        "Tesla T4": None,
-    }
-    for name in known:
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=name: name)
-        peaks[name] = floor.peak(config(device="cuda", precision="bf16"))
-    assert peaks == known
-    assert floor.peak(config(precision="bf16")) is None
-    assert floor.peak(config(device="cuda")) is None
 
 
 @pytest.mark.slow
@@ -330,17 +216,6 @@ def test_bench_comes_with_all_parts(bench: Bench) -> None:
         assert side["seconds_per_step"].keys() == {"median", "low", "high"}
 
 
-def test_the_help_says_what_is_measured(bench: Bench) -> None:
-    """The subcommands; of the step the words of its table, and an example."""
-    for command, words in (
-        ([], ("step", "study", "loop", "input", "startup")),
-        (["step"], ("Rivals:", "Floor:", "Memory:", "ablate bench step width=")),
-    ):
-        status, output, _ = bench(*command, "--help")
-        assert status == 0
-        assert all(word in output for word in words)
-
-
 def test_input_is_measured_alone_and_beside_torchvision(bench: Bench) -> None:
     """As JSON and as a table of three pipelines."""
     status, output, errors = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
@@ -349,31 +224,6 @@ def test_input_is_measured_alone_and_beside_torchvision(bench: Bench) -> None:
     assert found["bench"] == "input"
     assert found["pil"]["images_per_second"].keys() == {"vitcore", "torchvision"}
     assert all(name in output for name in ("vitcore, as configured", "vitcore, flip-crop", "torchvision, flip-crop"))
-
-
-def test_a_title_names_all_that_a_step_takes_longer_for() -> None:
-    """Random images as such, with their size, of a model of timm's too; one step is one."""
-    one = config(**COLOUR, compile=True, augment="flip-crop", attention="pinned")
-    assert result.conditions(one, Source(random=True), 2, 1).model() == (
-        "width 16, depth 2, heads 2, patch 4, position=1d, pool=cls, stem=patch, random images 16 x 16, batch 8, "
-        "float32, compiled, augment=flip-crop, attention=pinned"
-    )
-    theirs = Config(model="timm/resnet18", batch=8, device="cpu", **COLOUR)
-    model = result.conditions(theirs, Source(random=True), 2, 1).model()
-    assert model.startswith("timm/resnet18, random images 16 x 16,")
-    assert [result.counted(number, "step") for number in (1, 2)] == ["1 step", "2 steps"]
-
-
-def test_an_arm_stands_beside_its_baseline_of_the_same_turns() -> None:
-    """What the ratio was made of, in its row; the baseline itself is beside nothing."""
-
-    def cells(arm: str, own: float, other: float, ratio: float | None) -> list[str]:
-        took, theirs, over = (value and timing.Spread(value, value, value) for value in (own, other, ratio))
-        row = study.ArmMeasured(arm, "a", took, theirs, over, 1, 1, 1.0, None)  # type: ignore[arg-type]  # none is 0.0
-        return [*row.cells().values()]
-
-    assert cells("a", 0.004, 0.004, None) == ["a", "4 [4, 4] ms", "", "baseline", "1.00x", ""]
-    assert cells("b", 0.006, 0.003, 2.0) == ["b", "6 [6, 6] ms", "3 [3, 3] ms", "2.000x [2.000x, 2.000x]", "1.00x", ""]
 
 
 def test_no_gpu_is_one_line(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,37 +258,6 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Bench) -> Non
         position = {"position": "none" if "none" in row["arm"] else "1d"}
         cost = measure(Config(**merge(found["config"], position)))
         assert (row["params"], row["flops"]) == (cost["params"], cost["flops"])
-
-
-def test_studies_are_told_as_they_are_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bad one is found before the first is measured; Ctrl-C loses only what was not told, and says so."""
-    Path("a.yaml").write_text(STUDY)
-    Path("b.yaml").write_text(STUDY.replace("none", "2d"))
-    measured: list[str] = []
-
-    def measure(design: Any, *_: Any) -> result.Result:
-        if measured:
-            raise KeyboardInterrupt
-        measured.append(design.name)
-        how = result.conditions(design.reference, Source(), 2, 1)
-        return result.Result("arms", how, study.Measured(design.name, []), "", "", [{"arm": "a table"}])
-
-    monkeypatch.setattr(study, "bench", measure)
-    status, output, errors = bench("study", "a.yaml", "b.yaml", *WORDS, "--arm", "position=none*")
-    assert (status, output, measured) == (2, "", [])
-    assert "--arm position=none*: b" in errors
-    status, output, errors = bench("study", "a.yaml", "b.yaml", *WORDS)
-    assert (status, output.count("a table"), len(measured)) == (130, 1, 1)
-    assert errors == "ablate: interrupted; what was not printed yet is lost\n"
-
-
-def test_an_arm_that_is_not_there_is_named(bench: Bench) -> None:
-    """With those that are."""
-    Path("s.yaml").write_text(STUDY)
-    status, _, errors = bench("study", "s.yaml", "--arm", "x*", *WORDS)
-    assert status == 2
-    assert "--arm x*: " in errors
-    assert "position=none" in errors
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.3])
@@ -513,24 +332,6 @@ def test_a_warm_compile_cache_is_found(bench: Bench) -> None:
     assert found["seconds"][caches[0]]["median"] > found["seconds"][caches[2]]["median"]
     assert 0 < found["graphs"][0] == found["graphs"][1]
     assert f"for one trial: {found['graphs'][0]}; for 2 of one shape: {found['graphs'][1]}" in output
-
-
-def test_no_compile_cache_of_the_users_makes_a_start_warm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither PyTorch's nor Triton's, which would be found wherever the first one is."""
-    seen: list[dict[str, str]] = []
-
-    def run(command: list[str], env: dict[str, str], **how: Any) -> subprocess.CompletedProcess[str]:
-        seen.append(env)
-        return subprocess.CompletedProcess(command, 0, "[0.0, [1, 1]]", "")
-
-    for name in CACHES:
-        monkeypatch.setenv(name, "/full")
-    monkeypatch.setattr(process.subprocess, "run", run)
-    startup.first_step(config(), Source(), tmp_path)
-    assert [Path(seen[0][name]).is_relative_to(tmp_path) for name in CACHES] == [True, True]
-
-
-CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:

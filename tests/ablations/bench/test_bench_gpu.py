@@ -44,6 +44,7 @@ def test_no_figure_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureF
     assert "Not measured yet: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of FlexAttention on a CPU
 def test_each_experiment_runs_and_computes_the_same(tmp_path: Path) -> None:
     """Its first losses are those of the step as it is, to the tolerance of the precision: 1e-5 in float32."""

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import Callable
@@ -17,8 +16,8 @@ from typing import Literal
 import pytest
 from in_process import called
 from rich.console import Console
+from serial import called_serially
 
-from ablations.cli.arguments import counted
 from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.progress import Live
@@ -84,15 +83,6 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
     display.running(0, compiled, 1, None)
     assert re.search(r"arm seed 0 .*step 1/9", drawn(display))
     assert "compiling" not in drawn(display)
-
-
-def test_planning_many_studies_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal alone."""
-    for is_terminal in (True, False):
-        console = Console(file=io.StringIO(), force_terminal=is_terminal)
-        monkeypatch.setattr("ablations.reporting.console.PlainConsole", lambda stderr, console=console: console)
-        assert list(counted(["a", "b"])) == ["a", "b"]
-        assert ("planning" in console.file.getvalue()) == is_terminal
 
 
 def drawn(display: Live) -> str:
@@ -186,33 +176,15 @@ def test_without_a_command_there_is_the_help(ablate: Ablate, words: str) -> None
     assert errors == ablate(*words.split(), "-h")[1]
 
 
-PLUGINS = [
-    ("import nothing_of_this_name", "does not import: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-    ("def (", "does not import: SyntaxError"),
-    (
-        "from vitcore.model.position import POSITION, Position\nclass Mine(Position): ...\nPOSITION['1d'] = Mine",
-        "redefines position=1d: choose another name",
-    ),
-    ("import sys; sys.exit(3)", "does not import: it ends the program (exit status 3)"),
-    ("from vitcore.model.position import POSITION\nPOSITION['x'] = 3", "position=x is 3, not a Position class"),
-]
-
-
-@pytest.mark.parametrize(("source", "message"), PLUGINS, ids=[message for _, message in PLUGINS])
-def test_bad_plugin_is_refused_and_leaves_no_trace(ablate: Ablate, tmp_path: Path, source: str, message: str) -> None:
-    """A plugin that does not import or redefines a built-in name: one line, and the built-in parts stay."""
-    from vitcore.model.position import POSITION
-
-    before = dict(POSITION)
-    (tmp_path / "mine.py").write_text(source)
+def test_bad_plugin_is_refused(ablate: Ablate, tmp_path: Path) -> None:
+    """One line before anything is made, and a FAILED line of `check`; what else is refused: test_plugins.py."""
+    (tmp_path / "mine.py").write_text("import nothing_of_this_name")
+    message = "does not import: ModuleNotFoundError: No module named 'nothing_of_this_name'"
     status, _, errors = ablate("run", "s.yaml", "--recipe", "r.yaml", "--plugin", "mine.py")
-    assert status == 2
-    assert message in errors
-    assert before == POSITION
+    assert (status, message in errors) == (2, True)
     assert not (tmp_path / "runs").exists()
     status, output, errors = ablate("check", "mine.py")
-    assert (status, errors, output.count("FAILED")) == (1, "", 1)
-    assert message in output
+    assert (status, errors, output.count("FAILED"), message in output) == (1, "", 1, True)
 
 
 def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path) -> None:
@@ -263,8 +235,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     (folder / "r.yaml").write_text(dedent(RECIPE))
     (folder / "s.yaml").write_text(dedent(STUDY))
-    for words in (["run", "s.yaml", "--recipe", "r.yaml"], ["export", "--out", "all.parquet"]):
-        subprocess.run([sys.executable, "-m", "ablations.cli", *words], cwd=folder, check=True, capture_output=True)
+    with pytest.MonkeyPatch.context() as there:
+        there.chdir(folder)
+        for words in (["run", "s.yaml", "--recipe", "r.yaml"], ["export", "--out", "all.parquet"]):
+            assert called_serially(there, *words)[0] == 0
     return folder
 
 
@@ -398,8 +372,6 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
 
 def test_missing_cell_is_seen_and_strict_says_so(finished: Path, ablate: Ablate, tmp_path: Path) -> None:
     """An edited result is a missing cell with its reason; --strict then exits with 1."""
-    import shutil
-
     shutil.copytree(finished / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs/trials").glob("*/result.json"))
     content = json.loads(path.read_text())
@@ -413,8 +385,6 @@ def test_missing_cell_is_seen_and_strict_says_so(finished: Path, ablate: Ablate,
 
 def test_newer_run_directory_is_refused(finished: Path, ablate: Ablate, tmp_path: Path) -> None:
     """Reading and running what a newer version wrote: one line that says to upgrade."""
-    import shutil
-
     shutil.copytree(finished / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs/trials").glob("*/result.json"))
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 9'))
@@ -423,10 +393,10 @@ def test_newer_run_directory_is_refused(finished: Path, ablate: Ablate, tmp_path
         assert (status, "schema 9 is newer than this version reads (1): upgrade" in errors) == (2, True)
 
 
-def test_train_is_one_trial_of_the_same_store(ablate: Ablate, tmp_path: Path) -> None:
+def test_train_is_one_trial_of_the_same_store(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`train` prints where its trial is; a second call trains nothing."""
     words = ["train", "--recipe", "r.yaml", "steps=5", "evaluations=1", "--json"]
-    status, output, _ = ablate(*words)
+    status, output, _ = called_serially(monkeypatch, *words)
     assert status == 0
     result = json.loads(output)
     assert (tmp_path / "runs/trials" / result["id"] / "result.json").exists()
@@ -496,12 +466,10 @@ def test_the_only_recipe_of_a_study_is_inferred(
 
 def test_several_recipes_of_a_study_are_named(finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With what was set; the name that is offered can be given."""
-    import shutil
-
     monkeypatch.chdir(finished)
     shutil.copytree(finished / "runs", tmp_path / "runs")
     words = ["run", str(finished / "s.yaml"), "--recipe", str(finished / "r.yaml"), "--runs", str(tmp_path / "runs")]
-    assert called(monkeypatch, *words, "steps=2", "--seeds", "1", "--jobs", "1")[0] == 0
+    assert called_serially(monkeypatch, *words, "steps=2", "--seeds", "1")[0] == 0
     status, _, errors = called(monkeypatch, "table", "s", "--runs", str(tmp_path / "runs"))
     assert (status, errors.count("\n")) == (2, 1)
     (offered,) = re.findall(r"(s@r\+\w+) \(steps=2\)", errors)
@@ -513,8 +481,6 @@ def test_a_margin_may_be_declared_on_the_command_line(
     finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It counts for the study, under its own name, and is in the report's command; reading takes none."""
-    import shutil
-
     monkeypatch.chdir(finished)
     shutil.copytree(finished / "runs", tmp_path / "runs")
     where = ["--recipe", "r.yaml", "--runs", str(tmp_path / "runs")]

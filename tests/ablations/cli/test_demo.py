@@ -5,8 +5,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from in_process import called
 from rich.console import Console
+from serial import called_serially
 
 from ablations.cli.getting_started import demo
 from ablations.planning.jobs import Job, jobs
@@ -28,7 +28,7 @@ def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "RECIPE", "small.yaml")
     monkeypatch.setattr(demo, "SEEDS", 2)
-    status, output, errors = called(monkeypatch, "demo")
+    status, output, errors = called_serially(monkeypatch, "demo")
     assert status == 0, errors
     before, _, after = output.partition("| arm")
     assert "6 of 6 trials" in before
@@ -38,7 +38,7 @@ def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.Monk
     for kind in ("figure", "report"):
         (line,) = (line for line in after.splitlines() if line.startswith(kind))
         assert Path(line.split()[1]).stat().st_size > 10_000
-    status, output, _ = called(monkeypatch, "demo")
+    status, output, _ = called_serially(monkeypatch, "demo")
     assert (status, "0 of 6 trials" in output) == (0, True)
 
 
@@ -68,6 +68,5 @@ def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
         console.print(display.progress.get_renderable())
     lines = [line for line in capture.get().splitlines() if asked[0].arm in line]
     result = store.trial(tmp_path, asked[0].id).state().result
-    assert result is not None
     assert f"{100 * result.metrics['test_accuracy']:.2f}" in lines[0]
     assert "seed 9" in capture.get()

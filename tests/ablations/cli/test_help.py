@@ -17,7 +17,6 @@ from ablations.study.reading import packaged
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
     for info in group.registered_commands:
-        assert info.callback is not None
         yield prefix + (info.name or info.callback.__name__)
     for one in group.registered_groups:
         assert one.typer_instance is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from in_process import called
 from rich.text import Text
 
 from ablations.execution.messages import Ended
@@ -37,11 +38,6 @@ def hostile(tmp_path: Path) -> Path:
     return synthetic.write(tmp_path / "runs", plan | {"question": HOSTILE})
 
 
-def ablate(*words: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
-    command = [sys.executable, "-m", "ablations.cli", *words]
-    return subprocess.run(command, capture_output=True, check=False, env=os.environ | environment)
-
-
 def test_plain_text_keeps_what_prints() -> None:
     """Letters of all scripts stay; control and direction characters become their escapes, lines where asked for."""
     assert printable("±é名 x") == "±é名 x"
@@ -51,11 +47,12 @@ def test_plain_text_keeps_what_prints() -> None:
 
 
 @pytest.mark.parametrize("words", [("table",), ("status",), ("table", "--format", "csv")])
-def test_commands_print_no_control_characters_of_others(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_commands_print_no_control_characters_of_others(
+    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The name of an arm of a colleague's plan is shown with escapes."""
-    done = ablate(*words, "--runs", str(hostile(tmp_path)))
-    said = done.stdout.decode()
-    assert done.returncode == 0, done.stderr
+    status, said, errors = called(monkeypatch, *words, "--runs", str(hostile(tmp_path)))
+    assert status == 0, errors
     assert SHOWN in said
     assert set(said) - {"\n"} == {c for c in said if c.isprintable()}
 
@@ -63,7 +60,10 @@ def test_commands_print_no_control_characters_of_others(tmp_path: Path, words: t
 def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
     """± and † become ?, and the command ends as elsewhere."""
     runs = synthetic.write(tmp_path, synthetic.position())
-    done = ablate("table", "--runs", str(runs), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    command = [sys.executable, "-m", "ablations.cli", "table", "--runs", str(runs)]
+    done = subprocess.run(
+        command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b" ? " in done.stdout
 

@@ -15,7 +15,6 @@ from slurm.profiles.profile import Profile, submitit_parameters
 def attempt(trial: store.Trial, node: str | None, kind: str = "machine") -> Path:
     """One that ended on a node, or, without one, where there is no SLURM."""
     made = trial.claim(lease.Watch())
-    assert made is not None
     made.write_env({"code": "0123"} | ({"node": node} if node else {}))
     made.fail("a fault", "", "0123", kind=kind, again=True)
     made.release()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from in_process import called
-from small_study import SUBMIT, run_here, write
+from serial import called_serially
+from small_study import SUBMIT, write
 
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr")
 
@@ -32,7 +33,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of the small study, complete."""
     folder = tmp_path_factory.mktemp("trained")
     write(folder, steps=2, seeds=1)
-    assert len(run_here(folder, "runs")) == 2
+    with pytest.MonkeyPatch.context() as there:
+        there.chdir(folder)
+        assert called_serially(there, "run", *SUBMIT[1:-2])[0] == 0
     return folder / "runs"
 
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import synthetic
 from photographs import photographs
 
 from ablations.cluster import staging
 from ablations.planning.jobs import Job
 from results import store
-from results.store.lease import Watch
 from vitcore.data.lookup import describe
 from vitcore.data.pack import find, manifest, opened
 from vitcore.data.pack_sources import find_source
@@ -48,7 +48,6 @@ def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch:
     (line,) = stage("$NODE_DISK/packs")
     assert "stage: photos: 0.0 GB copied to" in line
     there = find("photos")
-    assert there is not None
     assert there.parent == tmp_path / "node" / "packs"
     assert describe("photos") == before
     for name in ("index.npy", "manifest.json", *(shard.file for shard in manifest(there, "photos").shards)):
@@ -66,7 +65,6 @@ def test_what_is_submitted_from_a_node_knows_nothing_of_its_disk(
     for folder, there in ((str(tmp_path / "node"), tmp_path / "node"), (None, home)):
         with staging.staged(JOBS, Path("nowhere"), folder, str):
             found = find("photos")
-            assert found is not None
             assert found.parent == there
         assert os.environ["ABLATE_PACKS"] == named
 
@@ -109,9 +107,7 @@ def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) ->
     assert line == f"{where}: 11 images are left to train on, and a copy takes all 12"
     trial = store.trial(tmp_path, "1" * 12)
     trial.create({"config": few[0].config})
-    attempt = trial.claim(Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.log({"step": 4})
         (line,) = stage(tmp_path / "node", few, tmp_path)
         assert "7 images are left" in line

@@ -187,23 +187,6 @@ def test_study_that_is_over_need_not_be_named(runs: Path, slurm: Fake) -> None:
     assert "1 submissions cancelled" in submit.cancel(runs, {POSITION})
 
 
-def test_running_share_sees_that_it_was_cancelled(runs: Path, slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the pool is given to ask turns true with the mark, and the share then ends well."""
-    campaign = submitted(runs, POSITION)
-    answers = []
-
-    def pool(*_: object, called_off: Callable[[], bool], **__: object) -> runner.RunSummary:
-        answers.append(called_off())
-        campaigns.mark_cancelled(campaign)
-        answers.append(called_off())
-        return runner.RunSummary(stopped=True)
-
-    monkeypatch.setattr(runner, "run", pool)
-    monkeypatch.setattr(last_jobs, "ensure_last_jobs_from_share", lambda *_: None)
-    assert node.share(str(campaign.folder), campaign.jobs()[0].id) == 0
-    assert answers == [False, True]
-
-
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the next look, without a signal; what was to do stays to do."""
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
@@ -299,33 +282,6 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
         assert node.share(str(campaign.folder)) == expected
 
 
-def test_share_asks_the_queue_only_where_the_disk_shows_no_later_last_jobs(runs: Path, slurm: Fake) -> None:
-    """As it begins; one that SLURM did not take, or that is older than the newest shares, does not count."""
-    campaign = submitted(runs, POSITION)
-    ids = [campaign.jobs()[0].id]
-    slurm.falls_silent()
-    order = [campaigns.SHARE, campaigns.LAST, campaigns.WATCH, campaigns.SHARE]
-    asks = []
-    for number, function in enumerate(order, 1):
-        array = handed_over(campaign, *(ids if function == campaigns.SHARE else []), number=number, function=function)
-        intent.acknowledge(array, number)
-        try:
-            last_jobs.ensure_last_jobs_from_share(campaign, begins=True)
-        except Unreachable:
-            asks.append(number)
-    assert asks == [1, 2, 4]
-    intent.acknowledge(campaign.folder / "arrays/0004", 4)
-    for number, job_id in ((5, 5), (6, None)):
-        array = handed_over(campaign, number=number, function=order[number - 4])
-        intent.acknowledge(array, job_id)
-    with pytest.raises(Unreachable):
-        last_jobs.ensure_last_jobs_from_share(campaign, begins=True)
-    intent.acknowledge(array, 6)
-    last_jobs.ensure_last_jobs_from_share(campaign, begins=True)
-    with pytest.raises(Unreachable):  # as it ends
-        last_jobs.ensure_last_jobs_from_share(campaign)
-
-
 # -- tables and report ----------------------------------------------------------------------------------------------
 
 
@@ -371,9 +327,7 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
     trial = store.trial(tmp_path, "0" * 12)
     trial.create({"config": {}})
     for last in (False, True):
-        attempt = trial.claim(lease.Watch())
-        assert attempt is not None
-        with attempt:
+        with synthetic.claimed(trial) as attempt:
             if last:
                 attempt.publish({"status": "finished", "metrics": {}})
     old = trial.attempts()[0]

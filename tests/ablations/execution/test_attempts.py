@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import synthetic
 
 from ablations.execution import attempts
 from results import store
@@ -28,7 +29,6 @@ def end(
 ) -> None:
     """One attempt that began at `step` (None: never), may have saved a checkpoint, and ended in a way."""
     attempt = trial.claim(lease.Watch())
-    assert attempt is not None
     origin = {} if step is None else {"resumed_from": {"attempt": "0001", "step": step}}
     attempt.write_env({"code": code, **origin})
     if saves:
@@ -46,14 +46,8 @@ def end(
 
 def chances(trial: store.Trial, code: str = CODE) -> str:
     """What the next attempt would find: why there is none, or ""."""
-    with attempts_next(trial) as current:
+    with synthetic.claimed(trial) as current:
         return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, current.path, code))
-
-
-def attempts_next(trial: store.Trial) -> store.Attempt:
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    return attempt
 
 
 def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
@@ -127,7 +121,7 @@ def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:
 def test_where_an_attempt_began_is_written_once_decided(trial: store.Trial, saves: int) -> None:
     """Step 0 too, so that its absence means that it came to nothing."""
     end(trial, "stopped", saves=saves)
-    with attempts_next(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         assert "resumed_from" not in attempt.env
         attempt.checkpoint()
         assert store.read_json(attempt.path / "env.json")["resumed_from"]["step"] == saves
@@ -139,7 +133,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
         store.write_json(trial.path / "attempts" / name / lease.RELEASED, {})
         store.write_json(trial.path / "attempts" / name / "failure.json", {"kind": "machine", "cause": "a"})
     assert [path.name for path in trial.attempts()] == ["9999", "10000"]
-    with attempts_next(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.path.name == "10001"
         assert len(attempts.earlier_failures(trial, attempt.path, CODE)) == 2
 
@@ -169,26 +163,26 @@ def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial
     end(trial, "bug")
     state = trial.state()
     assert (state.status, state.reason) == ("interrupted", "interrupted: bug")
-    with attempts_next(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.fail("bug", "", CODE, kind="bug", where=["a"], again=False)
     assert trial.state().status == "failed"
 
 
 def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> None:
     """The old result stays readable in the attempt that moved it, and the trial is to do again."""
-    with attempts_next(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.publish({"status": "diverged", "metrics": {}})
     assert trial.claim(lease.Watch()) is None
     assert trial.reopen(lease.Watch(), trial.result())
     assert trial.state().status == "interrupted"
     assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
-    with attempts_next(trial):
+    with synthetic.claimed(trial):
         assert not trial.reopen(lease.Watch(), None)
 
 
 def test_result_that_came_meanwhile_is_not_moved_aside(trial: store.Trial) -> None:
     """It was to be run again because it had failed; another run has finished it since."""
-    with attempts_next(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.publish({"status": "finished", "metrics": {}})
     assert not trial.reopen(lease.Watch(), None)
     assert trial.state().status == "finished"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
 
 from ablations.execution import machine
 from results.store import Trial, lease, record
@@ -54,9 +55,7 @@ def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:
     """Nobody can tell whether its process lives, so it is neither dead nor alive at once."""
     trial = Trial(tmp_path / ("0" * 12))
     trial.create({"config": {}})
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial):
         assert lease.held(trial.attempts()[0]) is None
         assert trial.claim(lease.Watch()) is None
     assert lease.held(trial.attempts()[0]) is False

@@ -29,9 +29,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for kind, cell in ARMS.items():
         trial = store.trial(folder, synthetic.trial_id(plan, *cell))
         trial.create({"config": {}})
-        attempt = trial.claim(lease.Watch())
-        assert attempt is not None
-        with attempt:
+        with synthetic.claimed(trial) as attempt:
             attempt.fail(f"of {kind}", "Traceback ...", "code", kind=kind, where=["a"], again=False)
     return folder
 
@@ -88,9 +86,7 @@ def test_nothing_to_retry_is_said(runs: Path) -> None:
 def test_trial_that_is_held_is_left_alone(runs: Path) -> None:
     """A worker has it: it runs already."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.fail("of bug", "", "code", kind="bug")
         assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)
 
@@ -103,7 +99,6 @@ def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: 
         monkeypatch.undo()
         assert trial.reopen(watch(), trial.result())
         attempt = trial.claim(watch())
-        assert attempt is not None
         with attempt:
             attempt.save_weights(b"")
             attempt.publish({"status": "finished", "metrics": {}})

@@ -180,7 +180,6 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     assert set(tally.failed.values()) == {"RuntimeError: no such thing"}
     failed = next(iter(tally.failed))
     failure = store.trial(place.runs, failed).failure()
-    assert failure is not None
     assert "Traceback" in failure.traceback
     again = runner.run(jobs, place, Quiet())
     assert again.failed == tally.failed
@@ -481,7 +480,6 @@ def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> No
     """)
     parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     with subprocess.Popen([sys.executable, "-c", parent, busy], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
     deadline = time.monotonic() + 20

@@ -13,16 +13,9 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from ablations.study import settings
 from results import store
-from results.store import lease
 from results.store.schemas import Plan
 from vitcore.config import Config
 from vitcore.identity import trial_id
-
-
-def attempt_at(trial: store.Trial) -> store.Attempt:
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    return attempt
 
 
 @pytest.fixture
@@ -34,14 +27,14 @@ def trial(tmp_path: Path) -> store.Trial:
 
 def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Path) -> None:
     """DIR/<id>/<attempt>/: the run directory holds none, the next attempt goes on from there, and both are cut."""
-    with attempt_at(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         for step in (1, 2, 3):
             attempt.save_checkpoint(step, b"state %d" % step)
     files = list((tmp_path / "scratch").rglob("*.safetensors"))
     assert len(files) == 2
     assert all(file.is_relative_to(tmp_path / "scratch/0123456789ab/0001") for file in files)
     assert not list((tmp_path / "runs").rglob("*.safetensors"))
-    with attempt_at(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.write_env({})
         assert attempt.checkpoint() == b"state 3"
         assert store.read_json(attempt.path / "env.json")["resumed_from"] == {"attempt": "0001", "step": 3}
@@ -50,24 +43,24 @@ def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Pa
 def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> None:
     """A trial begun without scratch space, or with it, goes on with the other; the newest counts."""
     inside = store.Trial(trial.path)
-    with attempt_at(inside) as attempt:
+    with synthetic.claimed(inside) as attempt:
         attempt.save_checkpoint(7, b"inside")
-    with attempt_at(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.checkpoint() == b"inside"
         attempt.save_checkpoint(8, b"outside")
         assert attempt.checkpoint() == b"outside"
-    with attempt_at(inside) as attempt:
+    with synthetic.claimed(inside) as attempt:
         assert attempt.checkpoint() == b"inside"
 
 
 def test_scratch_space_that_is_gone_is_a_start_from_what_is_left(trial: store.Trial, tmp_path: Path) -> None:
     """Another node's disk, or swept by its owner: no error."""
-    with attempt_at(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.log({"step": 4})
         attempt.save_checkpoint(5, b"state")
     shutil.rmtree(tmp_path / "scratch")
     assert trial.step() == 4  # the metrics still tell how far it came
-    with attempt_at(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.checkpoint() is None
         attempt.save_checkpoint(1, b"anew")
 
@@ -76,7 +69,7 @@ def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store
     """The same trial, the same attempt's number: neither reads or removes the other's checkpoints."""
     other = store.trial(tmp_path / "others", trial.id, tmp_path / "scratch")
     other.create({"config": {}})
-    with attempt_at(trial) as mine, attempt_at(other) as theirs:
+    with synthetic.claimed(trial) as mine, synthetic.claimed(other) as theirs:
         mine.save_checkpoint(5, b"mine")
         theirs.save_checkpoint(9, b"theirs")
         assert mine.checkpoint() == b"mine"
@@ -115,7 +108,6 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     assert state.attempt is not None
     assert store.read_json(state.attempt / "env.json")["resumed_from"]["attempt"] == "0001"
     assert not (state.attempt / "weights.safetensors").exists()
-    assert state.result is not None
     assert len(state.result.weights_sha256) == 64
     assert not list((tmp_path / "scratch").iterdir())
 

@@ -7,6 +7,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import synthetic
 from in_process import called
 
 from ablations.planning import estimate, overview, past_trials, resolution, step_times
@@ -19,7 +20,6 @@ from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
 from results import store
 from results.statistics import inference, power
-from results.store.lease import Watch
 from results.store.schemas import Arm, Expected, Plan
 
 RECIPE = """
@@ -84,9 +84,7 @@ def finish(
     """The trial is finished, by an attempt with this env.json."""
     trial = store.trial(runs, arm.trials[seed].id)
     trial.create({"config": arm.config | {"seed": seed}})
-    attempt = trial.claim(Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.write_env({"schema": 1, "device": "A core", "threads": 1, **env})
         metrics = {"test_accuracy": accuracy, "val_accuracy": val_accuracy}
         attempt.publish({"status": "finished", "metrics": metrics, "train_seconds": seconds})

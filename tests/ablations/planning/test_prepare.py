@@ -196,12 +196,6 @@ def test_weights_are_those_of_the_folder_that_the_command_is_given_in(
     assert len(found - {""}) == 2
 
 
-def test_what_cannot_be_read_is_said_by_what_makes_the_plan(tmp_path: Path) -> None:
-    """Files that are in the way make no digest, and no error where nobody needs them."""
-    (tmp_path / "w.npz").mkdir()
-    assert preparing.made_from(design(tmp_path, init_from=str(tmp_path / "w.npz")), [0], CODE) == ""
-
-
 def test_plan_of_a_study_that_is_planned_loads_no_torch(tmp_path: Path) -> None:
     """It only reads what is there: importing torch takes longer than all the rest."""
     design(tmp_path)

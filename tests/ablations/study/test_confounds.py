@@ -51,8 +51,6 @@ def notes(folder: Path, study: str, recipe: str = RECIPE) -> dict[str, list[str]
 def share(config: Config, baseline: Config) -> float:
     """As the footnote has it: parameters of one name that are drawn alike, by their numbers of values."""
     own, other = initial_weights(config), initial_weights(baseline)
-    assert own is not None
-    assert other is not None
     total = sum(count for count, _ in own.values())
     return sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn) / total
 

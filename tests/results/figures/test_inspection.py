@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 
 from ablations.reporting.inspect_trial import distinct_labels
 from results import export, report, store
-from results.figures import images, inspection
+from results.figures import inspection
 from results.figures.inspected import similarity
 from results.figures.inspected.rollout import darkness
 from results.load import load_inspections, load_studies
-from results.store import evals, inspection_data, lease
+from results.store import evals, inspection_data
 from results.store.inspection_data import Inspection
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
@@ -97,28 +97,12 @@ def test_every_figure_is_drawn(case: str, tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
-@pytest.mark.parametrize("name", ["position", "attention-distance"])
-def test_equal_inspections_give_equal_bytes(name: str) -> None:
-    """No date, no random ids."""
-    assert inspection.picture(CASES["digits"], name, "svg") == inspection.picture(CASES["digits"], name, "svg")
-
-
 def test_figures_follow_what_there_is() -> None:
     """No map of a position that has none; no map of heads where all are alike."""
     every = ["filters", "position", "attention-distance", "rollout"]
     assert inspection.drawable_figures(CASES["as the paper's"]) == every
     assert inspection.drawable_figures(CASES["no position"]) == [name for name in every if name != "position"]
     assert "position-heads" in inspection.drawable_figures(CASES["bias"])
-
-
-def test_mosaic_puts_each_map_where_its_patch_is() -> None:
-    """Row and column of the outer grid are those of the query patch; gaps are empty."""
-    maps = np.arange(2 * 3 * 2 * 3, dtype=float).reshape(2, 3, 2, 3)
-    picture = images.mosaic(maps)
-    assert picture.shape == (5, 11)
-    np.testing.assert_array_equal(picture[3:5, 8:11], maps[1, 2])
-    assert np.isnan(picture[2]).all()
-    np.testing.assert_array_equal(images.mosaic_centers(3, 3), [1, 5, 9])
 
 
 def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
@@ -160,9 +144,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = Config(data="digits", width=16, depth=2, heads=2, patch=2, steps=20, batch=16)
     trial = store.trial(folder, trial_id(config))
     trial.create({"config": config.model_dump(), "identity": identity(config)})
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         outcome = train(config, attempt)
         attempt.publish({"status": outcome.status, "metrics": outcome.metrics})
     other = store.trial(folder, "fff" + "0" * 9)

@@ -154,7 +154,7 @@ def test_every_figure_draws_every_study_and_cuts_nothing_off(
 
 
 @pytest.mark.parametrize(
-    ("name", "format"), [(name, "svg") for name in plots.FIGURES] + [("intervals", "png"), ("intervals", "pdf")]
+    ("name", "format"), [("intervals", "png"), ("intervals", "pdf"), ("learning-rate", "svg"), ("families", "svg")]
 )
 def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file carries no date, no version, nothing of the user's own matplotlib settings."""
@@ -214,16 +214,14 @@ def panels() -> dict[str, Callable[[Axes], Axes]]:
     }
 
 
-@pytest.mark.parametrize("name", panels())
-def test_a_panel_stands_in_a_figure_of_one_s_own(name: str) -> None:
+def test_a_panel_stands_in_a_figure_of_one_s_own() -> None:
     """From frames alone it draws on the Axes that it is given, on nothing else, and gives them back."""
-    figure = Figure(figsize=(6, 3))
-    other, mine = figure.subplots(1, 2)
-    assert panels()[name](mine) is mine
-    figure.draw_without_rendering()
-    assert mine.has_data()
-    assert not other.has_data()
-    assert figure.axes == [other, mine]
+    for name, draw in panels().items():
+        figure = Figure(figsize=(6, 3))
+        other, mine = figure.subplots(1, 2)
+        assert draw(mine) is mine, name
+        figure.draw_without_rendering()
+        assert (mine.has_data(), other.has_data(), figure.axes) == (True, False, [other, mine]), name
 
 
 def test_a_packaged_study_asks_for_a_figure_that_there_is() -> None:
@@ -354,18 +352,6 @@ def test_a_line_that_is_above_another_looks_above_it() -> None:
     assert list(blue.get_ydata() - black.get_ydata()) == pytest.approx([1, 1, 1])
 
 
-def test_only_marks_that_would_cover_each_other_stand_aside() -> None:
-    """A mark that is free stands on its line."""
-    ax = two_curves([40, 70, 90], [40, 20, 91])
-    means = [line for line in ax.lines if line.get_linestyle() == "None" and len(line.get_xdata()) == 1]
-    aside = {}
-    for mark in means:
-        moved, true = (to.transform(mark.get_xydata())[0, 0] for to in (mark.get_transform(), ax.transData))
-        aside[round(mark.get_xydata()[0, 0], 1), round(mark.get_xydata()[0, 1])] = moved - true
-    assert aside[0.3, 70] == aside[0.3, 20] == pytest.approx(0)
-    assert abs(aside[1.0, 90]) == abs(aside[1.0, 91]) > 0
-
-
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
     """Of two baselines, one of them yet to finish, the line of the other would be read as everybody's."""
     plan = synthetic.make_plan(
@@ -409,14 +395,6 @@ def test_scale_counts_the_training_images() -> None:
     assert "steps differ: 660 to 1,320" in texts(drawn(study))
 
 
-def test_folds_of_unequal_size_are_a_range_of_images() -> None:
-    """A fifth of 1,797 images is no whole number: the median would be right for some folds alone."""
-    study = complete("scale")
-    other = study.history["seed"] == 3
-    study.history.loc[other, "epoch"] *= 1280 / 1278
-    assert "10%\n1,278\N{EN DASH}1,280\nimages" in texts(drawn(study))
-
-
 def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds() -> None:
     """Means at every evaluation; the band is SciPy's t interval over the seeds."""
     study = complete("learning-rate")
@@ -433,15 +411,6 @@ def test_training_curves_are_a_line_a_pool_and_rate_with_the_band_of_its_seeds()
     assert (at_the_end.min(), at_the_end.max()) == pytest.approx(interval)
 
 
-WRITTEN = [("stem=conv", "conv"), ("image_size=8", "image_size=8"), ("lr=2.5e-4", "lr=2.5e-4"), ("a=1,b=c", "a=1, b=c")]
-
-
-@pytest.mark.parametrize(("name", "text"), WRITTEN)
-def test_a_number_is_written_with_what_it_is_of(name: str, text: str) -> None:
-    """A legend that says "8" says nothing."""
-    assert frame.series_label(name) == text
-
-
 def evaluated_once(name: str) -> StudyResults:
     study = complete(name)
     step = EVALUATION.index("step")
@@ -455,14 +424,6 @@ def test_of_trials_evaluated_once_there_is_no_panel_over_training() -> None:
     assert "learning rate, log scale" in texts(figure)
     assert not any("95% t interval" in text or "over training" in text for text in texts(figure))
     assert len(drawn(complete("learning-rate")).axes) == 2
-
-
-def test_training_curves_of_trials_evaluated_once_are_marks() -> None:
-    """Of every arm, the mean of its seeds at that step."""
-    study = evaluated_once("curves")
-    points = [line for line in drawn(study).axes[0].lines if line.get_marker() == "."]
-    means = 100 * study.history.groupby("arm")["val_accuracy"].mean()
-    assert sorted(line.get_ydata()[0] for line in points) == pytest.approx(sorted(means))
 
 
 def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:
@@ -495,16 +456,6 @@ def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
     )
 
 
-def test_more_lines_than_six_have_no_bands() -> None:
-    """Which would hide each other and the lines; what is written under the figure promises none then."""
-    for study, banded in ((complete("learning-rate"), True), (loss("learning-rate"), False)):
-        figure = drawn(study)
-        assert bool(figure.axes[1].collections) == banded
-        written = " ".join(texts(figure)).replace("\n", " ")
-        assert ("band: 95% t interval" in written) == banded
-        assert ("no bands: more than 6 lines" in written) != banded
-
-
 def curve_axes(study: StudyResults, x: str = "step") -> Axes:
     with style():
         figure = plots.figure(study, study_table.table(study), FULL, x=x)
@@ -522,20 +473,6 @@ def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_c
     history = study.history[study.history["arm"] == "position=none"]
     expected = 100 * history[history["step"] <= 396].groupby("step")["val_accuracy"].mean()
     assert own[0].get_ydata() == pytest.approx(expected.to_numpy())
-
-
-def test_beside_finished_seeds_one_in_training_is_a_line_of_its_own() -> None:
-    """The mean is over the finished, to the end."""
-    plan = synthetic.position()
-    known = synthetic.simulate(plan)
-    running = synthetic.trial_id(plan, "position=none", 4)
-    short = replace(known[running], values={"status": "interrupted"}, history=known[running].history[:2])
-    study = synthetic.results(plan, known | {running: short})
-    lines_of = [line for line in curve_axes(study).lines if len(line.get_xdata())]
-    assert [len(line.get_xdata()) for line in lines_of[:2]] == [synthetic.EVALUATIONS, 2]
-    finished = study.history[(study.history["arm"] == "position=none") & (study.history["seed"] < 4)]
-    expected = 100 * finished.groupby("step")["val_accuracy"].mean()
-    assert lines_of[0].get_ydata() == pytest.approx(expected.to_numpy())
 
 
 @pytest.mark.parametrize(
@@ -579,15 +516,6 @@ def test_seconds_of_unequal_machines_are_told_of() -> None:
         assert said not in " ".join(texts(plots.figure(study, study_table.table(study), FULL, x="step")))
 
 
-def test_long_times_are_in_hours() -> None:
-    """Ten hours are not 36,000 seconds."""
-    study = complete("curves")
-    study.history["seconds"] *= 5000
-    ax = curve_axes(study, "seconds")
-    assert ax.get_xlabel() == "training time (hours)"
-    assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(12.5)
-
-
 def test_without_validation_the_curves_are_of_the_training_loss() -> None:
     """Nothing else is known during training."""
     study = complete("curves")
@@ -595,14 +523,13 @@ def test_without_validation_the_curves_are_of_the_training_loss() -> None:
     assert curve_axes(study).get_ylabel() == "train loss"
 
 
-@pytest.mark.parametrize("x", [None, "epoch"])
-def test_an_export_gives_the_same_bytes_as_the_runs(x: str | None, tmp_path: Path) -> None:
+def test_an_export_gives_the_same_bytes_as_the_runs(tmp_path: Path) -> None:
     """Figures and curves, of trials that are not finished too, from one file without the run directory."""
     runs = synthetic.write(tmp_path / "runs", synthetic.pooling(), {})
     synthetic.write(runs, synthetic.position(), position_with_holes())
     export.write(load_studies(runs), tmp_path / "all.parquet")
     for mine, theirs in zip(load_studies(runs), load_studies(tmp_path / "all.parquet"), strict=True):
-        assert plots.picture(mine, "svg", x=x) == plots.picture(theirs, "svg", x=x)
+        assert plots.picture(mine, "svg") == plots.picture(theirs, "svg")
 
 
 def position_with_holes() -> dict[str, Any]:
@@ -725,62 +652,6 @@ def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training(width:
     assert texts(figure).count("missing") == 4
 
 
-def test_accuracy_by_patch_is_drawn_as_that_by_size() -> None:
-    """Over the patches, at which the note says that the study tests; the baseline's own is marked."""
-    figure = drawn(at_new_sizes("patch"))
-    ax = figure.axes[0]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["8\n(trained)", "16", "32"]
-    assert "patch" in ax.get_xlabel()
-    assert "with patches of 16 pixels, where the study tests" in " ".join(" ".join(texts(figure)).split())
-
-
-def test_at_new_sizes_only_what_is_tested_is_filled() -> None:
-    """The verdicts of the table are those at the metric's size."""
-    study = at_new_sizes()
-    rows = {row.arm: row for row in study_table.table(study).rows}
-    marks = [line for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1 and line.get_markersize() == 5]
-    filled = [line.get_xdata()[0] for line in marks if to_hex(line.get_markerfacecolor()) != "#ffffff"]
-    resolved = sum(row.verdict in ("better", "worse") for row in rows.values())
-    assert resolved
-    assert filled.count(8) == 1
-    assert filled.count(16) == 1 + resolved
-
-
-def test_series_at_a_place_stay_inside_the_axes() -> None:
-    """However many there are, and however narrow the figure is."""
-    plan = synthetic.make_plan(
-        "many",
-        {"pool": [f"kind-{k}" for k in range(12)]},
-        {"pool": "kind-0"},
-        curves={"data_fraction": [0.1, 1.0]},
-        figure="scale",
-    )
-    figure = drawn(synthetic.results(plan), COLUMN)
-    ax = figure.axes[0]
-    for line in ax.lines:
-        if len(line.get_xdata()) == 1:
-            x, _ = line.get_transform().transform(line.get_xydata())[0]
-            assert ax.bbox.x0 <= x <= ax.bbox.x1
-
-
-def test_the_share_that_a_stage_was_trained_on_is_in_percent() -> None:
-    """As an arm's own share, but without a number of images: those that an arm saw are not the stage's."""
-    plan = complete("scale").plan
-    for arm in plan.arms:
-        arm.values["pretrain.data_fraction"] = arm.values.pop("data_fraction")
-    curves = {"pretrain.data_fraction": plan.curves["data_fraction"]}
-    study = synthetic.results(plan.model_copy(update={"curves": curves}))
-    assert {"10%", "30%", "100%"} <= set(texts(drawn(study)))
-
-
-def test_few_shot_accuracy_that_a_study_does_not_owe_is_no_panel() -> None:
-    """Trials shared with a study that owes it have it; the other arms would be called missing for ever."""
-    study = complete("scale")
-    shared = study.trials["arm"].str.startswith("stem=patch")
-    study.trials["fewshot5_accuracy"] = study.trials["test_accuracy"].where(shared)
-    assert len(drawn(study).axes) == 1
-
-
 def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
     """Over training a rate is known by its dashes alone."""
     recipes = [yaml.safe_load(path.read_text()) for path in (STUDIES.parent / "recipes").glob("*.yaml")]
@@ -801,19 +672,6 @@ def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
         means = [line.get_xdata()[0] for line in drawn(study).axes[0].lines if len(line.get_xdata()) == 1]
         assert means == pytest.approx([100 * row.mean for row in rows.values()])
         assert "pool=gap, lr=tuned" in written.replace("\n", " ")
-
-
-def test_the_learning_rate_figure_of_a_tuned_study_has_the_grid_and_tells_the_comparison() -> None:
-    """What the figure is about, each at its own rate, is written under the curves over all rates."""
-    study = synthetic.results(synthetic.tuned_pooling())
-    row = next(row for row in study_table.table(study).rows if row.arm == "pool=gap,lr=tuned")
-    written = " ".join(texts(drawn(study))).replace("\n", " ")
-    delta = f"{100 * row.delta:+.1f}".replace("-", "\N{MINUS SIGN}")
-    assert (
-        f"Each at its own learning rate: gap {delta} points, {row.verdict or 'no verdict'}".replace("-r", " r")
-        in written
-    )
-    assert "0.001" in written
 
 
 def at_rates_of_their_own() -> StudyResults:
@@ -843,17 +701,6 @@ def test_over_training_a_tuned_study_shows_each_arm_at_its_own_rate_and_at_the_b
     assert ends == pytest.approx([70.4, 94.4, 95.4])
 
 
-def test_the_lines_over_training_are_explained() -> None:
-    """By whose choice the rates are, and what dashes are; nothing of dashes where all have the same rate."""
-    said = "at the learning rate that most of its seeds choose in validation"
-    own, alike = (
-        " ".join(texts(drawn(study))).replace("\n", " ")
-        for study in (at_rates_of_their_own(), synthetic.results(synthetic.tuned_pooling()))
-    )
-    assert f"{said}; dashed: at the baseline's learning rate." in own
-    assert f"{said}." in alike
-
-
 def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
     """No seed has the whole grid yet: nothing is anybody's own."""
     plan = synthetic.tuned_pooling()
@@ -879,31 +726,6 @@ def test_no_two_series_look_alike(chosen: Style) -> None:
     assert [look.marker for look in found].count("D") == 1
 
 
-@pytest.mark.parametrize("case", [complete, loss])
-@pytest.mark.parametrize("x", ["epoch", None])
-def test_no_two_lines_over_training_look_alike(case: Callable[[str], StudyResults], x: str | None) -> None:
-    """With a palette of one colour, where dashes stand for the rates already."""
-    study = case("learning-rate")
-    plan = study.plan.content()
-    for arm in [arm for arm in study.plan.arms if arm.values["pool"] == "gap"]:
-        other = {"pool": "map", "lr": arm.values["lr"]}
-        synthetic.add_arm(
-            plan,
-            f"pool=map,lr={other['lr']}",
-            arm.config | other,
-            change="pool=map",
-            values=other,
-            baseline=arm.baseline,
-        )
-    with use(Style(palette=("#4477AA",))):
-        page = plots.figure(synthetic.results(plan), study_table.table(synthetic.results(plan)), FULL, x=x)
-    ax = page.axes[0 if x else 1]
-    drawn_lines = [line for line in ax.lines if len(line.get_xdata()) == synthetic.EVALUATIONS]
-    assert len(drawn_lines) == len(plan["arms"])
-    found = {(line.get_color(), str(line._dash_pattern), line.get_marker()) for line in drawn_lines}
-    assert len(found) == len(drawn_lines)
-
-
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     """Their values of the factors are those of the baseline: a line by these would join what is not alike."""
     plan = synthetic.dataset_scale()
@@ -920,25 +742,6 @@ def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
     ax = drawn(synthetic.results(plan)).axes[0]
     assert ax.get_legend_handles_labels()[1] == ["patch (baseline)", "conv", "half"]
     assert [len(line.get_xdata()) for line in ax.lines].count(3) == 3
-
-
-def test_a_long_baseline_is_called_baseline_and_spelled_below() -> None:
-    """Its values of all factors would be the only entry of a line of the legend."""
-    factors = {"weight_decay": [0.05, 0.3], "dropout": [0.0, 0.3]}
-    plan = synthetic.make_plan(
-        "two", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves={"data_fraction": [0.1, 1.0]}, figure="scale"
-    )
-    figure = drawn(synthetic.results(plan))
-    entries = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert entries == ["baseline", "dropout=0.3", "weight_decay=0.3"]
-    assert "Baseline: weight_decay=0.05, dropout=0.0." in " ".join(texts(figure)).replace("\n", " ")
-
-
-@pytest.mark.parametrize(("name", "written"), [("patch=2", "patch=2 (baseline)"), ("baseline", "baseline")])
-def test_the_baseline_is_called_so_once(name: str, written: str) -> None:
-    """Beside its settings; a baseline that has no other name is not called so twice."""
-    assert lines.legend_entry(pd.DataFrame({"line": [name], "reference": [True]})) == written
-    assert lines.legend_entry(pd.DataFrame({"line": [name], "reference": [False]})) == name
 
 
 def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:

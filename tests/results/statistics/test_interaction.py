@@ -223,11 +223,6 @@ def test_a_loss_has_no_logit() -> None:
     assert (found.logit, found.logit_ci95) == (None, None)
 
 
-def test_plans_from_before_there_were_crosses_read_as_ever() -> None:
-    """Nothing to judge."""
-    assert table(synthetic.results(synthetic.position())).interactions == []
-
-
 def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Path) -> None:
     """The four arms are the tuned ones; none with its best value at the edge of the grid is judged."""
     plan = planning.build(design(tmp_path, CROSS + "    tune: {lr: [1e-3, 2e-3, 4e-3]}\n"), range(3))

@@ -20,12 +20,6 @@ def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
             assert inference.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize(("sd", "family", "n"), [(0.85, 7, 13), (0.58, 7, 8), (0.42, 7, 6)])
-def test_ordinary_spreads_take_few_seeds(sd: float, family: int, n: int) -> None:
-    """Where a thousand seeds are certain to be enough, the fewest are found."""
-    assert power.seeds_to_resolve(1.0, sd, family) == n
-
-
 @pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])
 def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, sd: float, family: int) -> None:
     """Counting up with SciPy's noncentral t until its power is 0.8."""

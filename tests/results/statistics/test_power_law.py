@@ -17,7 +17,6 @@ def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
     """And the exponent is the mean of theirs with its t interval."""
     points = {seed: noisy(seed) for seed in range(5)}
     found = power_law.fit(points)
-    assert found is not None
     lines = [stats.linregress(np.log(c), np.log(e)) for c, e in points.values()]
     b = [-line.slope for line in lines]
     assert found.b == pytest.approx(b)
@@ -28,7 +27,6 @@ def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
 def test_an_exact_power_law_is_found_and_reproduced() -> None:
     """At every size between the smallest and the largest."""
     found = power_law.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
-    assert found is not None
     assert found.b == pytest.approx([0.25])
     between = np.geomspace(1e12, 3e14, 7)
     assert found.at(between)[0] == pytest.approx(30 * between**-0.25)
@@ -38,7 +36,6 @@ def test_an_exact_power_law_is_found_and_reproduced() -> None:
 def test_nothing_is_extrapolated(outside: float) -> None:
     """Beyond the sizes that were trained the law is not known."""
     found = power_law.fit({0: noisy(0)})
-    assert found is not None
     with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
         found.at(np.array([1e13, outside]))
 
@@ -57,8 +54,6 @@ def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
     """The others are fitted as if it were not there."""
     whole = power_law.fit({1: noisy(1)})
     with_hole = power_law.fit({0: (COMPUTE[:3], noisy(0)[1][:3]), 1: noisy(1)})
-    assert whole is not None
-    assert with_hole is not None
     assert with_hole.b == pytest.approx(whole.b)
     assert (with_hole.low, with_hole.high) == (whole.low, whole.high)
 
@@ -67,7 +62,6 @@ def test_seeds_of_other_sizes_are_followed_where_all_were_measured() -> None:
     """The mean of the seeds' laws is known where each of them is; without such a range there is none."""
     law = 30 * COMPUTE**-0.25
     found = power_law.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
-    assert found is not None
     assert (found.low, found.high) == (COMPUTE[1], COMPUTE[3])
     with pytest.raises(ValueError, match="no extrapolation"):
         found.at(COMPUTE)

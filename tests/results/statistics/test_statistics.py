@@ -130,13 +130,6 @@ def test_resolvable_difference_has_the_promised_power(n: int, family: int) -> No
     assert scipy.stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(0.8)
 
 
-def test_three_seeds_are_too_few() -> None:
-    """In a family of 3, 3 seeds need an effect of 5.7 standard deviations, 5 need 2.3; 1 resolves nothing."""
-    assert inference.resolvable_difference(3, 1.0, 3) == pytest.approx(5.7, abs=0.05)
-    assert inference.resolvable_difference(5, 1.0, 3) == pytest.approx(2.3, abs=0.05)
-    assert inference.resolvable_difference(1, 1.0) == math.inf
-
-
 def test_resolvable_difference_scales_with_the_spread() -> None:
     """It is proportional to the standard deviation, of a pilot its upper 80% bound."""
     v = 8
@@ -217,8 +210,6 @@ def test_crossed_interval_contains_that_of_the_seeds() -> None:
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
         outer, inner = inference.crossed_mean(rows).interval(), inference.mean(rows.mean(axis=1)).interval()
-        assert outer is not None
-        assert inner is not None
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
 
 

@@ -1,6 +1,5 @@
 """Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
 
-import io
 import json
 import subprocess
 import sys
@@ -14,13 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic
 import torch
-from in_process import called
 from PIL import Image
+from serial import called_serially, served
 
 from ablations.execution import cleaning, evaluations, runner
-from ablations.execution.launch import Place, worker_settings
-from ablations.execution.messages import Ended, job_line, read_event, read_job
-from ablations.execution.worker import Worker
+from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs
 from results import export, store, units
 from results.figures import frame
@@ -62,40 +59,7 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
     for name, metric in (("plain", "test_accuracy"), ("few", "fewshot5_accuracy"), ("large", "test_accuracy@16")):
         (tmp_path / f"{name}.yaml").write_text(dedent(STUDY) + f"metric: {metric}\n")
-    monkeypatch.setattr(runner, "Pool", Serial)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        return called(monkeypatch, *words, "--recipe", "r.yaml")
-
-    return call
-
-
-class Serial:
-    """A pool of one worker, in this process."""
-
-    def __init__(self, jobs: list[Job], place: Place, slots: object, display: runner.Display) -> None:
-        self.jobs, self.place, self.display = jobs, place, display
-
-    def run(self, on_over: Callable[[Job], None], deadline: float, called_off: object) -> runner.RunSummary:
-        tally = runner.RunSummary()
-        for job in self.jobs:
-            last = served(self.place.runs, job)
-            if last.kind == "failed":
-                tally.failed[job.id] = last.cause
-            else:
-                tally.done.append(job.id)
-            self.display.over(job, last)
-            on_over(job)
-        return tally
-
-
-def served(runs: Path, job: Job) -> Ended:
-    """The last event of a worker that was handed the job."""
-    channel = io.StringIO()
-    Worker(worker_settings(Place(runs, None), on_cpu=True), channel).serve(read_job(job_line(job)))
-    last = read_event(channel.getvalue().splitlines()[-1])
-    assert isinstance(last, Ended)
-    return last
+    return lambda *words: called_serially(monkeypatch, *words, "--recipe", "r.yaml")
 
 
 def trials(folder: Path) -> list[store.Trial]:
@@ -312,7 +276,6 @@ def trained(data: str, **settings: object) -> ViT:
     base = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none", "steps": 4, "batch": 8}
     config, run = Config(data=data, **(base | settings)), Memory()
     train(config, run)
-    assert run.weights is not None
     from vitcore.analysis.evaluate import restored
 
     return restored(config, run.weights)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
 from outcomes import Quiet
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from results import store
-from results.store import lease
 from results.store.disk_full import Patience
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -137,9 +137,7 @@ def test_torn_write_is_undone(disk: Disk) -> None:
     """On a full disk a line is written whole or not at all, and a checkpoint never replaces what it cannot."""
     trial = store.trial(disk.folder, "0123456789ab")
     trial.create({"config": {}})
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.log({"step": 1, "text": "x" * 5000})
         attempt.save_checkpoint(1, b"first")
         disk.fill()

@@ -23,9 +23,7 @@ CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetenso
 def trial(tmp_path: Path) -> store.Trial:
     """One that was attempted once."""
     trial = store.trial(tmp_path, "0123456789ab")
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.save_checkpoint(10, b"state")
     return trial
 
@@ -54,9 +52,7 @@ def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) ->
         (trial.path / "attempts" / name).mkdir()
     (trial.path / "attempts" / ODD[-1]).touch()
     assert [path.name for path in trial.attempts()] == ["0001"]
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.path.name == "0002"
 
 
@@ -112,9 +108,7 @@ def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, k
             file.truncate(files.MEMORY + 1)
     if kind != "huge":  # whose checksum takes long
         assert trial.newest_step() == 10
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    with attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.checkpoint() == b"state"
 
 

@@ -117,7 +117,6 @@ def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
     trial, record = store.trial(runs, key), synthetic.simulate(plan)[key]
     for _ in envs[1:]:
         attempt = trial.claim(Watch())
-        assert attempt is not None
         attempt.release()
     synthetic.write_trial(trial, record)
     for attempt_path, env in zip(trial.attempts(), envs, strict=True):
@@ -168,11 +167,3 @@ def test_plugins_that_changed_on_the_way_are_told_by_name(tmp_path: Path) -> Non
     second |= {"resumed_from": {"attempt": "0001", "step": 400}}
     assert resumed(tmp_path / "a", first, second)["plugins"] == '{"p.py": "eeee then ffff", "q.py": "0000"}'
     assert resumed(tmp_path / "b", ENV | {"plugins": "p.py"}, second)["plugins"] == '{"p.py": "ffff"}'
-
-
-def test_a_newer_schema_is_one_clear_line(tmp_path: Path) -> None:
-    """Nothing of a newer version is guessed at."""
-    synthetic.write(tmp_path, synthetic.position())
-    store.write_json(tmp_path / "studies" / "x" / "plan.json", {"schema": 99})
-    with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
-        load_studies(tmp_path)

@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+import synthetic
 
 from results import store
 from results.store import lease
@@ -26,14 +26,8 @@ def trial(tmp_path: Path) -> store.Trial:
     return made
 
 
-def claim(trial: store.Trial) -> store.Attempt:
-    attempt = trial.claim(lease.Watch())
-    assert attempt is not None
-    return attempt
-
-
 def publish(trial: store.Trial) -> None:
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
 
 
@@ -41,7 +35,6 @@ def test_result_is_read_back_with_its_checksum(trial: store.Trial) -> None:
     """A published result is read as it was written and ends the trial."""
     publish(trial)
     result = trial.result()
-    assert result is not None
     assert result.metrics == RESULT["metrics"]
     assert result.attempt == "0001"
     assert trial.state().over
@@ -105,10 +98,10 @@ def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
 
 def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
     """While a living process holds the newest attempt nobody else gets one; released, the next number follows."""
-    first = claim(trial)
+    first = synthetic.claimed(trial)
     assert trial.claim(lease.Watch()) is None
     first.release()
-    with claim(trial) as second:
+    with synthetic.claimed(trial) as second:
         assert second.path.name == "0002"
 
 
@@ -139,13 +132,12 @@ def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
         "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "0001\n"
         assert trial.claim(lease.Watch()) is None
         assert trial.state().status == "running"
         process.kill()
     assert trial.state().status == "interrupted"
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.path.name == "0002"
 
 
@@ -158,7 +150,6 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
     clock = [0.0]
     watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
     with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "0001\n"
         attempt = trial.path / "attempts/0001"
         assert lease.stopped(attempt) == ""
@@ -174,7 +165,7 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
 
 def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.Trial) -> None:
     """A foreign lease counts as dead only when the reader's own clock saw no change for 60 s."""
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         pass
     (attempt.path / "released.json").unlink()
     held = {"host": "elsewhere", "boot": "b", "pid": 1, "started": "1"}
@@ -193,7 +184,7 @@ def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.T
 
 def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Trial) -> None:
     """Containers that share host and boot do not share pids: the minute's rule applies."""
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         held = {**lease.holder().content(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
         (attempt.path / "lease.json").write_text(json.dumps(held))
         assert lease.held(attempt.path) is None
@@ -206,18 +197,18 @@ def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPa
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    attempt = claim(trial)
+    attempt = synthetic.claimed(trial)
     monkeypatch.setattr(Path, "write_text", full)
     monkeypatch.setattr("builtins.open", full)
     attempt.release()
     monkeypatch.undo()
-    with claim(trial) as second:
+    with synthetic.claimed(trial) as second:
         assert second.path.name == "0002"
 
 
 def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> None:
     """Killed between the result and the clean-up: the next run removes what is left."""
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         (attempt.path / "checkpoints").mkdir()
         (attempt.path / "checkpoints/000000001-0123456789abcdef.safetensors").touch()
@@ -227,10 +218,10 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
 
 def test_resumed_attempt_says_from_which_it_goes_on(trial: store.Trial) -> None:
     """env.json of a resumed attempt names the attempt and the step of its checkpoint."""
-    with claim(trial) as first:
+    with synthetic.claimed(trial) as first:
         first.write_env({"code": "a"})
         first.save_checkpoint(10, b"state")
-    with claim(trial) as second:
+    with synthetic.claimed(trial) as second:
         second.write_env({"code": "b"})
         second.checkpoint()
     env = store.read_json(second.path / "env.json")
@@ -239,9 +230,9 @@ def test_resumed_attempt_says_from_which_it_goes_on(trial: store.Trial) -> None:
 
 def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:
     """A worker that comes back after its trial was taken over must stop."""
-    zombie = claim(trial)
+    zombie = synthetic.claimed(trial)
     zombie.release()
-    with claim(trial):
+    with synthetic.claimed(trial):
         with pytest.raises(store.Superseded):
             zombie.save_checkpoint(1, b"old")
         with pytest.raises(store.Superseded):
@@ -250,7 +241,7 @@ def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Tria
 
 def test_second_result_is_refused(trial: store.Trial) -> None:
     """However late a result comes, the first one stays."""
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         first = (trial.path / "result.json").read_bytes()
         with pytest.raises(store.Superseded):
@@ -261,7 +252,7 @@ def test_second_result_is_refused(trial: store.Trial) -> None:
 
 def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Trial) -> None:
     """A flipped bit in the newest checkpoint sends the resuming attempt back to the one before, metrics with it."""
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         for step in (10, 20, 30):
             attempt.log({"step": step})
             attempt.save_checkpoint(step, b"state %d" % step)
@@ -270,7 +261,7 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
         damaged = bytearray(kept[0].read_bytes())
         damaged[3] ^= 1
         kept[0].write_bytes(damaged)
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         assert attempt.checkpoint() == b"state 20"
         attempt.log({"step": 25})
     lines = store.read_lines(attempt.path / "metrics.jsonl")
@@ -279,7 +270,7 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
 
 def test_checkpoints_are_gone_once_the_result_is_there(trial: store.Trial) -> None:
     """Nothing but the winner's files remains."""
-    with claim(trial) as attempt:
+    with synthetic.claimed(trial) as attempt:
         attempt.save_checkpoint(10, b"state")
         attempt.publish(RESULT)
     assert trial.checkpoints() == []
@@ -289,15 +280,6 @@ def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
     """A line cut by a kill does not hide the whole lines before it."""
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert store.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
-
-
-def test_correctness_is_stored_without_pickles(trial: store.Trial) -> None:
-    """Per-image correctness is read with pickles forbidden."""
-    with claim(trial) as attempt:
-        attempt.save_correct(np.array([5, 7]), np.array([True, False]))
-    with np.load(attempt.path / "correct.npz", allow_pickle=False) as arrays:
-        assert arrays["index"].tolist() == [5, 7]
-        assert arrays["correct"].tolist() == [1, 0]
 
 
 def test_turn_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,6 @@ def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
     rows = lines(across_recipes.render(two(), "md", ["mean", "verdict"]))
     none = next(row for row in rows if row[0] == "position=none")
     note = re.search(r"\[(\d+)\] seeds 0, 1, 2, 3, 4 missing: not started", across_recipes.render(two(), "md"))
-    assert note is not None
     assert note[1] in re.findall(r"\d+", none[3])
     assert note[1] not in re.findall(r"\d+", none[1].partition("[")[2])
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 from results.store import evals
 from vitcore.analysis.evaluate import seen_by
-from vitcore.analysis.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, ridge, support
+from vitcore.analysis.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, support
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT
@@ -42,15 +42,6 @@ def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
     tests, _ = sample(33, width, 5)
     expected = direct(x.numpy(), labels.numpy(), 5, tests.numpy())
     np.testing.assert_allclose(Probe.fit(x, labels, 5).scores(tests), expected, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize(("n", "width"), [(60, 8), (10, 64)])
-def test_ridge_equals_scikit_learn(n: int, width: int) -> None:
-    """The same minimum as Ridge without an intercept."""
-    x, labels = sample(n, width, 3)
-    y = 2 * torch.nn.functional.one_hot(labels, 3).double() - 1
-    expected = Ridge(alpha=7.0, fit_intercept=False, solver="svd").fit(x.numpy(), y.numpy()).coef_.T
-    np.testing.assert_allclose(ridge(x, y, 7.0), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_constants_are_those_of_big_vision() -> None:

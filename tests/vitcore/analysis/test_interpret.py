@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vitcore.analysis.cost import measure
 from vitcore.analysis.interpret import (
-    IMAGES,
     absent,
     added,
     cosine,
@@ -356,11 +355,6 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     single = inspect(model, data, 20)
     for name, array in whole.arrays.items():
         np.testing.assert_allclose(single.arrays[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_as_many_images_as_in_the_paper() -> None:
-    """D.7: 128 example images."""
-    assert IMAGES == 128
 
 
 ROLLED = {

@@ -220,12 +220,6 @@ def test_another_epoch_is_another_choice(augment: str) -> None:
     assert not torch.equal(augmentation(images, keys(64)), augmentation(images, keys(64, epoch=1)))
 
 
-def test_gray_images_have_no_colour_to_change() -> None:
-    """The operation on colour leaves them as they are, as torchvision's does."""
-    number = NAMES.index("Color")
-    assert torch.equal(SPACES["moderate"][number].apply(noise(1), torch.full((8,), 0.5)), noise(1))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -264,13 +258,6 @@ def test_operations_on_photographs_equal_torchvisions() -> None:
         ours = operation.apply(images, operation.amounts[10].expand(len(images)))
         theirs = torch.stack([torchvisions("moderate", NAMES[number], 10, 1, image) for image in images])
         assert (ours.int() - theirs.int()).abs().max() <= 1, NAMES[number]
-
-
-def test_crop_leaves_its_input_as_it_is() -> None:
-    """Windows are views of a padded copy."""
-    images = noise(3)
-    AUGMENT["crop"](config("crop"))(images, keys(8))
-    assert torch.equal(images, noise(3))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

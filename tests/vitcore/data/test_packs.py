@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import tarfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,17 +20,14 @@ import pytest
 from in_process import called
 from photographs import photographs
 from PIL import Image
+from serial import called_serially
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
 from ablations.cli import data as data_commands
 from ablations.cli.arguments import named_data
 from ablations.cli.directories import data_folder
-from ablations.planning import plan as planning
-from ablations.study.design import Design
-from ablations.study.reading import read_recipe, read_study
 from vitcore import Config
-from vitcore.data import pack_writer
 from vitcore.data.lookup import STATED, describe
 from vitcore.data.pack import Pack, find, manifest, opened, verify
 from vitcore.data.pack_sources import find_source
@@ -174,20 +170,6 @@ def test_packing_killed_ten_times_gives_identical_shards(folder: Path, home: Pat
     assert contents(tmp_path / "killed" / "photos") == whole
 
 
-def test_shards_are_written_at_once(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By as many threads as are asked for: each waits here for the other."""
-    both, write = threading.Barrier(2, timeout=60), pack_writer.write_images
-
-    def together(*words: Any) -> Any:
-        both.wait()
-        return write(*words)
-
-    monkeypatch.setattr(pack_writer, "cut", lambda source, size: [range(source.train), range(source.train, 24)])
-    monkeypatch.setattr(pack_writer, "write_images", together)
-    pack("photos", find_source(str(folder), home), home, Options(size=12), 2)
-    assert not both.broken
-
-
 def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
     """One writer at a time, and none into a finished pack or one of other images or options."""
     source = find_source(str(folder), home)
@@ -270,16 +252,6 @@ def test_damage_is_named_before_anything_is_read(damage: Callable[[Path], Path],
     known, seen = manifest(root, "photos"), list[int]()
     assert str(path) in verify(root, known, seen.append)[path.name]
     assert sum(seen) == known.bytes  # what is told of the progress, whatever of it is missing
-
-
-def test_a_shard_that_grew_is_no_more_progress(folder: Path, home: Path) -> None:
-    """Bytes that the manifest has not are read, and named, but not counted."""
-    root = packed(folder, home)
-    with open(root / "shard-00003.bytes", "ab") as file:
-        file.write(bytes(2**23))
-    known, seen = manifest(root, "photos"), list[int]()
-    assert list(verify(root, known, seen.append)) == ["shard-00003.bytes"]
-    assert sum(seen) == known.bytes
 
 
 @pytest.mark.parametrize("format", ["bytes", "jpeg"])
@@ -506,25 +478,6 @@ def test_a_plan_needs_no_pack_where_the_recipe_states_it(
     assert (json.loads(stated), errors) == (json.loads(known), "")
 
 
-def test_enlarging_what_is_packed_is_said(folder: Path, home: Path, tmp_path: Path) -> None:
-    """Of an arm, of the baseline, and of an evaluation at a larger size; not of a smaller one."""
-    packed(folder, home)
-    (tmp_path / "r.yaml").write_text(dedent(RECIPE))
-    larger = (
-        "{question: 'Which?', baseline: {position: sincos2d}, factors: {image_size: [10, 6, 20]}, evals: [test@12]}"
-    )
-    (tmp_path / "s.yaml").write_text(larger)
-    study, recipe = read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml"))
-    plan = planning.build(Design(study, recipe, {}), [0])
-    line = "images of {} px are enlarged from the 10 px of them that photos is packed with"
-    told = {arm.name: [note for note in arm.notes if "enlarged" in note] for arm in plan.arms}
-    assert told == {"image_size=10": [], "image_size=6": [], "image_size=20": [line.format(20)]}
-    assert plan.caveats == [f"In evaluations, {line.format(12)}."]
-    (tmp_path / "s.yaml").write_text(STUDY)
-    plan = planning.build(Design(read_study(str(tmp_path / "s.yaml")), recipe, {"image_size": 20}), [0])
-    assert all(line.format(20) in arm.notes for arm in plan.arms)
-
-
 def test_the_command_packs_and_verifies(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ablate data pack` prints where, and again says that it is there; `verify` names what is damaged."""
     words = ("photos", str(folder), "--data-dir", str(home), "--size", "12", "--crop", "12")
@@ -575,25 +528,6 @@ def test_where_data_lie_has_one_order(
         describe("pets")
 
 
-def test_verify_names_all_places_where_it_looked(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their order, what each of them says, and where packing was begun."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("begun", "toml"):
-        (tmp_path / name / "pets").mkdir(parents=True)
-    (tmp_path / "begun" / "pets" / "begun.json").write_text("{}")
-    (tmp_path / "ablate.toml").write_text('data_dir = "toml"\n[data]\npets = "begun/pets"\n')
-    status, _, errors = called(monkeypatch, "data", "verify", "pets", "--data-dir", "explicit")
-    assert (status, errors) == (
-        2,
-        "ablate: no pack 'pets' in --data-dir (explicit/pets: no such folder), [data] of ablate.toml (begun/pets: "
-        "packing was begun and has not ended: the same `ablate data pack` goes on), a profile's data_dir (give it as "
-        "--data-dir), "
-        f"data_dir of ablate.toml (toml/pets: no manifest.json), ABLATE_DATA ({home}/pets: no such folder)\n",
-    )
-    status, _, errors = called(monkeypatch, "data", "verify", "dogs")
-    assert (status, errors.count("says nothing")) == (2, 2)
-
-
 def test_a_directory_given_to_load_is_where_packs_are_read(folder: Path, home: Path, tmp_path: Path) -> None:
     """Before ABLATE_DATA, where the config was made; another pack there is refused."""
     packed(folder, home)
@@ -615,9 +549,8 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     monkeypatch.delenv("ABLATE_DATA")
     (tmp_path / "ablate.toml").write_text(f'[data]\npets = "{home / "pets"}"\nplain = "{folder}"\n')
     for name, meant in (("pets", "pets"), ("plain", f"imagefolder:{folder}")):
-        status, _, errors = called(
-            monkeypatch, "train", f"data={name}", "patch=2", "steps=1", "width=6", "--runs", name
-        )
+        words = ("train", f"data={name}", "patch=2", "steps=1", "width=6", "--runs", name)
+        status, _, errors = called_serially(monkeypatch, *words)
         assert status == 0, errors
         (config,) = Path(name).glob("trials/*/config.json")
         assert json.loads(config.read_text())["config"]["data"] == meant

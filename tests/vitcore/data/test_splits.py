@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from vitcore import Config
-from vitcore.data.datasets import download
 from vitcore.data.imagefolder import check_images
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Order, load, read
@@ -109,24 +108,6 @@ def test_order_is_pinned() -> None:
 PINNED = [6, 2, 3, 7, 1, 0, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"data": "digts"}, "data=digts: .*did you mean 'digits'"),
-        ({"data": "imagefolder:/nowhere"}, "data=imagefolder:/nowhere: no such folder"),
-        ({"epochs": -1}, "epochs=-1: .*greater than 0"),
-        ({"epochs": float("nan")}, "epochs=nan: .*finite"),
-        ({"epochs": 2, "batch": 0}, "batch=0: .*greater"),
-        ({"data_fraction": 2}, "data_fraction=2: .*less than or equal to 1"),
-    ],
-)
-def test_impossible_data_are_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
-    """What cannot be is refused when the config is made, naming key, value and what is allowed."""
-    with pytest.raises(ConfigError, match=message) as caught:
-        Config(**settings)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "fashion-mnist"])
 def test_missing_data_say_how_to_get_them(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a directory, or with an empty one, the error names the flag, the variable and the command."""
@@ -160,12 +141,6 @@ def test_mnist_is_read_from_the_files_torchvision_keeps(tmp_path: Path) -> None:
     (raw / "train-images-idx3-ubyte.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match="damaged"):
         load(Config(data="mnist"), damaged)
-
-
-def test_download_of_embedded_data_is_refused(tmp_path: Path) -> None:
-    """There is nothing to download for digits, and the message says for what there is."""
-    with pytest.raises(ValueError, match="'digits': one of cifar10"):
-        download("digits", tmp_path)
 
 
 MakeFolder = Callable[..., Path]
@@ -277,8 +252,9 @@ def test_real_photographs_are_read_from_a_folder(tmp_path: Path) -> None:
     if not archive.exists():
         pytest.skip("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
     with tarfile.open(archive) as tar:
-        some = [member for member in tar if member.name.endswith("1.jpg") and "/00" in member.name]
-        tar.extractall(tmp_path, some, filter="data")
+        for member in tar:
+            if member.name.endswith("1.jpg") and "/00" in member.name:
+                tar.extract(member, tmp_path, filter="data")
     root = next(tmp_path.rglob("train")).parent
     config = Config(data=f"imagefolder:{root}", patch=4)
     assert (config.image_size, config.channels, config.classes) == (32, 3, 10)

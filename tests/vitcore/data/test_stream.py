@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from in_process import called
 from photographs import photographs
+from serial import called_serially
 from torchvision.transforms.functional import center_crop
 
 from ablations.study.reading import read_recipe
@@ -149,7 +150,7 @@ def test_a_flipped_byte_ends_a_trial_without_a_result(
     path.write_bytes(content)
     words = ["data=photos", "width=8", "depth=1", "heads=2", "patch=7", "steps=3", "batch=80"]
     places = ("--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path / "data"))
-    status, _, errors = called(monkeypatch, "train", *words, *places)
+    status, _, errors = called_serially(monkeypatch, "train", *words, *places)
     assert (status, "damaged" in errors) == (1, True)
     assert not list((tmp_path / "runs").glob("trials/*/result.json"))
     (failure,) = (tmp_path / "runs").glob("trials/*/attempts/*/failure.json")

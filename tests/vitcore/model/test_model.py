@@ -106,18 +106,6 @@ def test_attention_equals_explicit_softmax(position: str, pool: str) -> None:
     torch.testing.assert_close(attention(x, Context(model.position, config.grid, prefix)), expected)
 
 
-@torch.no_grad()
-def test_2d_position_concatenates_column_and_row() -> None:
-    """A patch gets its column's X entry in the first half and its row's Y entry in the second."""
-    config = Config(position="2d", **SMALL)
-    position = perturbed(config).position
-    added = position.tokens(torch.zeros(1, 16, 48, dtype=torch.float64), 0, config.grid)[0]
-    for patch in range(16):
-        row, column = divmod(patch, 4)
-        expected = torch.cat([position.x_table[column], position.y_table[row]])
-        assert torch.equal(added[patch], expected)
-
-
 def test_flops_equal_the_closed_form() -> None:
     """Two a multiply-add: stem, four projections and two products with the tokens a layer, MLP, head."""
     D, N, L, K = 48, 16, 2, 10

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
-from vitcore.contracts import contracts, perturbed, shuffled
+from vitcore.contracts import contracts, perturbed
 from vitcore.identity import trial_id
 from vitcore.model.attention import attend
 from vitcore.model.position import POSITION, Context, Position
@@ -109,16 +109,6 @@ def test_fixed_vector_is_its_formula(name: str, formula: Any) -> None:
         added(model, 0, (ROWS, COLUMNS)), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6
     )
     assert not added(model, 1, (ROWS, COLUMNS)).any()
-
-
-def test_index_in_every_channel_would_be_no_position() -> None:
-    """Why `index` fills one channel: what all channels share, the layer norms take out again."""
-    model = made(position="none")
-    x = torch.randn(2, 16, 16, dtype=torch.float64)
-    everywhere = x + torch.arange(16.0, dtype=torch.float64)[:, None]
-    *_, without = model.encoder(x, Context(model.position, (4, 4)))
-    *_, shifted = model.encoder(everywhere, Context(model.position, (4, 4)))
-    torch.testing.assert_close(model.encoder.norm(without), model.encoder.norm(shifted), rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
@@ -265,24 +255,6 @@ def test_bf16_autocast_stays_near_float32(kind: dict[str, Any]) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-@EVERY
-@torch.no_grad()
-def test_permuted_patches_are_permuted_tokens_only_without_position(kind: dict[str, Any]) -> None:
-    """A transformer without position sees a bag of patches: its tokens follow them and GAP's logits stay."""
-    model = made(**kind)
-    images = torch.randn(2, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    numbered = torch.arange(16.0).view(1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3)
-    order = shuffled(numbered, 2)[0, 0, ::2, ::2].flatten().long()
-
-    def tokens(some: Tensor) -> Tensor:
-        *_, last = model.states(some)
-        return last
-
-    follows = torch.allclose(tokens(images)[:, order], tokens(shuffled(images, 2)), rtol=0, atol=1e-9)
-    stays = torch.allclose(model(images), model(shuffled(images, 2)), rtol=0, atol=1e-9)
-    assert (follows, stays) == (kind["position"] == "none",) * 2
-
-
 OFFSETS = [
     {"position": "relative"},
     {"position": "relative-bias"},
@@ -396,14 +368,6 @@ def test_position_that_cannot_be_resized_names_the_sizes(said: str, monkeypatch:
     monkeypatch.setattr(Fixed, "said", "no")
     with pytest.raises(AssertionError, match="not with a ValueError that names the part or the sizes: no"):
         check("position", "fixed")
-
-
-def test_position_that_cannot_be_resized_has_to_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The contract is not kept by a mismatch of shapes."""
-    monkeypatch.setitem(POSITION, "stuck", Stuck)
-    check = dict(contracts("position", "stuck"))["runs at another resolution or says why not"]
-    with pytest.raises(AssertionError, match="position=stuck: fails at 16 x 16 pixels, and not with a ValueError"):
-        check("position", "stuck")
 
 
 @pytest.mark.parametrize(("width", "own"), [(0, 8), (4, 4)])

@@ -1,7 +1,5 @@
 """Attention kernels: the rule that chooses them, and what is recorded of them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from vitcore.analysis.cost import bias_of
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
 from vitcore.options import ConfigError
-from vitcore.runtime import attention_backend, device
+from vitcore.runtime import attention_backend
 from vitcore.runtime.attention_backend import FREE, PRODUCTS, named, pinned
 from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import in_precision
@@ -109,36 +107,6 @@ def test_by_default_the_kernel_is_left_to_pytorch() -> None:
     ]
     with pytest.raises(ConfigError, match=r"attention=slow: input should be 'fastest' or 'pinned'"):
         Config(**SMALL, attention="slow")
-
-
-class OnGpu:
-    """Images, as far as `in_precision` looks at them."""
-
-    device = torch.device("cuda")
-
-
-def test_the_rule_holds_inside_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of training and of evaluation, for whatever computes attention there."""
-    events: list[Any] = []
-
-    @contextmanager
-    def recorded(backends: list[SDPBackend], set_priority: bool) -> Iterator[None]:
-        events.append((backends, set_priority))
-        yield
-        events.append("over")
-
-    def model(images: Any) -> Tensor:
-        events.append("computed")
-        return torch.zeros(1)
-
-    monkeypatch.setattr(attention_backend, "sdpa_kernel", recorded)
-    monkeypatch.setattr(device.torch, "autocast", lambda *how, enabled: contextmanager(lambda: iter([None]))())
-    in_precision(Config(**SMALL, attention="pinned"), model, OnGpu)
-    assert events == [([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], True), "computed", "over"]
-    events.clear()
-    in_precision(Config(**SMALL), model, torch.zeros(1))
-    in_precision(Config(**SMALL), model, OnGpu)
-    assert events == ["computed", "computed"]
 
 
 def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

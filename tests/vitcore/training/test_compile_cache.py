@@ -10,7 +10,7 @@ from vitcore import Config, ViT
 from vitcore.runtime.compile_cache import compiled
 
 def shapes():
-    for width in range(8, 8 * 13, 8):
+    for width in range(8, 8 * 6, 8):
         model = ViT(Config(width=width, depth=1, heads=1, patch=4))
         for size in (2, 3):
             yield model, torch.randn(size, 1, 8, 8)
@@ -22,6 +22,6 @@ for number, (model, images) in enumerate(shapes(), 1):
 
 
 def test_every_shape_of_a_worker_has_a_graph() -> None:
-    """Twenty-four of them, one each: none is computed otherwise because others were compiled before it."""
+    """Ten of them, more than TorchDynamo compiles of one code by default."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -126,7 +126,6 @@ def trained() -> Trained:
     """A teacher: another model, trained on the same data."""
     config, run = tiny(width=8, pool="gap", steps=30), Memory()
     train(config, run)
-    assert run.weights is not None
     return Trained(config.model_dump(), run.weights)
 
 
@@ -143,7 +142,6 @@ def test_training_asks_the_teacher_about_the_mixed_images(trained: Trained) -> N
     expected = 0.3 * F.cross_entropy(own, batch.targets) + 0.7 * F.cross_entropy(other, said)
     training.advance()
     assert training.losses[0].item() == pytest.approx(expected.item(), rel=1e-5)
-    assert training.train_step.teacher is not None
     for name, values in training.train_step.teacher.model.state_dict().items():
         assert torch.equal(values, teacher.state_dict()[name])
     assert not any("teacher" in name for name in training.state())
@@ -164,7 +162,6 @@ def test_evaluations_average_both_heads(trained: Trained) -> None:
     config, run = with_token(teacher=TEACHER, steps=20), Memory()
     outcome = train(config, run, teacher=trained)
     model, data = build(config), load(config)
-    assert run.weights is not None
     model.load_state_dict(safetensors.torch.load(run.weights))
     own, other = model.train()(data.standardise(data.test.pixels)).unbind(1)
     right = (((own + other) / 2).argmax(1) == data.test.labels).float().mean().item()

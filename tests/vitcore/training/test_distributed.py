@@ -31,7 +31,6 @@ from ablations.study import plugins
 from results import store
 from results.store import lease
 from results.store.schemas import Plan
-from results.tables.study_table import table
 from vitcore import Config, train
 from vitcore.identity import trial_id
 from vitcore.options import ConfigError
@@ -55,7 +54,6 @@ def trained(config: Config, run: Memory, at: int = -1, files: tuple[str, ...] = 
 
 def weights(run: Memory) -> dict[str, Tensor]:
     """But for the keys' biases, whose gradient is zero in theory: Adam makes a full step of rounding of it."""
-    assert run.weights is not None
     found = safetensors.torch.load(run.weights)
     for name in found:
         if name.endswith("qkv.bias"):
@@ -268,7 +266,6 @@ def test_the_rank_that_failed_first_is_told_of(
     crew = object.__new__(ranks.RankProcesses)
     crew.words, crew.processes = words, {}
     lost = crew.loss()
-    assert lost is not None
     assert str(lost) == first
     assert faults.classify(lost).kind == kind
 
@@ -277,9 +274,7 @@ def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
     """Two faults of ranks there keep later jobs away from it, not from where the first rank was."""
     trial = store.trial(tmp_path, "0123456789ab")
     for _ in range(2):
-        attempt = trial.claim(lease.Watch())
-        assert attempt is not None
-        with attempt:
+        with synthetic.claimed(trial) as attempt:
             attempt.write_env({"node": "node1"})
             attempt.fail(
                 "RankLost: rank 1: RuntimeError: CUDA error", "", "code", kind=MACHINE, node="node2", again=True
@@ -472,13 +467,3 @@ def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
     alone, together = (estimate.seconds([some], tmp_path, device) for some in (plan, wider))
     start = estimate.START_SECONDS
     assert {key: 2 * (together[key] - start) for key in ids} == pytest.approx({key: alone[key] - start for key in ids})
-
-
-def test_table_names_the_trials_of_another_number_of_ranks() -> None:
-    """Nothing on record is one."""
-    plan = synthetic.position()
-    records = synthetic.simulate(plan)
-    key = synthetic.trial_id(plan, "position=none", 3)
-    records[key] = synthetic.changed(records[key], ranks="2")
-    notes = table(synthetic.results(plan, records)).notes
-    assert notes == ["ranks differs between trials: 1 (19), 2 (position=none seed 3)"]

@@ -49,16 +49,6 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
     assert state["norm.running_mean"][0] == pytest.approx(expected * 10, rel=1e-4)
 
 
-def test_first_steps_outweigh_the_initial_values() -> None:
-    """A hundred steps at decay 0.9999 are an average of the weights trained, not of where they started."""
-    model = Counting()
-    average = Average(model, 0.9999)
-    model.move(100)
-    for step in range(1, 101):
-        average.update(average.share(step))
-    assert average.state_dict()["norm.weight"][0] > 99.9
-
-
 def test_averaged_weights_are_evaluated_and_kept() -> None:
     """Validation, test and the file are of the average; the weights that train are another thing."""
     config = tiny(ema=0.99)

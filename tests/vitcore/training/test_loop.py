@@ -45,7 +45,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("at", [0, 1, 3, 7, 13, 19])
+@pytest.mark.parametrize("at", [0, 1, 7, 19])
 def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     """Stopped between any two steps and started again: the same weights, metrics and answers, bit for bit."""
     run, left = Memory(), iter(range(at))
@@ -84,7 +84,7 @@ class Fragile(Memory):
             raise Killed
 
 
-@pytest.mark.parametrize("at", [1, 2, 5, 18, 31, 42])
+@pytest.mark.parametrize("at", [1, 2, 31, 42])
 def test_killed_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     """Killed before or after any write, with a checkpoint at every step: as if never killed."""
     run = Fragile()
@@ -208,7 +208,6 @@ def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, fi
     settings = json.dumps(asdict(WorkerSettings("runs", None, [], False, None, "all")))
     command, pipe = [sys.executable, "-c", code, settings], subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
-    assert process.stderr is not None
     assert process.stderr.read().split()[-1] == b"0"
     process.communicate()
 

@@ -122,19 +122,6 @@ def test_masks_are_keyed() -> None:
     assert training.evaluate()["val_loss"] == training.evaluate()["val_loss"]
 
 
-def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
-    """Killed half-way, or split into micro-batches: the weights agree."""
-    config, whole, halves = mae(dropout=0.1, drop_path=0.1, augment="flip"), Memory(), Memory()
-    train(config, whole)
-    left = iter(range(4))
-    train(config, halves, stop=lambda: next(left, None) is None, checkpoint_seconds=0)
-    train(config, halves)
-    assert whole.weights == halves.weights
-    split_up, one = (Training(mae(micro_batch=size), load(config)) for size in (5, 0))
-    losses = [t.train_step.gradients(one.batch(), size).item() for t, size in ((split_up, 5), (one, 16))]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 def test_flops_are_those_of_a_masked_image() -> None:
     """By hand: an encoder of a quarter of the patches and a decoder of all, not an encoder of all."""
     config = mae(pool="gap", image_size=16)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import synthetic
 import torch
 from outcomes import Quiet
 from torch import Tensor
@@ -14,7 +13,6 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from results import store
-from results.tables.study_table import table
 from vitcore import Config, train
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
@@ -180,18 +178,6 @@ def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> 
     job = Job(trial_id(config), config.model_dump(), "a", "s")
     runner.run([job], Place(tmp_path, None), Quiet())
     state = store.trial(tmp_path, job.id).state()
-    assert state.result is not None
     assert state.attempt is not None
     assert state.result.micro_batch == 4
     assert store.read_json(state.attempt / "env.json")["micro_batch"] == 4
-
-
-def test_table_names_the_trials_that_ran_in_micro_batches() -> None:
-    """Arms that differ in it differ in the last bits: a note says which."""
-    plan = synthetic.position()
-    records = synthetic.simulate(plan)
-    key = synthetic.trial_id(plan, "position=none", 3)
-    records[key] = synthetic.changed(records[key], micro_batch="64")
-    assert table(synthetic.results(plan, records)).notes == [
-        "micro-batch differs between trials: the whole batch (19), 64 (position=none seed 3)"
-    ]

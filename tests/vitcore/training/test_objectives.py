@@ -116,21 +116,6 @@ def test_prediction_is_of_the_corrupted_patches_alone() -> None:
             assert torch.allclose(some[image, position], by_hand)
 
 
-def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
-    """Killed before every step, or split into micro-batches, the corruption is the same: the weights agree."""
-    config, whole, halves = masked(dropout=0.1, augment="flip"), Memory(), Memory()
-    train(config, whole)
-    for stopped in range(config.steps):
-        left = iter(range(stopped + 1))
-        train(config, halves, stop=lambda left=left: next(left, None) is None, checkpoint_seconds=0)  # type: ignore[misc]
-    train(config, halves)
-    assert whole.weights == halves.weights
-    split, one = (Training(masked(micro_batch=size), load(config)) for size in (5, 0))
-    batch = one.batch()
-    losses = [t.train_step.gradients(batch, size) for t, size in ((split, 5), (one, 16))]
-    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-6)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_binary_cross_entropy_is_of_each_class_alone(smoothing: float) -> None:
     """A loop over images and classes; both classes of a mixed image are right. Verdicts stay those of cross-entropy."""

@@ -113,11 +113,6 @@ def test_layers_are_counted_as_beit_does() -> None:
     assert {name: layer_id(name, 12) for name in theirs} == theirs
 
 
-def test_no_layer_decay_is_one_rate() -> None:
-    """Two groups, as if there were no such rule."""
-    assert grouped(tiny(), "lr_scale").keys() == {1.0}
-
-
 def test_each_group_steps_at_its_share_of_the_rate() -> None:
     """The training sets every group's rate from the schedule and the group's share."""
     config = tiny(layer_decay=0.5, warmup=0.5)
