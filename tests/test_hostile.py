@@ -54,8 +54,6 @@ def quietly(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple
     return status, errors.getvalue()
 
 
-# -- in the fields of a study and a recipe -----------------------------------------------------------------------------
-
 STUDIES = {
     "texts": lambda text: {"question": text, "source": text, "found": text},
     "baseline": lambda text: {"baseline": {"position": text}},
@@ -132,9 +130,6 @@ def test_yaml_without_a_bottom_is_one_line(text: str) -> None:
     assert strict_yaml.parse("[" * 40 + "]" * 40, "s.yaml")
 
 
-# -- in names and paths ------------------------------------------------------------------------------------------------
-
-
 def file_names() -> list[str]:
     """Those that a file can have."""
     return [text for text in SHORT if text.isprintable() and "/" not in text and text not in ("", ".", "..")]
@@ -186,9 +181,6 @@ def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, te
         assert done.returncode == 0, done.stderr
     assert all(path.startswith(f"{text}/runs") for path in listing(tmp_path) - before)
     assert store.trial(tmp_path / text / "runs", os.listdir(tmp_path / text / "runs/trials")[0]).state().over
-
-
-# -- in what is written ------------------------------------------------------------------------------------------------
 
 
 def study_of(names: list[str]) -> dict[str, Any]:

@@ -44,9 +44,6 @@ from vitcore.runtime import compile_cache
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
 
 
-# -- images ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two classes of PNGs, one of which holds EPS; a Ghostscript that leaves a file where it is started."""
@@ -101,9 +98,6 @@ def test_allowed_formats_are_read_whatever_their_suffix(tmp_path: Path) -> None:
     images = read_folder(tmp_path, 8, 3).images
     assert len(images) == 40
     assert np.ptp(images.astype(int), axis=0).max() <= 3  # JPEG and WebP lose a little
-
-
-# -- pickles -----------------------------------------------------------------------------------------------------------
 
 
 class Touch:
@@ -178,9 +172,6 @@ def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None
     assert not (tmp_path / "ran").exists()
 
 
-# -- compiled code -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folder for caches, and nothing said about the compiler's."""
@@ -233,8 +224,6 @@ def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkey
         compile_cache.use_private_cache()
     assert compile_cache.CACHE not in os.environ
 
-
-# -- the network -------------------------------------------------------------------------------------------------------
 
 HOOK = """
 import os, sys
@@ -290,8 +279,6 @@ def test_training_and_reading_use_no_network(tmp_path: Path) -> None:
     assert len({pid for pid, _ in lines}) > 1  # the workers were watched too
 
 
-# -- recipes -----------------------------------------------------------------------------------------------------------
-
 COMMANDS = {
     "setup": ["touch CANARY"],
     "environment": {"BASH_ENV": "CANARY"},
@@ -314,8 +301,6 @@ def test_a_recipe_adds_no_command_to_a_job(tmp_path: Path, key: str) -> None:
     with pytest.raises(ValueError, match=rf"r.yaml: resources.{key}: only a profile says this"):
         read_recipe(str(tmp_path / "r.yaml"))
 
-
-# -- names -------------------------------------------------------------------------------------------------------------
 
 OUTSIDE = ("../../escaped", "/tmp/escaped", "..", ".", "", "a/b", "a\nb", "a\0b", "\u202e", None, 3)
 
@@ -390,9 +375,6 @@ def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
     assert lease.nonce(tmp_path) == ""
     (tmp_path / "lease.json").write_text(json.dumps({**lease.holder().content(), "nonce": "0123456789abcdef" * 2}))
     assert lease.nonce(tmp_path) == "0123456789abcdef" * 2
-
-
-# -- links -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("linked", ["trials", "trials/*", "trials/*/attempts", "trials/*/attempts/0001"])

@@ -61,9 +61,6 @@ def write_photographs(archive: Path, root: Path, train: int, test: int) -> None:
             photo.save(root / part / name / f"{number:05}.jpg", quality=92)
 
 
-# -- the loaders -------------------------------------------------------------------------------------------------------
-
-
 def ours(name: str) -> Epoch:
     """Epochs of standardised batches, streamed."""
     config = Config(data=name, patch=16, width=16, heads=2, depth=1, batch=BATCH, augment="flip-random-resized-crop")
@@ -170,9 +167,6 @@ def read_or_mapped(home: Path) -> None:
         say(f"stored images {name}: {count / (time.process_time() - began):.0f}/s a core")
 
 
-# -- a training --------------------------------------------------------------------------------------------------------
-
-
 def waiting(steps: int) -> None:
     """Of training steps of a ViT-Ti/16, streamed: what goes by before the batch is there, and of it the waiting."""
     config = Config(
@@ -199,9 +193,6 @@ def waiting(steps: int) -> None:
         f"a training step of Ti/16, {config.batch} images, the same core: {total / steps:.2f} s, of which it waits "
         f"{waits:.2f} % for images to be read and {makes - waits:.2f} % go into crops, flips, standardising"
     )
-
-
-# -- in little memory --------------------------------------------------------------------------------------------------
 
 
 def bounded(home: Path) -> None:

@@ -114,9 +114,6 @@ def unpromised(what: str, found: Sequence[bool]) -> Line:
     return Line(what, 0.0, 1.0, float(np.mean(found)), len(found))
 
 
-# -- studies -----------------------------------------------------------------------------------------------------------
-
-
 @cache
 def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] = ()) -> StudyResults:
     """A baseline and `arms` others."""
@@ -158,9 +155,6 @@ def seeds_and_arms(rng: np.random.Generator, arms: int, n: int, sd: float = SD) 
     return 0.9 + rng.normal(0, sd, n) + rng.normal(0, sd, (arms + 1, n))
 
 
-# -- equal to SciPy and statsmodels ------------------------------------------------------------------------------------
-
-
 def oracles(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Everything that a row says of random studies, computed by others."""
     equal = [all_equal(rng) for _ in range(studies)]
@@ -188,9 +182,6 @@ def equals(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie
     theirs = [own.low, own.high, difference.low, difference.high, test.pvalue, p, arm.mean(), (arm - base).mean()]
     word = ("better" if row.delta > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
     return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row.verdict == word
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -336,9 +327,6 @@ def differs(a: StudyResults, b: StudyResults) -> bool:
     return resolved(compare([a], [b]).rows)
 
 
-# -- intervals ---------------------------------------------------------------------------------------------------------
-
-
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """95% intervals over seeds hold the truth."""
     for n in (2, 5, 10):
@@ -403,9 +391,6 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         yield Line(f"folds of 1,797 images, {n} seeds: interval of a difference", 0.935, 0.965, found, studies)
 
 
-# -- power -------------------------------------------------------------------------------------------------------------
-
-
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """At the difference that a plan calls resolvable, four studies of five resolve it."""
     for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
@@ -426,9 +411,6 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             accuracies[2:] -= 10 * margin  # so that Holm's first step is that of the arm that is equal
             found.append(others(study(accuracies, margin=margin))[0].verdict == "equivalent")
         yield about(f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points", 0.8, found)
-
-
-# -- real data ---------------------------------------------------------------------------------------------------------
 
 
 def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:

@@ -85,9 +85,6 @@ def together(*changes: Change) -> Change:
     return change
 
 
-# -- changes -----------------------------------------------------------------------------------------------------------
-
-
 def flexible() -> AbstractContextManager[Any]:
     """A learned bias added by FlexAttention's `score_mod`, in one compiled kernel."""
     return patch.object(self_attention, "attend", attend_flexibly)

@@ -143,22 +143,6 @@ def test_added_seeds_leave_the_common_trials_identical() -> None:
     assert "identical where both sides have the trial; one side has more seeds" in row.notes
 
 
-def test_another_recipe_is_shown_and_not_compared() -> None:
-    """The same study by another recipe stands side by side, with what differs and without a difference."""
-    plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
-    for row in compare([made()], [made(plan)]).rows:
-        assert row.a.mean == row.b.mean
-        assert [getattr(row, name) for name in ("delta", "delta_ci95", "p_holm", "verdict")] == [None] * 4
-        assert row.notes == ["shown side by side, not compared: width 32 and 64"]
-
-
-def test_another_metric_is_not_compared() -> None:
-    """An accuracy and a loss have no difference."""
-    row = of(compare([made()], [made(synthetic.position(metric="test_loss", claims=[]))]), "position=none")
-    assert row.verdict is None
-    assert row.notes == ["shown side by side, not compared: metric test_accuracy and test_loss"]
-
-
 def test_arms_are_matched_by_what_was_trained() -> None:
     """A config is the same experiment under another name in another study."""
     plans = synthetic.position(), synthetic.patch_size()
@@ -359,20 +343,6 @@ def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
     assert text.count("[1] val accuracy") == 2
     rows = compare([made(), made(at_new_size)], [made(), made(at_new_size)]).rows
     assert [row.notes for row in rows] == [[]] * 4 + [["val accuracy"]] * 4
-
-
-def test_two_comparisons_in_one_document_have_labels_of_their_own() -> None:
-    """By their studies; titles end before the sentences that follow."""
-    pooling = synthetic.with_weights(synthetic.results(synthetic.pooling()))
-    ours = published.render(published.compare_published([made()]), "latex")
-    texts = [render(compare([one], [one]), "latex") for one in (made(), pooling)] + [ours]
-    labels = re.findall(r"\\label\{tab:(.*?)\}", "".join(texts))
-    assert labels == [
-        *("compare-position-embedding-digits", "compare-pooling-digits"),
-        *("claims-position-embedding-digits", "published-position-embedding-digits"),
-    ]
-    assert "judged by our trials. ours: the first arm" in ours
-    assert "B against A, arm by arm. A: " in texts[0]
 
 
 def written(folder: Path, **changes: Sequence[float | None]) -> str:

@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from slurm.devcluster import Cluster, Settings, processes, requirements, until
+from slurm.devcluster import Cluster, Settings, requirements, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,29 +53,6 @@ def test_a_job_runs_and_is_accounted_for(cluster: Cluster) -> None:
     assert accounted(cluster, job, "exitcode", "account", "user") == ["3:0", "lab", "root"]
 
 
-def test_arrays_are_limited(cluster: Cluster) -> None:
-    """MaxArraySize=1001 takes the index 1000 and refuses 1001; MaxSubmitJobs refuses an array as a whole."""
-    job = cluster.sbatch("--hold", "--array=0-1000", "--wrap=true")
-    assert len(cluster.run("squeue", "-hr", f"--jobs={job}").stdout.splitlines()) == 1001
-    cluster.clear()
-    with pytest.raises(RuntimeError, match="Invalid job array specification"):
-        cluster.sbatch("--array=0-1001", "--wrap=true")
-    cluster.limit_submissions(3)
-    with pytest.raises(RuntimeError, match="AssocMaxSubmitJobLimit"):
-        cluster.sbatch("--hold", "--array=0-4", "--wrap=true")
-    cluster.sbatch("--hold", "--array=0-2", "--wrap=true")
-
-
-@pytest.mark.parametrize("name", ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"])
-def test_any_daemon_can_be_killed_and_started(cluster: Cluster, name: str) -> None:
-    """After SIGKILL nothing of the daemon is left, after a start it answers, and a job runs."""
-    cluster.kill(name)
-    helpers = {"slurmctld": {"slurmscriptd"}}.get(name, set())
-    assert not ({name} | helpers) & {process.name for process in processes.owned(cluster.folder)}
-    cluster.start(name)
-    reaches(cluster, cluster.sbatch("--output=/dev/null", "--wrap=true"), "COMPLETED")
-
-
 def test_down_leaves_nothing_behind(folder: Path) -> None:
     """No process and no directory, though daemons are dead or frozen and a job's child left its session."""
     assert devcluster("up", "--dir", str(folder), "--nodes", "1").returncode == 0
@@ -94,18 +70,6 @@ def test_down_leaves_nothing_behind(folder: Path) -> None:
     assert not traces(folder)
     assert not folder.exists()
     assert devcluster("down", "--dir", str(folder)).returncode == 0
-
-
-@pytest.mark.parametrize("seconds", [0.4, 1.5])
-def test_a_killed_start_can_be_taken_down(folder: Path, seconds: float) -> None:
-    """SIGKILL of `up` at whatever moment leaves nothing that `down` does not end."""
-    starter = subprocess.Popen([sys.executable, "-m", "slurm.devcluster", "up", "--dir", str(folder)], cwd=ROOT)
-    time.sleep(seconds)
-    starter.kill()
-    starter.wait()
-    assert devcluster("down", "--dir", str(folder)).returncode == 0
-    assert not traces(folder)
-    assert not folder.exists()
 
 
 def test_without_accounting(folder: Path) -> None:

@@ -67,9 +67,6 @@ def directives(text: str) -> dict[str, str | bool]:
     return found
 
 
-# -- what a profile may be ---------------------------------------------------------------------------------------------
-
-
 def test_every_key_may_be_left_out() -> None:
     """An empty profile leaves everything but one GPU and four hours to SLURM."""
     asked = directives(script(Profile.of({}, "mine.yaml")))
@@ -241,9 +238,6 @@ def test_every_option_of_an_allow_list_says_what_it_takes(allowed: options.Optio
             allowed.check(name, value)
 
 
-# -- hostile text ------------------------------------------------------------------------------------------------------
-
-
 def placed(field: str, text: str) -> dict[str, Any]:
     """A profile's content with `text` in one field."""
     if field == "setup":
@@ -309,9 +303,6 @@ def test_a_tag_is_never_hostile() -> None:
             submitit_parameters(Profile(), text)
 
 
-# -- where profiles lie ------------------------------------------------------------------------------------------------
-
-
 def test_a_profile_is_a_file_or_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is looked up in the user's configuration; an unknown one lists those that are there."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -368,9 +359,6 @@ def test_no_hostile_name_is_a_profile(tmp_path: Path, monkeypatch: pytest.Monkey
         assert str(caught.value).isprintable()
 
 
-# -- the environment ---------------------------------------------------------------------------------------------------
-
-
 NEEDED = [
     *("HOME", "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "CONDA_PREFIX", "BASH_FUNC_module%%"),
     *("OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "ABLATE_DATA", "SLURM_CONF"),
@@ -402,8 +390,6 @@ def test_secrets_and_what_bends_slurm_are_not() -> None:
     """Neither what sbatch would publish, nor what changes the meaning of commands, nor the surrounding job's own."""
     assert not [name for name in UNWANTED if environment.kept({name: "1"})]
 
-
-# -- the first profile -------------------------------------------------------------------------------------------------
 
 A100 = partitions.described(
     "gpu", "gpu", "up", "2-00:00:00", "12", "64", "515000", "gpu:a100:4(S:0-1),tmp:900G", "ib,a100"

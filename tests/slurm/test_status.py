@@ -136,9 +136,6 @@ def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablat
     assert "3 trials may be run again" in ablate("retry", "s@r")
 
 
-# -- when SLURM is silent ----------------------------------------------------------------------------------------------
-
-
 def timed(ablate: Ablate, what: str, **environment: str) -> dict[str, Any]:
     """The view, which must come in time."""
     began = time.monotonic()
@@ -188,8 +185,6 @@ def test_without_slurm_the_disk_is_told(tmp_path: Path, ablate: Ablate, cluster:
     assert view["slurm"].startswith("no SLURM on this machine: what is queued is unknown")
 
 
-# -- watching ----------------------------------------------------------------------------------------------------------
-
 SHIM = """#!/bin/sh
 echo "$0 $*" >> {calls}
 exec {real} "$@"
@@ -207,31 +202,6 @@ def recording(folder: Path) -> tuple[str, Callable[[], list[str]]]:
         shim.chmod(0o755)
     calls.touch()
     return f"{folder / 'shims'}:{os.environ['PATH']}", lambda: calls.read_text().split("\n")[:-1]
-
-
-def test_watching_asks_slurm_once_a_minute(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """Redrawn from the disk as trials go on, it asks squeue and sacct once a minute at most; Ctrl-C ends it."""
-    recipe(tmp_path, 3000)
-    ablate(*SUBMIT)
-    until(lambda: [*(tmp_path / "runs/trials").glob("*/attempts/*/metrics.jsonl")], "a running trial", 120)
-    path, calls = recording(tmp_path)
-    command = [sys.executable, "-m", "ablations.cli", "status", "--watch"]
-    environment = cluster.environment | {"PATH": path}
-    began = time.monotonic()
-    with open(tmp_path / "watched", "w") as output:
-        watching = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output)
-        views = (tmp_path / "watched").read_text
-        try:
-            until(lambda: views().count("/6 over") >= 4, "four views", 120)
-        finally:
-            watching.send_signal(signal.SIGINT)
-            assert watching.wait(timeout=60) == 0
-    minutes = 1 + (time.monotonic() - began) // 60
-    assert len(set(views().split("\n\n"))) >= 4
-    asked = [line.split()[0].rpartition("/")[2] for line in calls()]
-    assert set(asked) <= {"squeue", "sacct"}
-    assert 1 <= asked.count("squeue") <= minutes
-    assert asked.count("sacct") <= minutes
 
 
 def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:

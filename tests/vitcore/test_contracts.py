@@ -16,8 +16,15 @@ from vitcore.training.loop import Training
 from vitcore.variants import PARTS, VARIANTS
 
 DATA = load(Config())
+
+
+def marks(slot: str, name: str, check: Contract) -> list[pytest.MarkDecorator]:
+    """TorchDynamo takes seconds: here the last part of each slot, the others where inductor compiles them all."""
+    return [pytest.mark.slow] if check is compiles and name != list(VARIANTS[slot])[-1] else []
+
+
 CASES = [
-    pytest.param(slot, name, check, id=f"{slot}={name} {what}")
+    pytest.param(slot, name, check, id=f"{slot}={name} {what}", marks=marks(slot, name, check))
     for slot, parts in VARIANTS.items()
     for name in parts
     for what, check in contracts(slot, name)

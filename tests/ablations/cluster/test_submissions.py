@@ -110,9 +110,6 @@ def handed_over(campaign: Campaign, *ids: str, number: int = 1, function: str = 
     return array
 
 
-# -- what is kept of a profile -----------------------------------------------------------------------------------------
-
-
 def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mode 0600 for what may hold them; a colleague who may not read it still sees the submission."""
     profile = TOY.model_copy(update={"environment": {"MY_TOKEN": "hush"}, "setup": ("export OTHER=hush",)})
@@ -143,9 +140,6 @@ def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: 
     assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) == theirs.folder
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) != theirs.folder
-
-
-# -- cancelling --------------------------------------------------------------------------------------------------------
 
 
 def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Fake) -> None:
@@ -196,9 +190,6 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
     assert tally.stopped
     assert not tally.done
     assert store.trial(runs, job.id).state().status == "missing"
-
-
-# -- continuing --------------------------------------------------------------------------------------------------------
 
 
 def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,9 +273,6 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
         assert node.share(str(campaign.folder)) == expected
 
 
-# -- tables and report ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("last_job", "answer"), [(True, "awaited"), (False, "pending")])
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path, last_job: bool, answer: str) -> None:
     """Trials that are over are not all: the last job writes tables and report after them, where there is one."""
@@ -306,9 +294,6 @@ def test_tables_of_a_study_that_was_not_submitted_are_not_awaited(runs: Path) ->
     view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
     assert view.tables == ""
     assert status.is_settled([view])
-
-
-# -- naming, cleaning, checking ----------------------------------------------------------------------------------------
 
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:

@@ -70,7 +70,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], di
 
 def calmly(folder: Path, steps: int) -> tuple[list[Job], dict[str, Any]]:
     jobs = jobs_of([plan(folder, steps)])
-    runner.run(jobs, Place(folder, None), Quiet())
+    runner.run(jobs, Place(folder, None), Quiet(), workers=1)
     return jobs, outcomes(folder, jobs)
 
 
@@ -175,7 +175,7 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     """The cause stands in the attempt; the same code does not try again, other code does."""
     jobs = jobs_of([bad_plan(tmp_path)])
     place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
-    tally = runner.run(jobs, place, Quiet())
+    tally = runner.run(jobs, place, Quiet(), workers=1)
     assert len(tally.done) == 2
     assert set(tally.failed.values()) == {"RuntimeError: no such thing"}
     failed = next(iter(tally.failed))
@@ -404,7 +404,7 @@ def test_interrupted_run_continues_where_it_was(
     assert "the same command goes on" in errors
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
     assert not workers_of(process.pid)
-    runner.run(jobs, Place(tmp_path / "runs", None), Quiet())
+    runner.run(jobs, Place(tmp_path / "runs", None), Quiet(), workers=1)
     assert outcomes(tmp_path / "runs", jobs) == calm
 
 

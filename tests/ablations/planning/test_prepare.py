@@ -264,8 +264,8 @@ def test_of_two_runs_with_recipes_of_one_name_one_is_refused(tmp_path: Path) -> 
         (tmp_path / str(steps)).mkdir()
         recipe = tmp_path / str(steps) / "r.yaml"
         recipe.write_text(RECIPE.replace("steps: 4", f"steps: {steps}"))
-        words = ("run", "s.yaml", "--recipe", str(recipe), "--runs", str(tmp_path / "runs"), "--seeds", "1")
-        command = [sys.executable, "-m", "ablations.cli", *words]
+        words = ("run", "s.yaml", "--recipe", str(recipe), "--runs", str(tmp_path / "runs"))
+        command = [sys.executable, "-m", "ablations.cli", *words, "--seeds", "1", "--jobs", "1"]
         started.append(
             subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )

@@ -78,9 +78,6 @@ def place(folder: Path) -> Place:
     return Place(folder / "runs", None)
 
 
-# -- planning ----------------------------------------------------------------------------------------------------------
-
-
 def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
     """Two fractions are two pre-trainings a seed, whatever the number of arms that start from them."""
     made = plan(tmp_path)
@@ -471,9 +468,6 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
     assert "its metrics are those of objective=classification, the baseline's masked-patch" in both.arms[1].notes
 
 
-# -- running -----------------------------------------------------------------------------------------------------------
-
-
 def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children start from their parents' weights; rows are the arms alone; parents' weights stay whatever is kept."""
     design(tmp_path)
@@ -686,9 +680,6 @@ def test_what_keeps_a_trial_from_beginning(
     there = {"b": dependencies.Parent(second, second), "a": dependencies.Parent(first, first)}
     found = dependencies.start(PARENTS, there.__getitem__)
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
-
-
-# -- from the command line ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

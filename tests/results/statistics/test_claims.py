@@ -9,7 +9,6 @@ import synthetic
 from statsmodels.stats.multitest import multipletests
 
 from results.records import Claim
-from results.tables.layout import render
 from results.tables.study_table import table
 
 SEEDS = {
@@ -107,16 +106,3 @@ def test_a_claim_without_pairs_is_untested() -> None:
     missing: dict[str, list[float | None]] = {**SEEDS, "position=none": [0.7, None, None, None, None]}
     (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, missing))).claims
     assert (claim.verdict, claim.note) == (None, "untested: n = 1")
-
-
-def test_a_malformed_claim_is_one_clear_line() -> None:
-    """The claim itself is named."""
-    with pytest.raises(ValueError, match="claim 'position=none << position=1d' is not"):
-        judged("position=none << position=1d")
-
-
-def test_claims_are_told_below_the_table() -> None:
-    """With their source and in words."""
-    plan = synthetic.position()
-    text = render(table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))), "md")
-    assert "Claims of arXiv 2010.11929, Table 8: position=none < position=1d: agrees; " in text

@@ -22,9 +22,6 @@ def estimate(value: float, se: float, n: int = 5) -> Estimate:
     return Estimate(n, value, se, n - 1)
 
 
-# -- t tests -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("n", "a", "b"), TABLES)
 def test_mean_has_the_t_interval_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
     """The 95% interval of a mean is SciPy's."""
@@ -87,9 +84,6 @@ def test_welch_needs_two_values_and_a_spread() -> None:
     assert inference.welch(same, spread).p == pytest.approx(scipy.stats.ttest_1samp(spread, 0.9).pvalue)
 
 
-# -- families and equivalence ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_holm_is_that_of_statsmodels(size: int) -> None:
     """Adjusted p values of random families agree."""
@@ -116,9 +110,6 @@ def test_equivalence_is_that_of_statsmodels(n: int, a: np.ndarray, b: np.ndarray
 def test_proportion_is_the_exact_interval_of_statsmodels(k: int, n: int) -> None:
     """k of n diverged has the Clopper-Pearson interval."""
     assert inference.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
-
-
-# -- planning ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
@@ -151,9 +142,6 @@ def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
     assert inference.pooled_df([[five]] * 3) == 12
     assert inference.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
     assert inference.pooled_df([[five[:1]], []]) == 0
-
-
-# -- images ------------------------------------------------------------------------------------------------------------
 
 
 def folds(n: int, images: int, rng: np.random.Generator, seed_sd: float = 0.007) -> np.ndarray:
@@ -213,12 +201,6 @@ def test_crossed_interval_contains_that_of_the_seeds() -> None:
         assert outer[0] <= inner[0] <= inner[1] <= outer[1]
 
 
-# -- whole studies -----------------------------------------------------------------------------------------------------
-
-
-# -- verdicts ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("difference", "p_holm", "margin", "higher", "diverged", "expected"),
     [
@@ -271,9 +253,6 @@ def test_a_note_says_why_interval_and_verdict_disagree(
     assert [expected in note for note in notes] == ([] if expected is None else [True])
 
 
-# -- what several arms or outcomes need --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bound", [-0.02, 0.0, 0.03])
 def test_one_sided_p_is_that_of_scipy(bound: float) -> None:
     """That a mean is not below a bound."""
@@ -321,9 +300,6 @@ def test_one_value_far_from_the_others_lies_apart() -> None:
     assert inference.outlier(values, usual=0.05) is None
     assert inference.outlier(values[1:]) is None
     assert inference.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
-
-
-# -- partially overlapping samples -------------------------------------------------------------------------------------
 
 
 def test_partially_overlapping_samples_are_those_of_derrick() -> None:

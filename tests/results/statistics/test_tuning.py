@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from designs import RECIPE, design
 from ablations.planning import plan as planning
 from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
-from results import export, report
 from results.comparison.compare import compare
 from results.records import Row, Table
 from results.statistics import contrast, grid_edge, tuned_pairs, tuning
@@ -348,15 +346,6 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
     assert [row.verdict for row in compare([a], [a]).rows] == ["identical"] * 8
 
 
-def test_the_report_shows_a_tuned_study() -> None:
-    """Its contents count the verdicts at own rates; its rows are those of the table, tuned ones first."""
-    plan = planned()
-    val, test = accuracies(plan)
-    page = report.render([synthetic.results(plan, reached(plan, val, test))], datetime(2026, 1, 2, tzinfo=UTC))
-    assert re.search(r"pooling@digits: 1 [a-z ]+ \(each at its own lr\)", page)
-    assert page.index("pool=<wbr>gap,<wbr>lr=<wbr>tuned") < page.index("pool=<wbr>cls,<wbr>lr=<wbr>0.001")
-
-
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
     """As many trials as a curve has; the tuned contrasts are the table's family, the points another."""
     plan = planning.build(design(tmp_path, TUNED), [0, 1])
@@ -406,12 +395,3 @@ def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
     grown = prepare(design(tmp_path, TUNED), runs, 2)
     assert [entry.change for entry in grown.tuned] == ["pool=cls", "pool=gap", "pool=map"]
     assert (grown.family, grown.points_family) == (2, 6)
-
-
-def test_an_export_chooses_the_same_rates(tmp_path: Path) -> None:
-    """What chooses is among the exported metrics: the table of the file is that of the run directory."""
-    plan = planned()
-    val, test = accuracies(plan)
-    study = synthetic.results(plan, reached(plan, val, test))
-    export.write([study], tmp_path / "all.parquet")
-    assert table(export.read(tmp_path / "all.parquet")[0]) == table(study)

@@ -1,8 +1,6 @@
 """Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -268,9 +266,6 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     assert served(tmp_path, job).kind == "finished"
 
 
-# -- another resolution ------------------------------------------------------------------------------------------------
-
-
 def trained(data: str, **settings: object) -> ViT:
     """A model after a few steps, as its weights would restore it."""
     base = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none", "steps": 4, "batch": 8}
@@ -324,9 +319,6 @@ def test_size_that_a_model_does_not_take_is_one_line() -> None:
             check_size(config, size)
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:
     """Tables and figures treat them as what they are."""
     assert units.unit("test_accuracy@64") == units.unit("fewshot5_accuracy") == units.PERCENT
@@ -341,17 +333,6 @@ def test_metric_names_its_eval() -> None:
     """And a metric of the result names none."""
     names = {"test_accuracy": "", "fewshot25_accuracy": "fewshot", "test_loss@32": "test@32", "fewshot3_accuracy": ""}
     assert {metric: evals.of_metric(metric) for metric in names} == names
-
-
-def test_reading_evals_loads_no_torch(ablate: Ablate, tmp_path: Path) -> None:
-    """`ablate table` of a metric that workers computed."""
-    assert ablate("run", "few.yaml")[0] == 0
-    code = (
-        "import sys; sys.argv = ['ablate', 'table', 'few.yaml', '--recipe', 'r.yaml']\n"
-        "from ablations import cli; cli.app(standalone_mode=False); sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:

@@ -43,9 +43,6 @@ def bomb(name: str, size: int) -> bytes:
     return buffer.getvalue()
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
 def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) -> None:
     """Whatever else lies beside them is neither read nor counted."""
     for name in ODD[:-1]:
@@ -92,9 +89,6 @@ def test_files_of_other_names_are_no_checkpoints(trial: store.Trial) -> None:
     assert (trial.newest_step(), trial.step()) == (10, 10)
 
 
-# -- pipes, devices, size ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
 def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, kind: str) -> None:
     """The next older one is resumed from."""
@@ -138,9 +132,6 @@ def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events")
     tensorboard.append_or_replace(tmp_path / "events", b"content")
     assert (tmp_path / "events").read_bytes() == b"content"
-
-
-# -- archives ----------------------------------------------------------------------------------------------------------
 
 
 def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -216,18 +216,6 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
     assert trial.checkpoints() == []
 
 
-def test_resumed_attempt_says_from_which_it_goes_on(trial: store.Trial) -> None:
-    """env.json of a resumed attempt names the attempt and the step of its checkpoint."""
-    with synthetic.claimed(trial) as first:
-        first.write_env({"code": "a"})
-        first.save_checkpoint(10, b"state")
-    with synthetic.claimed(trial) as second:
-        second.write_env({"code": "b"})
-        second.checkpoint()
-    env = store.read_json(second.path / "env.json")
-    assert env == {"code": "b", "resumed_from": {"attempt": "0001", "step": 10}}
-
-
 def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:
     """A worker that comes back after its trial was taken over must stop."""
     zombie = synthetic.claimed(trial)
@@ -266,14 +254,6 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
         attempt.log({"step": 25})
     lines = store.read_lines(attempt.path / "metrics.jsonl")
     assert [line["step"] for line in lines] == [10, 20, 25]
-
-
-def test_checkpoints_are_gone_once_the_result_is_there(trial: store.Trial) -> None:
-    """Nothing but the winner's files remains."""
-    with synthetic.claimed(trial) as attempt:
-        attempt.save_checkpoint(10, b"state")
-        attempt.publish(RESULT)
-    assert trial.checkpoints() == []
 
 
 def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:

@@ -55,9 +55,6 @@ def with_hole(status: str, reason: str = "", seed: int = 3, arm: str = "position
     return table(synthetic.results(plan, records | hole))
 
 
-# -- the numbers -------------------------------------------------------------------------------------------------------
-
-
 def test_the_keys_are_those_that_others_read() -> None:
     """The JSON contract: the study's keys first, and every row in this order."""
     found = json.loads(render(made(), "json"))
@@ -153,9 +150,6 @@ def test_repetitions_of_folds_widen_the_interval() -> None:
     half = scipy.stats.t.ppf(0.975, 9) * se
     assert row.delta_ci95 == pytest.approx([differences.mean() - half, differences.mean() + half])
     assert row.p == pytest.approx(2 * scipy.stats.t.sf(abs(differences.mean()) / se, 9))
-
-
-# -- holes -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -343,23 +337,6 @@ def test_a_trial_that_ran_otherwise_is_named(column: str, value: str, said: str)
     assert table(synthetic.results(plan, records)).notes == [f"{said} (position=none seed 3)"]
 
 
-def test_many_mixed_trials_are_counted() -> None:
-    """An arm that is wholly of other code by its name; of many arms how many, and whether all of each."""
-    plan = synthetic.model_shape()
-    arms = [arm["name"] for arm in plan["arms"]]
-    cells = [(name, seed) for name in arms for seed in range(5)]
-
-    def told(other: list[tuple[str, int]]) -> str:
-        records = synthetic.simulate(plan)
-        ids = [synthetic.trial_id(plan, *cell) for cell in other]
-        records |= {one: synthetic.changed(records[one], code="fedcba987654") for one in ids}
-        return str(table(synthetic.results(plan, records)).notes[0]).partition("fedcba987654 ")[2]
-
-    assert told([cell for cell in cells if cell[0] == arms[1]]) == f"(all of {arms[1]})"
-    assert told([cell for cell in cells if cell[0] in arms[1:5]]) == "(20: all of 4 arms)"
-    assert told([cell for cell in cells if cell[0] in arms[1:5] and cell != (arms[1], 0)]) == "(19 trials of 4 arms)"
-
-
 def test_mixed_kernels_are_named() -> None:
     """Compiled trials beside eager ones, other kernels; trials from before that was recorded are no others."""
     plan = synthetic.position()
@@ -431,9 +408,6 @@ def test_confounds_of_the_plan_are_footnotes() -> None:
     text = render(table(synthetic.results(synthetic.pooling())), "md")
     assert "| pool=gap,lr=0.002 [1]" in text
     assert "[1] one token fewer (no class token)" in text
-
-
-# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -509,9 +483,6 @@ def test_damage_elsewhere_does_not_touch_the_table(runs: Path, name: str) -> Non
             assert [replace(row, notes=[note for note in row.notes if note != named]) for row in rows] == before
     finally:
         path.write_bytes(whole)
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def test_markdown_lines_up_in_a_terminal() -> None:
@@ -712,9 +683,6 @@ def test_an_unknown_column_or_format_names_the_nearest() -> None:
         render(made(), "markdown")
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
-
 def said(found: Table, arm: str) -> str:
     return sentences.sentence(of(found, arm), found)
 
@@ -783,19 +751,6 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     bound = f"any difference is at most {100 * largest:.2f} points, by the 95% CI of each"
     listed = "position=none, position=2d, position=relative. "
     assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(replace(found, rows=rows))
-
-
-def test_the_answer_of_many_arms_names_the_extremes() -> None:
-    """A sentence stays one that a person reads."""
-    plan = synthetic.make_plan("widths", {"width": [16, 32, 48, 64, 80, 96, 112]}, {"width": 16})
-    seeds = [0.001, -0.001, 0.002, -0.002, 0.0]
-    accuracies = {
-        arm["name"]: [0.5 + 0.05 * i + (i + 1) * noise for noise in seeds] for i, arm in enumerate(plan["arms"])
-    }
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))
-    text = sentences.answer(found)
-    assert "better than width=16: 6 arms, from width=32 by 5.00 points (95% CI " in text
-    assert ") to width=112 by 30.00 points (95% CI " in text
 
 
 def test_the_answer_tells_points_of_a_curve_once() -> None:

@@ -58,9 +58,6 @@ def images(model: ViT, count: int = 3) -> Tensor:
     return torch.randn(count, config.channels, config.image_size, config.image_size, generator=generator)
 
 
-# -- attention ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("settings", VARIED, ids=str)
 @torch.no_grad()
 def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> None:
@@ -123,9 +120,6 @@ def test_prefix_tokens_are_left_out_of_the_distance() -> None:
     torch.testing.assert_close(mean_distance(weights, (2, 2), 4, 1), mean_distance(alone, (2, 2), 4, 0))
 
 
-# -- rollout -----------------------------------------------------------------------------------------------------------
-
-
 def test_identity_attention_rolls_out_to_identity() -> None:
     """Every token is made of itself."""
     identity = torch.eye(6).expand(2, 4, 6, 6)
@@ -159,9 +153,6 @@ def test_rollout_reads_what_the_pooling_reads() -> None:
     assert looked_at(rolled, 1, False).tolist() == [rolled[0, 1:, 1:].mean(dim=0).tolist()]
 
 
-# -- filters -----------------------------------------------------------------------------------------------------------
-
-
 def test_components_are_those_of_scikit_learn() -> None:
     """Up to their sign, with their share of the variance."""
     from sklearn.decomposition import PCA
@@ -188,9 +179,6 @@ def test_every_stem_has_filters_that_see_the_image(stem: str) -> None:
     components, _, name = filters(ViT(Config(**(TINY | {"stem": stem, "patch": 4}))))
     assert components.shape[1] == 1
     assert name.startswith("stem.")
-
-
-# -- position ----------------------------------------------------------------------------------------------------------
 
 
 def test_learned_table_is_compared_by_cosine() -> None:
@@ -297,9 +285,6 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
     np.testing.assert_allclose(inside.arrays["bias_centre"], biases[:, :, :, middle((4, 4))].mean(axis=1), atol=1e-5)
 
 
-# -- summary -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("settings", [*VARIED, *BLOCKS, *({"stem": stem, "patch": 4} for stem in STEM)], ids=str)
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
     """Parameters and FLOPs of all rows together are those of the whole."""
@@ -324,9 +309,6 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
     assert block == 7_087_872
     attention = rows["encoder.blocks.0.attention"]
     assert attention["flops"] == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
-
-
-# -- all of it ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)

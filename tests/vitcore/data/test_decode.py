@@ -77,9 +77,6 @@ def test_timms_reader_scales_too_and_skips_no_unreadable_image(tmp_path: Path) -
         pack("torn", find_source("timm:", root), tmp_path, Options(size=8))
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
 def bomb(file: Path) -> None:
     """A PNG of a few bytes that says it has 60,000 x 60,000 pixels."""
 

@@ -222,9 +222,6 @@ def test_compressed_tars_say_what_to_do(folder: Path, home: Path, tmp_path: Path
         packed(tmp_path / "all.tar", home)
 
 
-# -- what is damaged ---------------------------------------------------------------------------------------------------
-
-
 def cut_short(folder: Path) -> Path:
     path = folder / "shard-00003.bytes"
     os.truncate(path, path.stat().st_size - 1)
@@ -416,9 +413,6 @@ def test_a_pack_of_an_earlier_format_says_what_to_do(folder: Path, home: Path) -
     (root / "begun.json").write_text(json.dumps(begun))
     with pytest.raises(ValueError, match="a pack of another format was begun here"):
         packed(folder, home)
-
-
-# -- by name -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_pack_is_data_by_its_name(folder: Path, home: Path) -> None:

@@ -342,9 +342,6 @@ def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, mo
     assert called(monkeypatch, "run", *words, "--seeds", "2")[0] == 2
 
 
-# -- through the worker ------------------------------------------------------------------------------------------------
-
-
 def job(**settings: Any) -> Job:
     config = tiny(**settings)
     return Job(trial_id(config), config.model_dump(), "an arm", "")

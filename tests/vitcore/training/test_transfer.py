@@ -146,9 +146,6 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     assert whole.weights == halves.weights
 
 
-# -- what it is filed under --------------------------------------------------------------------------------------------
-
-
 def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
     """Two paths to the same weights are one trial, other weights another, and no path is in it."""
     model = perturbed(config()).float()
@@ -167,9 +164,6 @@ def test_overwritten_weights_are_another_trial(tmp_path: Path) -> None:
     before = trial_id(config(init_from=path))
     saved(perturbed(config()), tmp_path / "a.safetensors")
     assert trial_id(config(init_from=path)) != before
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
