@@ -1,6 +1,5 @@
 """Hostile text in studies, recipes, names, paths: no command runs, nothing leaves its place, all is escaped."""
 
-import contextlib
 import csv
 import html.parser
 import io
@@ -16,7 +15,6 @@ import pytest
 import synthetic
 from hostile import CANARY, TEXTS
 
-from ablations import cli
 from ablations.planning import jobs
 from ablations.planning.prepare import prepare
 from ablations.reporting import status, status_view
@@ -39,19 +37,6 @@ SHORT = [text for text in TEXTS if len(text) < 1000]  # a figure of a label a hu
 
 def listing(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-
-def quietly(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
-    """The command in this process and folder: exit status, standard error."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["ablate", *words])
-    errors, status = io.StringIO(), 0
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return status, errors.getvalue()
 
 
 STUDIES = {
@@ -128,32 +113,6 @@ def test_yaml_without_a_bottom_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"^s.yaml, line 1: is nested more than 50 deep$"):
         strict_yaml.parse(text, "s.yaml")
     assert strict_yaml.parse("[" * 40 + "]" * 40, "s.yaml")
-
-
-def file_names() -> list[str]:
-    """Those that a file can have."""
-    return [text for text in SHORT if text.isprintable() and "/" not in text and text not in ("", ".", "..")]
-
-
-@pytest.mark.slow
-def test_files_may_be_called_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Study, recipe, run directory and export by hostile names: planned and told, or one line; nothing else is made."""
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    for text in file_names():
-        (inside / f"{text}.yaml").write_text(json.dumps(STUDY))
-        (inside / f"{text}-r.yaml").write_text(json.dumps(RECIPE))
-    before = listing(tmp_path)
-    for text in TEXTS[::5]:
-        place = (f"./{text}.yaml", "--recipe", f"./{text}-r.yaml", "--runs", f"./{text}/runs")
-        said, errors = quietly(inside, monkeypatch, "plan", *place)
-        assert said == (0 if text in file_names() else 2), (text, errors)
-    for text in [text for text in TEXTS if text[:1] not in ("", ".", "-", "\0", "\ud800")]:  # no arguments
-        for words in (("status", text), ("logs", text), ("table", f"../{text}@r"), ("status", "--runs", text)):
-            said, errors = quietly(inside, monkeypatch, *words)
-            assert (said, len(errors.splitlines())) == (2, 1), (words, errors)
-            assert errors.removesuffix("\n").isprintable()
-    assert listing(tmp_path) == before
 
 
 SLOW = [pytest.param(text, marks=pytest.mark.slow) for text in ("$(touch CANARY)", "-o %j {touch,CANARY}")]

@@ -16,6 +16,7 @@ from vitcore.config import Config
 
 ROOT = Path(__file__).parent.parent.parent
 pytest.importorskip("sphinx")
+pytestmark = pytest.mark.slow  # a minute of a core, with which `make docs` says the same
 
 
 @pytest.fixture(scope="module")

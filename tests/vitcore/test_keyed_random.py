@@ -89,14 +89,6 @@ def test_masks_are_independent(what: str) -> None:
     assert stats.chi2_contingency(table).pvalue > 1e-3
 
 
-def test_masks_of_many_images_do_not_agree_by_pairs() -> None:
-    """Every two images of 200 agree about as often as chance has it: no pair shares a mask."""
-    mask = kept(keys(200), code("a"), 4000, 0.5).double() * 2 - 1
-    together = (mask @ mask.T / 4000).fill_diagonal_(0)
-    assert together.abs().max() < 6 / math.sqrt(4000)
-    assert together[*np.triu_indices(200, 1)].var().item() == pytest.approx(1 / 4000, rel=0.1)
-
-
 def test_below_is_uniform() -> None:
     """Each of 14 numbers as often as the others, none outside."""
     draws = below(14, keys(20_000), code("operation"), 3)
@@ -248,9 +240,3 @@ def test_training_gives_each_image_the_key_of_its_epoch() -> None:
     assert set(epochs) == {0, 1}
     places = data.train.index[order.places(100, 100)]
     assert torch.equal(training.batch().keys, image_keys(config.seed, np.array(epochs), places))
-
-
-def test_keys_cost_nothing_where_nothing_needs_them() -> None:
-    """None are made for a plain training."""
-    config = tiny()
-    assert Training(config, load(config)).batch().keys is None

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import bench_gpu
-import gpu_experiments
 import pytest
 import torch
 from gpu_experiments import EXPERIMENTS
-from torch import Tensor
 
 from vitcore.model import self_attention
 from vitcore.model.attention import attend
@@ -54,22 +52,6 @@ def test_each_experiment_runs_and_computes_the_same(tmp_path: Path) -> None:
         assert "failed" not in found, found["failed"]
         assert found["ratio"].keys() == {name}
     assert self_attention.attend is attend
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of FlexAttention on a CPU
-def test_an_experiment_that_computes_something_else_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no ratio, and the next one runs."""
-
-    def other(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        return attend(q, k, v, None)
-
-    monkeypatch.setattr(gpu_experiments, "attend_flexibly", other)
-    only = ["experiment-flex-relative-65", "experiment-ema"]
-    bench_gpu.main([*SMALL, "--out", str(tmp_path), "--page", str(tmp_path / "page.md"), "--only", *only])
-    page = (tmp_path / "page.md").read_text()
-    assert "| experiment-flex-relative-65 | | | | ValueError: step" in page
-    assert "losses differ" in page
-    assert "| ema |" in page
 
 
 def test_a_figure_that_fails_does_not_end_the_others(

@@ -288,14 +288,6 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
     assert status.is_settled([view])
 
 
-def test_tables_of_a_study_that_was_not_submitted_are_not_awaited(runs: Path) -> None:
-    """`run` writes them itself."""
-    synthetic.write(runs, synthetic.position())
-    view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
-    assert view.tables == ""
-    assert status.is_settled([view])
-
-
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
     """A second one must be named in full."""
     one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
@@ -364,15 +356,6 @@ def test_check_that_is_cut_short_leaves_nothing(
         submit.check(TOY, Place(runs, None))
     assert slurm.tags == ["ablate:other:0001"]
     assert not sent[0].folder.exists()
-
-
-def test_check_whose_job_ends_without_a_word_says_so(
-    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After some seconds, with the last line that it printed."""
-    monkeypatch.setattr(submit, "VISIBLE_SECONDS", 0.0)
-    with pytest.raises(ValueError, match="ended without an answer and printed nothing"):
-        submit.check(TOY, Place(runs, None))
 
 
 def test_a_node_that_cannot_compile_is_a_warning() -> None:

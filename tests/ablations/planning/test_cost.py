@@ -310,16 +310,3 @@ def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
 def test_every_recipe_states_what_a_trial_takes(name: str) -> None:
     """On a core or a GPU, with the device and where the seconds come from."""
     assert read_recipe(name).cost
-
-
-def test_cifar10_small_takes_what_its_flops_take() -> None:
-    """Of a core in proportion to cifar10's: matrix products counted by hand, 3 x 2 x multiply-adds an image."""
-
-    def by_hand(width: int, depth: int, tokens: int) -> float:
-        """Of a block with an MLP of 4 x width: 12 d^2 a token, and two products of attention."""
-        return 6.0 * depth * tokens * (12 * width**2 + 2 * tokens * width)
-
-    small, tiny = read_recipe("cifar10-small"), read_recipe("cifar10")
-    images = [recipe.config["steps"] * recipe.config["batch"] for recipe in (small, tiny)]
-    ratio = by_hand(384, 12, 64) * images[0] / (by_hand(192, 6, 64) * images[1])
-    assert small.cost["cpu"].seconds == pytest.approx(ratio * tiny.cost["cpu"].seconds, rel=0.02)

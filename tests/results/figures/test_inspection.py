@@ -19,7 +19,6 @@ from ablations.reporting.inspect_trial import distinct_labels
 from results import export, report, store
 from results.figures import inspection
 from results.figures.inspected import similarity
-from results.figures.inspected.rollout import darkness
 from results.load import load_inspections, load_studies
 from results.store import evals, inspection_data
 from results.store.inspection_data import Inspection
@@ -110,14 +109,6 @@ def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
     drawn = np.asarray(figure.axes[0].images[0].get_array())
     expected = case.arrays["tokens_pairs"][1 * 6 + 4].reshape(3, 6)  # the patch at row 1, column 4
     np.testing.assert_allclose(drawn[4:7, 28:34], expected)
-
-
-def test_shade_is_clear_where_most_of_the_output_comes_from() -> None:
-    """Opaque black where least does; nothing is darkened where all patches are alike."""
-    opacity = darkness(np.array([[0.0, 0.5], [1.0, 0.25]]))[..., 3]
-    assert opacity[1, 0] == 0
-    assert opacity[0, 0] == opacity.max() > 0.8
-    assert not darkness(np.full((2, 2), 0.25))[..., 3].any()
 
 
 def test_layers_that_are_alike_are_one_row_with_their_sum() -> None:
@@ -334,21 +325,6 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     (path,) = inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path, "svg")
     again = inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path / "again", "svg")
     assert path.read_bytes() == again[0].read_bytes()
-
-
-def test_a_trial_without_a_map_to_compare_is_named_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The others stand side by side; where no two can, there is no figure."""
-    below: list[str] = []
-    drawn = inspection.compose
-    monkeypatch.setattr(
-        inspection, "compose", lambda page, title, under, notes: drawn(page, title, under, below.extend(notes) or notes)
-    )
-    mixed = [CASES["no position"], CASES["digits"], CASES["bias"], CASES["as the paper's"]]
-    assert len(inspection.draw_side_by_side(mixed, ["none", "1d", "relative", "2d"], tmp_path)) == 1
-    assert below[-1] == (
-        "Not shown: none (no map of its position), relative (its map is of another kind: bias of the logits)."
-    )
-    assert inspection.draw_side_by_side(mixed[:2], ["none", "1d"], tmp_path) == []
 
 
 def test_report_names_the_arms_that_it_cannot_show_inside(tmp_path: Path) -> None:

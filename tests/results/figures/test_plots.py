@@ -20,14 +20,13 @@ from in_process import called
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Text
 from scipy import stats
 
 from ablations.cli.figures import Axis
 from results import export
 from results.figures import flops, frame, lines, plots
-from results.figures.inspected import distance, filters, rollout, similarity
-from results.figures.kinds import axis, compute, curves, families, intervals, new_size, shape
+from results.figures.kinds import families
 from results.figures.page import wrap_text
 from results.figures.theme import COLUMN, DASHES, FULL, style
 from results.load import load_studies
@@ -180,48 +179,6 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
         assert done.returncode == 0, done.stderr
         digests.add(done.stdout)
     assert len(digests) == 1
-
-
-def panels() -> dict[str, Callable[[Axes], Axes]]:
-    """Every panel that figures are made of, given frames and arrays alone."""
-    study, grown = complete("scale"), complete("families")
-    table = study_table.table(study)
-    rows, points = lines.with_positions(frame.arms_frame(study, table)), frame.seeds_frame(study, table.metric)
-    dashed, history = rows.assign(dash="-"), curves.evaluations_frame(study, "val_accuracy")
-    sizes = rows.assign(at=[8.0 * 2**k for k in range(len(rows))], x=8, series=rows["arm"])
-    ways = rows.assign(series=["baseline", *["depth"] * (len(rows) - 1)], aside=0.0)
-    grown_rows = families.families_frame(grown, study_table.table(grown))
-    grown_rows, grown_points = grown_rows.assign(at=grown_rows["flops"]), frame.seeds_frame(grown, "test_accuracy")
-    image = np.linspace(0, 1, 48).reshape(4, 4, 3)
-    return {
-        "lines over an axis": lambda ax: lines.draw_over_axis(rows, points, ax, "test_accuracy", "data_fraction"),
-        "compute on a second axis": lambda ax: axis.draw_compute(rows, ax),
-        "intervals": lambda ax: intervals.draw_intervals(rows, points, ax, "test_accuracy"),
-        "published": lambda ax: intervals.draw_published(rows.assign(published=60.0), ax, "a paper"),
-        "training": lambda ax: curves.draw_training_curves(dashed, history, ax, "val_accuracy", "epoch"),
-        "new sizes": lambda ax: new_size.draw_over_sizes(sizes, points, ax, "test_accuracy", 8.0),
-        "compute": lambda ax: compute.draw_against_compute(rows.assign(at=rows["flops"]), points, ax),
-        "shape": lambda ax: shape.draw_over_relative_compute(ways, points, ax),
-        "families": lambda ax: families.draw_over_compute(
-            grown_rows, grown_points, dict.fromkeys(grown_rows["series"]), ax, "test_accuracy"
-        ),
-        "filters": lambda ax: filters.draw_tiles(np.random.default_rng(0).normal(size=(5, 3, 4, 4)), ax),
-        "distance": lambda ax: distance.distance_by_depth(np.arange(1.0, 7.0).reshape(3, 2), 5.0, ax),
-        "rollout": lambda ax: rollout.draw_image(image, ax, image[..., 0]),
-        "attention": lambda ax: rollout.draw_attention(image[..., 0], ax),
-        "similarity": lambda ax: similarity.draw_pair_maps(np.eye(6).reshape(2, 3, 2, 3), "tokens", ax),
-        "similarity by head": lambda ax: similarity.draw_by_layer_and_head(np.zeros((2, 3, 2, 2)), "bias", ax),
-    }
-
-
-def test_a_panel_stands_in_a_figure_of_one_s_own() -> None:
-    """From frames alone it draws on the Axes that it is given, on nothing else, and gives them back."""
-    for name, draw in panels().items():
-        figure = Figure(figsize=(6, 3))
-        other, mine = figure.subplots(1, 2)
-        assert draw(mine) is mine, name
-        figure.draw_without_rendering()
-        assert (mine.has_data(), other.has_data(), figure.axes) == (True, False, [other, mine]), name
 
 
 def test_a_packaged_study_asks_for_a_figure_that_there_is() -> None:
@@ -755,34 +712,6 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     resolved = [row.arm == row.baseline or row.verdict in ("better", "worse") for row in rows.values()]
     assert sum(filled) == sum(resolved)
     assert [to_hex(line.get_color()) for line in marks].count("#000000") == 3
-
-
-def written_beside(figure: Figure) -> list[Annotation]:
-    return [text for text in figure.axes[0].findobj(Annotation) if text.get_text()]
-
-
-def test_names_beside_lines_have_their_colour_and_cover_nothing() -> None:
-    """A black name beside another family's marks would be read as theirs; in a column a legend has them."""
-    plan = synthetic.make_plan(
-        "sizes", {"stem": ["patch", "conv"]}, {"stem": "patch"}, curves={"width": [16, 32, 64]}, figure="compute"
-    )
-    study = synthetic.results(spread(plan))
-    figure = drawn(study)
-    ax = figure.axes[0]
-    names = {text.get_text(): text for text in written_beside(figure)}
-    assert {name: to_hex(text.get_color()) for name, text in names.items()} == {
-        "patch (baseline)": "#000000",
-        "conv": "#0072b2",
-    }
-    for text in names.values():
-        box = text.get_window_extent()
-        for line in ax.lines:
-            path = line.get_transform().transform_path(line.get_path())
-            assert not path.intersects_bbox(box, filled=False), line
-            assert not any(box.contains(*point) for point in path.vertices)
-    column = drawn(study, COLUMN)
-    assert not written_beside(column)
-    assert [text.get_text() for text in column.axes[0].get_legend().get_texts()] == ["patch (baseline)", "conv"]
 
 
 @pytest.mark.parametrize(

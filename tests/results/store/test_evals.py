@@ -21,7 +21,7 @@ from results import export, store, units
 from results.figures import frame
 from results.load import load_studies
 from results.store import evals, lease
-from results.store.schemas import Arm, Plan, PlannedTrial, Result
+from results.store.schemas import Arm, Plan, PlannedTrial
 from results.tables import layout, study_table
 from vitcore.analysis.evaluate import at_size, check_size, restored, seen_by
 from vitcore.analysis.fewshot import features
@@ -177,12 +177,6 @@ def test_damaged_weights_are_refused(ablate: Ablate, tmp_path: Path) -> None:
         evaluations.evaluate(trial, "fewshot", None, "code")
 
 
-def test_diverged_trial_owes_nothing(tmp_path: Path) -> None:
-    """It has no weights to evaluate."""
-    trial = store.trial(tmp_path, "0" * 12)
-    assert evals.left(trial, ["fewshot"], Result.model_construct(status="diverged")) == []
-
-
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
     """`clean --keep-weights none` takes them only once they are not needed."""
     assert ablate("run", "few.yaml")[0] == 0
@@ -235,15 +229,6 @@ def test_eval_that_cannot_be_is_refused_before_anything_trains(
     assert status == 2
     assert said in errors
     assert not (tmp_path / "runs/trials").exists()
-
-
-def test_evals_listed_by_a_study_are_computed_beside_its_metric(ablate: Ablate, tmp_path: Path) -> None:
-    """`evals:` asks for more than the metric needs."""
-    (tmp_path / "more.yaml").write_text(dedent(STUDY) + "evals: [test@16, fewshot]\n")
-    assert ablate("run", "more.yaml", "--seeds", "1")[0] == 0
-    for trial in trials(tmp_path):
-        assert evals.all_names(trial) == ["fewshot", "test@16"]
-        assert evals.left(trial, ["fewshot", "test@16"], trial.result()) == []
 
 
 def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) -> None:

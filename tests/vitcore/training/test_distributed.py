@@ -316,14 +316,6 @@ def test_impossible_numbers_of_ranks_are_refused() -> None:
         train(tiny(gpus=2))
 
 
-def test_number_of_gpus_there_is_said_beside_that_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`gpus=99`: how many there are, and how many the batch is good for."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    said = r"^gpus=99: here there are 2, and batch=33 has no two images for each: at most 16$"
-    with pytest.raises(ConfigError, match=said):
-        tiny(gpus=99, device="auto")
-
-
 @pytest.mark.slow
 def test_finished_study_of_many_gpus_is_read_and_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU: `plan`, `status` and `table` always, `run` where nothing is to do; what is to do is refused."""
