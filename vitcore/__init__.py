@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitcore.analysis.cost import measure as measure
     from vitcore.config import Config as Config
-    from vitcore.data.augment import AUGMENT as AUGMENT
-    from vitcore.data.augment import Augment as Augment
+    from vitcore.data.augmentation.augment import AUGMENT as AUGMENT
+    from vitcore.data.augmentation.augment import Augment as Augment
     from vitcore.identity import trial_id as trial_id
     from vitcore.interop.convert import from_timm as from_timm
     from vitcore.interop.convert import from_torchvision as from_torchvision
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
     "vitcore.config": ["Config"],
-    "vitcore.data.augment": ["AUGMENT", "Augment"],
+    "vitcore.data.augmentation.augment": ["AUGMENT", "Augment"],
     "vitcore.identity": ["trial_id"],
     "vitcore.interop.convert": ["from_timm", "from_torchvision", "load_npz", "to_timm"],
     "vitcore.model.block": ["BLOCK", "Block"],

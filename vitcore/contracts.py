@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.config import Config
-from vitcore.data.augment import AUGMENT
+from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.model.initialization import nearest_owner

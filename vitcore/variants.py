@@ -7,7 +7,7 @@ added in its own file, never here.
 from collections.abc import Mapping
 from typing import Any
 
-from vitcore.data.augment import AUGMENT, Augment
+from vitcore.data.augmentation.augment import AUGMENT, Augment
 from vitcore.model.block import BLOCK, Block
 from vitcore.model.head import HEAD, Head
 from vitcore.model.mlp import MLP, FeedForward

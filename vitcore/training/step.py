@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitcore.data.augment import AUGMENT, Drawn, held
-from vitcore.data.erasing import erased
-from vitcore.data.mixing import mixed
+from vitcore.data.augmentation.augment import AUGMENT, Staged, held
+from vitcore.data.augmentation.erasing import erased
+from vitcore.data.augmentation.mixing import mixed
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
 from vitcore.model.build import Model, Reference, build, ties_images
@@ -179,7 +179,7 @@ class TrainStep:
         """Add the augmentation's draws, or the augmented images where a graph cannot hold the augmentation."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
-        if self.held and isinstance(self.augment, Drawn):
+        if self.held and isinstance(self.augment, Staged):
             return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
         there = inputs._replace(places=sent(inputs.places, self.device))
         return inputs._replace(pixels=self.augment(self.pixels(there), inputs.keys))
@@ -192,7 +192,7 @@ class TrainStep:
         else:
             pixels = self.pixels(inputs)
         if inputs.choices is not None:
-            assert isinstance(self.augment, Drawn)
+            assert isinstance(self.augment, Staged)
             pixels = self.augment.apply(pixels, inputs.choices, self.fixed)
         labels = self.data.train.labels[inputs.places]
         images = self.data.standardise(pixels)

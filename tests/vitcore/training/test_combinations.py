@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore import Config, train
-from vitcore.data.augment import AUGMENT
+from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
 from vitcore.training.loop import Training

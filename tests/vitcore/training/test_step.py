@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitcore import Config, train
 from vitcore.contracts import tiny as small_training
-from vitcore.data.augment import AUGMENT
+from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import Keys
 from vitcore.model.build import build

@@ -12,7 +12,7 @@ from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor
 
 from vitcore import Config
-from vitcore.data.mixing import box, cutmix, kept, mix, mixup
+from vitcore.data.augmentation.mixing import box, cutmix, kept, mix, mixup
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import load
 from vitcore.identity import trial_id

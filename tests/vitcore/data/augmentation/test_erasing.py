@@ -10,7 +10,7 @@ from timm.data import random_erasing as timm_erasing
 from torch import Tensor
 
 from vitcore import Config
-from vitcore.data.erasing import TRIES, erased, noise, rectangles
+from vitcore.data.augmentation.erasing import TRIES, erased, noise, rectangles
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
 from vitcore.keyed_random import bits, code, image_keys

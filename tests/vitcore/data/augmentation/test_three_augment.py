@@ -11,8 +11,9 @@ from torch import Tensor
 from torchvision.transforms import functional as theirs
 
 from vitcore import Config
-from vitcore.data import image_ops
-from vitcore.data.augment import AUGMENT, STEPS
+from vitcore.data.augmentation import image_ops
+from vitcore.data.augmentation.augment import AUGMENT
+from vitcore.data.augmentation.distortions import STEPS
 from vitcore.keyed_random import image_keys
 
 

@@ -16,8 +16,10 @@ from torchvision.transforms.autoaugment import _apply_op
 from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
-from vitcore.data.augment import AUGMENT, LEVELS, Drawn, Operation, copied, gathered, held, moderate, signs, wide
-from vitcore.data.image_ops import at_once
+from vitcore.data.augmentation.augment import AUGMENT, Staged, held
+from vitcore.data.augmentation.distortions import LEVELS, Operation, moderate, signs, wide
+from vitcore.data.augmentation.geometry import copied, gathered
+from vitcore.data.augmentation.image_ops import at_once
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
@@ -107,7 +109,7 @@ def marked(number: int) -> Operation:
 def test_operations_are_chosen_alike(augment: str) -> None:
     """Each as often as the others: chi-square over 7,000 images of one byte that tells which it was."""
     augmentation = AUGMENT[augment](config(augment, **({"augment.layers": 1} if augment == "randaugment" else {})))
-    augmentation.operations = [marked(number) for number in range(14)]
+    augmentation.parts[0].operations = [marked(number) for number in range(14)]
     seen = augmentation(torch.zeros(7000, 3, 1, 1, dtype=torch.uint8), keys(7000))[:, 0, 0, 0]
     assert stats.chisquare(torch.bincount(seen, minlength=14).numpy()).pvalue > 1e-3
 
@@ -115,7 +117,7 @@ def test_operations_are_chosen_alike(augment: str) -> None:
 def test_layers_follow_each_other() -> None:
     """Two layers are two draws, each image's own: all 14 x 14 pairs occur, about equally."""
     augmentation = AUGMENT["randaugment"](config("randaugment"))
-    augmentation.operations = [
+    augmentation.parts[0].operations = [
         Operation(lambda images, amount, number=number: images * 14 + number, torch.zeros(LEVELS), False)
         for number in range(14)
     ]
@@ -127,7 +129,7 @@ def test_signs_are_a_fair_coin() -> None:
     """Half of the amounts are negative."""
     augmentation = AUGMENT["trivial"](config("trivial"))
     up = Operation(lambda images, amount: images + (amount > 0)[:, None, None, None], torch.ones(LEVELS), True)
-    augmentation.operations = [up]
+    augmentation.parts[0].operations = [up]
     share = augmentation(torch.zeros(4000, 3, 1, 1, dtype=torch.uint8), keys(4000)).double().mean().item()
     assert share == pytest.approx(0.5, abs=0.03)
 
@@ -191,7 +193,7 @@ def test_operations_on_few_levels_are_torchvisions_on_scaled_images(number: int,
     images, some = load(Config()).train.pixels[:64], keys(64)
     settings = {"augment.layers": 1, "augment.magnitude": magnitude}
     augmentation = AUGMENT["randaugment"](Config(augment="randaugment", **settings))
-    augmentation.operations = [augmentation.operations[number]]
+    augmentation.parts[0].operations = [augmentation.parts[0].operations[number]]
     scaled = (images.double() * (255 / 16)).round().to(torch.uint8)
     theirs = torch.stack(
         [
@@ -276,7 +278,7 @@ def test_all_operations_at_once_are_each_alone(space: str, channels: int) -> Non
             assert torch.equal(together[mine], operations[number].apply(images[mine], amount[mine])), NAMES[number]
 
 
-@pytest.mark.parametrize("augment", [name for name, kind in AUGMENT.items() if issubclass(kind, Drawn)])
+@pytest.mark.parametrize("augment", [name for name, kind in AUGMENT.items() if issubclass(kind, Staged)])
 @pytest.mark.parametrize("data", ["cifar10", "digits"])
 def test_fixed_launches_make_the_same_images(augment: str, data: str) -> None:
     """As on a GPU, with the same draws; a resampled piece within one level."""

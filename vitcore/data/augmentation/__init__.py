@@ -1,0 +1,1 @@
+"""Augmentations of training images: crops, flips, distortions, erasing, mixup and CutMix."""
