@@ -209,7 +209,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def check_limit(path: Path, what: str, found: int, most: int) -> None:
-    """Raises Broken for a count above its limit."""
+    """Raise Broken for a count above its limit."""
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
 

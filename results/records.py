@@ -144,7 +144,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reached:
-    """What an arm reached on one side of a comparison."""
+    """The results of an arm on one side of a comparison."""
 
     mean: float | None
     n: int
@@ -195,7 +195,7 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class Contents:
-    """What one side of a comparison holds: its studies, and its trials planned and over."""
+    """The contents of one side of a comparison: its studies, and its trials planned and done."""
 
     studies: Sequence[str]
     planned: int
@@ -263,7 +263,7 @@ class PublishedClaim:
 
 @dataclass(frozen=True)
 class Sources:
-    """Who claims what, by study, and where the published numbers come from."""
+    """The source of each study's claims, and where the published numbers come from."""
 
     studies: Sequence[str]
     published_of: Sequence[str]

@@ -107,7 +107,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def footnoted(grid: Grid) -> dict[str, Any]:
-    """The table, the footnotes that a reader needs and the others, each with its number."""
+    """Return the table, the footnotes that a reader needs and the others, each with its number."""
     numbered = list(enumerate(grid.footnotes, 1))
     main, minor = ([one for one in numbered if is_minor(one[1]) == is_so] for is_so in (False, True))
     return {"grid": grid, "footnotes": main, "minor": minor}
@@ -158,7 +158,7 @@ def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Ite
 
 
 def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> list[str]:
-    """Name each arm that cannot be shown inside, and why."""
+    """Name each arm without an inspection, and why."""
     first = study.first_finished
     reasons = {arm.name: "not inspected" if arm.name in first else "no finished trial" for arm in study.plan.arms}
     return [f"{arm} ({why})" for arm, why in reasons.items() if first.get(arm, (0, ""))[1] not in inside]
@@ -197,7 +197,7 @@ def progress_text(trials: pd.DataFrame) -> str:
 
 
 def incomplete_warning(trials: pd.DataFrame) -> str:
-    """Warn that numbers may still change; "" once all trials are over."""
+    """Warn that numbers may still change; "" once all trials are done."""
     if trials["status"].isin(OVER).all():
         return ""
     return f"Incomplete: {progress_text(trials)}. Every number below may still change: no verdicts yet."

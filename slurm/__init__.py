@@ -1,4 +1,4 @@
-"""Submitting any list of tasks to SLURM, each exactly once. Imports submitit, knows no ViT.
+"""Submit any list of tasks to SLURM, each exactly once. Imports submitit, knows no ViT.
 
 The public names load on first use.
 """

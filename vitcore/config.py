@@ -135,7 +135,7 @@ class Config(Options):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Everything that is not written out, from what is."""
+        """Fill in everything that is not written out, from what is."""
         from vitcore.data.lookup import describe  # late: says of unknown data what is wrong as a ConfigError
 
         values = merge(values)
@@ -153,7 +153,7 @@ class Config(Options):
 
     @model_validator(mode="after")
     def possible(self) -> "Config":
-        """The parts and options of the chosen variants, filled in and checked; raises ConfigError."""
+        """Check the parts and options of the chosen variants, and fill in their defaults. Raises ConfigError."""
         from vitcore.validation import complete_parts  # late: the parts are torch modules
 
         complete_parts(self)
@@ -161,7 +161,7 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A dump of a reference model has no setting of ours, so that it reads as it is and makes the config anew."""
+        """Leave out the settings that a reference model does not have, so that a dump makes the same config."""
         dumped: dict[str, Any] = handler(self)
         return {key: value for key, value in dumped.items() if not (self.model and of_architecture(key))}
 
@@ -211,10 +211,10 @@ class Epochs(Options):
 
 
 def merge(*layers: Values) -> dict[str, Any]:
-    """Settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written.
+    """Merge settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written.
 
-    Options hold with their variant: a layer that chooses another one drops those of its slot in the layers before.
-    A reference model drops the architecture in the layers before, and a named size such a model.
+    Options belong to their variant: a layer that chooses another one drops those of its slot in the layers before. A
+    reference model drops the architecture in the layers before, and a named size drops such a model.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -255,7 +255,7 @@ def spread_options(values: Values) -> dict[str, Any]:
 
 
 def gather_options(values: Values) -> dict[str, Any]:
-    """Dotted keys ('position.base') move into `options`."""
+    """Move dotted keys ('position.base') into `options`."""
     dotted = {key: value for key, value in values.items() if "." in key}
     plain = {key: value for key, value in values.items() if "." not in key}
     return plain | ({"options": dotted} if dotted else {})

@@ -31,14 +31,14 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """The contracts of an entry: those of every slot, those of parts of the model, and those of its slot."""
+    """Return the contracts of an entry: those of every slot, those of parts of the model, and those of its slot."""
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
 
 def tiny(slot: str, name: str) -> Config:
-    """The smallest meaningful training: 16 patches, two layers, four steps on digits."""
+    """Return the smallest meaningful training: 16 patches, two layers, four steps on digits."""
     settings: dict[str, Any] = {
         "width": 16,
         "depth": 2,
@@ -53,12 +53,12 @@ def tiny(slot: str, name: str) -> Config:
 
 
 def trains(slot: str, name: str) -> None:
-    """Logits have the shape of the objective; gradients are finite and reach the part by the third step."""
+    """Check that logits have the objective's shape, and that finite gradients reach the part by the third step."""
     learns(tiny(slot, name), slot, name)
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """As `trains`, with a class token and registers before the patches; gradients reach some of the part.
+    """Check `trains` with a class token and registers before the patches; gradients must reach some of the part.
 
     A class token has no position: if it alone is read, the last layer's position receives no gradient.
     """
@@ -93,14 +93,14 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
 
 
 def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
-    """The names of a part's parameters, wherever in the model it is."""
+    """Return the names of a part's parameters, wherever in the model it is."""
     kind = VARIANTS[slot][name]
     inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
     return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
 
 
 def deterministic(slot: str, name: str) -> None:
-    """The same seed gives bitwise the same weights."""
+    """Check that the same seed gives bitwise equal weights."""
     first, second = Memory(), Memory()
     train(tiny(slot, name), first)
     train(tiny(slot, name), second)
@@ -108,7 +108,7 @@ def deterministic(slot: str, name: str) -> None:
 
 
 def resumes(slot: str, name: str) -> None:
-    """A training that is stopped half-way and resumed ends with the weights of an uninterrupted one."""
+    """Check that a training stopped half-way and resumed ends with the weights of an uninterrupted one."""
     config, whole, halves = tiny(slot, name), Memory(), Memory()
     train(config, whole)
     left = iter(range(config.steps // 2))
@@ -119,7 +119,7 @@ def resumes(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def reads_its_tokens(slot: str, name: str) -> None:
-    """The pooling reads no register, and the class token if and only if it asks for one."""
+    """Check that the pooling reads no register, and the class token if and only if it asks for one."""
     config = Config(**tiny(slot, name).model_dump() | {"registers": 2})
     model = perturbed(config)
     generator = torch.Generator().manual_seed(0)
@@ -136,7 +136,7 @@ def reads_its_tokens(slot: str, name: str) -> None:
 
 
 def pooled(model: ViT, states: Tensor) -> Tensor:
-    """The pooling's output for the tokens (L, B, T, D) of each layer."""
+    """Return the pooling's output for the tokens (L, B, T, D) of each layer."""
     every_layer = model.pool.every_layer
     x = torch.stack([model.pool.keep(state) for state in states]) if every_layer else states[-1]
     return model.pool(x, model.prefix)  # type: ignore[no-any-return]
@@ -144,7 +144,7 @@ def pooled(model: ViT, states: Tensor) -> Tensor:
 
 @torch.no_grad()
 def says_where(slot: str, name: str) -> None:
-    """Moving the patches changes the logits if and only if the position is not none."""
+    """Check that moving the patches changes the logits if and only if the position is not none."""
     config = tiny(slot, name)
     model, images = perturbed(config), some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
@@ -156,7 +156,7 @@ def says_where(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def perturbed(config: Config) -> ViT:
-    """A float64 model with all parameters moved from their initial values, zero heads included."""
+    """Return a float64 model with all parameters moved from their initial values, zero heads included."""
     model = ViT(config).double()
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
@@ -174,7 +174,7 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 
 @torch.no_grad()
 def other_resolution(slot: str, name: str) -> None:
-    """Images of another size give logits, or a ValueError that names the part or the sizes."""
+    """Check that images of another size give logits, or a ValueError that names the part or the sizes."""
     config = tiny(slot, name)
     model = ViT(config)
     side = config.image_size
@@ -200,7 +200,7 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
 
 
 def independent(slot: str, name: str) -> None:
-    """Choosing the part leaves the initial values of all other parameters unchanged."""
+    """Check that choosing the part leaves the initial values of all other parameters unchanged."""
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
     (mine, own), (theirs, others) = (drawn_outside(slot, one) for one in (name, other))
     common = mine.keys() & theirs.keys() - own - others
@@ -209,14 +209,14 @@ def independent(slot: str, name: str) -> None:
 
 
 def drawn_outside(slot: str, name: str) -> tuple[dict[str, nn.Parameter], set[str]]:
-    """The parameters of a model with the part, and the names of those the part draws itself."""
+    """Return the parameters of a model with the part, and the names of those that the part draws itself."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     parameters = dict(model.named_parameters())
     return parameters, {key for key in parameters if type(nearest_owner(model, key)[0]) is kind}
 
 
 def exports(slot: str, name: str) -> None:
-    """Saved and loaded weights give the same logits, and so does the graph of torch.export."""
+    """Check that saved and loaded weights give the same logits, and so does the graph of torch.export."""
     config = tiny(slot, name)
     model, copy = perturbed(config).eval(), ViT(config).double().eval()
     copy.load_state_dict(safetensors.torch.load(safetensors.torch.save(model.state_dict())))
@@ -230,7 +230,7 @@ def exports(slot: str, name: str) -> None:
 
 
 def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
-    """The compiled model is one graph with the same logits and gradients."""
+    """Check that the compiled model is one graph with the same logits and gradients."""
     config = tiny(slot, name)
     model = perturbed(config)
     use_private_cache()
@@ -243,7 +243,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """The logits, and the gradients of the sum of their squares."""
+    """Return the logits, and the gradients of the sum of their squares."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]
@@ -258,7 +258,7 @@ def some_images(config: Config) -> Tensor:
 
 
 def documented(slot: str, name: str) -> None:
-    """The docstring says what the part is; in this package also its source: a link or an arXiv number."""
+    """Check that the docstring says what the part is; in this package also its source, a link or an arXiv number."""
     variant = VARIANTS[slot][name]
     text = variant.__doc__ or ""
     assert text.strip(), f"{slot}={name}: has no docstring that says what it is"
@@ -267,7 +267,7 @@ def documented(slot: str, name: str) -> None:
 
 
 def same_in_any_batch(slot: str, name: str) -> None:
-    """An image's augmentation does not depend on the other images of its batch."""
+    """Check that an image's augmentation does not depend on the other images of its batch."""
     config = tiny(slot, name)
     augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
     given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
@@ -280,7 +280,7 @@ def same_in_any_batch(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def learns_an_image_alone(slot: str, name: str) -> None:
-    """The loss of a batch is the mean of its images' losses, and targets fit the logits."""
+    """Check that the loss of a batch is the mean of its images' losses, and that targets fit the logits."""
     training = Training(config := tiny(slot, name), load(config))
     training.model.double()
     batch = training.batch()
@@ -296,7 +296,7 @@ def learns_an_image_alone(slot: str, name: str) -> None:
 
 
 def finite_rates(slot: str, name: str) -> None:
-    """The learning rate is finite and not negative at every step."""
+    """Check that the learning rate is finite and not negative at every step."""
     for steps in (1, 2, 100):
         config = tiny(slot, name).model_copy(update={"steps": steps})
         for step in range(steps):

@@ -19,23 +19,23 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """The keys (B,), int64, of the images at `places` (B,) of the dataset in `epochs` (B,): distinct within a seed."""
+    """Return keys (B,), int64, of the images at `places` (B,) in `epochs` (B,), distinct within a seed."""
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
 
 
 def code(site: str) -> int:
-    """A 32-bit code for a place in the model."""
+    """Return a 32-bit code for a place in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
 
 
 def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
-    """Which elements of each image stay (B, elements), each with probability 1 - rate."""
+    """Draw which elements of each image stay (B, elements), each with probability 1 - rate."""
     return bits(keys, site, elements) >= round((rate - 0.5) * 2**32)
 
 
 def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """An integer in [0, limit) for each element of each image: (B, elements), int64."""
+    """Draw an integer in [0, limit) for each element of each image: (B, elements), int64."""
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
@@ -48,14 +48,14 @@ def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
-    """A uniform int32 for each element of each image: (B, elements)."""
+    """Draw a uniform int32 for each element of each image: (B, elements)."""
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), mix(each))
 
 
 @cache
 def mixed(elements: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The mixed numbers of an image's elements, cached for few elements."""
+    """Return the mixed numbers of an image's elements, cached for few elements."""
     return mix(np.arange(elements, dtype=np.int32))
 
 

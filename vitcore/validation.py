@@ -70,7 +70,7 @@ def set_field(config: Config, name: str, value: object) -> None:
 
 
 def check_sizes(config: Config) -> None:
-    """Raises ConfigError for heads that do not divide the width, patches the image, or an MLP of no width."""
+    """Raise ConfigError for heads that do not divide the width, patches the image, or an MLP of no width."""
     width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
     if width % heads:
         raise ConfigError(f"heads={heads} does not divide width={width}: one of {listed(divisors(width, heads))}")
@@ -84,14 +84,14 @@ def check_sizes(config: Config) -> None:
 
 
 def check_fraction(config: Config) -> None:
-    """Raises ConfigError for a fraction of the data that is less than one image."""
+    """Raise ConfigError for a fraction of the data that is less than one image."""
     images = describe(config.data).train_size * (1 - config.val_fraction)
     if config.data_fraction * images < 1:
         raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
 
 
 def check_names(config: Config) -> None:
-    """Raises ConfigError for a device, a variant or an option's slot that does not exist."""
+    """Raise ConfigError for a device, a variant or an option's slot that does not exist."""
     named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
@@ -138,7 +138,7 @@ def place_of_position(config: Config) -> str:
 
 
 def check_patch_dropout(config: Config) -> None:
-    """Raises ConfigError for parts that need every patch."""
+    """Raise ConfigError for parts that need every patch."""
     rate = f"patch_dropout={config.patch_dropout}"
     check_patches_may_leave(config, rate)
     if config.objective == "masked-patch":
@@ -146,7 +146,7 @@ def check_patch_dropout(config: Config) -> None:
 
 
 def check_token_merging(config: Config) -> None:
-    """Raises ConfigError for parts that are not defined for tokens that stand for several patches."""
+    """Raise ConfigError for parts that are not defined for tokens that stand for several patches."""
     what = f"token_merging={config.token_merging}"
     check_patches_may_leave(config, what)
     attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
@@ -160,7 +160,7 @@ def check_token_merging(config: Config) -> None:
 
 
 def check_patches(config: Config) -> None:
-    """Raises ConfigError for an objective or a position that does not go with patches of several sizes."""
+    """Raise ConfigError for an objective or a position that does not go with patches of several sizes."""
     sizes = f"stem.patches={config.patches}"
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"{sizes}: objective={config.objective} predicts patches of one size: []")
@@ -179,7 +179,7 @@ def divisors(number: int, near: int) -> list[int]:
 
 
 def check_reference(config: Config) -> None:
-    """Raises ConfigError for a timm model that does not exist or does not fit these images."""
+    """Raise ConfigError for a timm model that does not exist or does not fit these images."""
     import timm  # late: takes seconds
 
     name = config.model.removeprefix(REFERENCE)

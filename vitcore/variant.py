@@ -50,7 +50,9 @@ class Variant:
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Its `numerics`, or the digest of the plugin file that added it; ValueError where it has neither."""
+        """Return `numerics`, or the digest of the plugin file that added the class. Raises ValueError if it has
+        neither.
+        """
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

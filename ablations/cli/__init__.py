@@ -1,4 +1,4 @@
-"""The command `ablate`: its commands in the panels of its help, and its errors, a line each."""
+"""The command `ablate`: its subcommands in the panels of its help, and its errors, one line each."""
 
 import os
 import sys
@@ -68,7 +68,7 @@ def settings(
 
 
 def main() -> None:
-    """The command: bad input is one line on standard error and status 2."""
+    """Run the command. Bad input is one line on standard error and status 2."""
     with plain_output():
         run()
 
@@ -89,7 +89,7 @@ def run() -> NoReturn:
         print(f"ablate: {told or one_line(unexpected(error))}", file=sys.stderr)
         sys.exit(BAD_INPUT if told else FAILED)
     except KeyboardInterrupt:
-        print("ablate: interrupted; nothing finished is lost, the same command goes on", file=sys.stderr)
+        print("ablate: interrupted; nothing finished is lost, the same command continues", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except Exception as error:  # the last handler: users get one line, and the traceback goes to a file
         if os.environ.get("ABLATE_TRACEBACK"):
@@ -99,14 +99,14 @@ def run() -> NoReturn:
 
 
 def unexpected(error: Exception) -> str:
-    """One line for a mistake of ours; the traceback goes to a file that the line names."""
+    """Return one line for an error of ours, which names the file with the traceback."""
     with tempfile.NamedTemporaryFile("w", prefix="ablate-", suffix=".log", delete=False) as log:
         log.write("".join(traceback.format_exception(error)))
     return f"unexpected {type(error).__name__}: {str(error)[:200]}; the traceback is in {log.name}: please report it"
 
 
 def refuse_usage(error: Any) -> NoReturn:
-    """Words that no command takes: one line; the help where a command that needs words was given none."""
+    """Exit with one line for words that no command takes, or with the help of a command without its words."""
     asked = error.ctx.command_path if error.ctx else "ablate"
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How commands answer: exit statuses, JSON for programs."""
+"""Answer programs: exit statuses and JSON."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def fields(record: object) -> Settings:
-    """A record's fields by name; counts by kind stand beside them."""
+    """Return a record's fields by name, with counts by kind merged in."""
     content: Settings = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}

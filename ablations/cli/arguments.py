@@ -1,4 +1,4 @@
-"""Interpreting a command's words: studies and settings, recipes, plans, trials, SLURM profiles."""
+"""Interpret a command's words: studies and settings, recipes, plans, trials, SLURM profiles."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def checked_margin(value: Any) -> float | None:
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
-    """The designs that a command's words and --data-dir stand for."""
+    """Return the designs that a command's words and --data-dir stand for."""
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
@@ -71,7 +71,7 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
 
 
 def study_names(asked: Asked) -> list[str]:
-    """The studies, by name or file, each once. Raises ValueError if there is none."""
+    """Return the studies, by name or file, each once. Raises ValueError if there is none."""
     from ablations.study.reading import packaged
 
     if not asked.studies:
@@ -81,18 +81,18 @@ def study_names(asked: Asked) -> list[str]:
 
 
 def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """A study or recipe with data names replaced as in ablate.toml, in these fields."""
+    """Replace data names in these fields of a study or recipe by the folders that ablate.toml names."""
     return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
 
 
 def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Settings with data=NAME replaced by the folder that ablate.toml names; packs keep their names."""
+    """Replace data=NAME by the folder that ablate.toml names; packs keep their names."""
     mapped: Settings = settings.named(config, settings.places(settings.read(Path()), data_dir).images)
     return mapped
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
-    """The plan names that a command's words stand for; all plans if there are no words."""
+    """Return the plan names that a command's words stand for; all plans if there are no words."""
     asked = split(words or [])
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
@@ -107,7 +107,7 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
-    """The plan of a study: on the named recipe, else the default one, else the only one there is.
+    """Return the plan of a study: on the named recipe, else the default one, else the only one there is.
 
     Raises ValueError naming them if there are several.
     """
@@ -124,7 +124,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Say on standard error which recipe is used by default where a study was run on others alone."""
+    """Say on standard error which recipe is the default if a study was run only on others."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in plans_at(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
@@ -133,25 +133,25 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def recipe_of(plan: Plan) -> str:
-    """The recipe of a plan as --recipe takes it: a name or a file."""
+    """Return the recipe of a plan as --recipe takes it: a name or a file."""
     name = plan.asked.recipe if plan.asked else plan.recipe
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
 
 def told(overrides: Settings) -> str:
-    """The settings that a plan's hash stands for, as text."""
+    """Return the settings that a plan's hash stands for, as text."""
     return f" ({', '.join(f'{key}={value}' for key, value in overrides.items())})" if overrides else ""
 
 
 def names_at(source: Path) -> list[str]:
-    """The plan names of a run directory or an exported file; empty if there are none."""
+    """Return the plan names of a run directory or an exported file; empty if there are none."""
     if source.is_file():
         return [plan.name for plan in plans_at(source)]
     return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
 
 
 def plans_at(source: Path) -> list[Plan]:
-    """All plans of a run directory or an exported file."""
+    """Return all plans of a run directory or an exported file."""
     from results import store
 
     if source.is_file():
@@ -162,33 +162,33 @@ def plans_at(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raises ValueError for a study that was not run with these settings, and for a missing file."""
+    """Raise ValueError for a study that was not run with these settings, and for a missing file."""
     asked, there = split(words or []), {plan.name: plan for plan in plans}
     with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
         study, said = stem(word), ", ".join(f"{key}={value}" for key, value in asked.overrides.items())
         base = plain_plan(there, study, recipe_name)
         if name not in there and base and said and "@" not in word:
-            raise ValueError(f"{said}: nothing of '{study}' was run with it in {source}{varied(base, asked.overrides)}")
+            raise ValueError(f"{said}: '{study}' was not run with it in {source}{varied(base, asked.overrides)}")
         if study != word and not Path(word).exists() and study not in {plan.study for plan in there.values()}:
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
 
 
 def plain_plan(there: Mapping[str, Plan], study: str, recipe_name: str | None) -> Plan | None:
-    """The plan of a study without overrides: on that recipe, else on any."""
+    """Return the plan of a study without overrides: on that recipe, else on any."""
     if recipe_name is not None:
         return there.get(plan_name(study, stem(recipe_name), {}))
     return next((plan for plan in there.values() if plan.study == study and not plan.overrides), None)
 
 
 def varied(plan: Plan, overrides: Settings) -> str:
-    """A hint that the study varies the setting, and that its table has the value."""
+    """Hint that the study varies the setting, so that its table has the value."""
     own = [key for key in overrides if key in {**plan.factors, **plan.curves}]
     return f": {' and '.join(own)} is what the study varies, its table has every value" if own else ""
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
-    """The plans that a command names."""
+    """Return the plans that a command names."""
     from results import store
     from results.store import planned as plans
 
@@ -197,7 +197,7 @@ def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> lis
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
-    """The ids of the trials that a command names by id or study."""
+    """Return the ids of the trials that a command names by id or study."""
     from ablations.planning.jobs import jobs
 
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
@@ -208,7 +208,7 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 def prepared(
     asked: Asked, recipe_name: str, place: "Place", seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Plan]:
-    """The plans to run: the request merged with earlier plans of the same names.
+    """Return the plans to run: the request merged with earlier plans of the same names.
 
     `asked` in a plan: the options that repeat the command.
     """
@@ -241,12 +241,12 @@ def counted(made: "Sequence[Design]") -> "Iterable[Design]":
 
 
 def anywhere(name: str) -> str:
-    """A study or recipe name that works in any working directory."""
+    """Return a study or recipe name that works in any working directory."""
     return str(Path(name).absolute()) if stem(name) != name else name
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """A SLURM profile, completed by the recipe's resources."""
+    """Return a SLURM profile, completed by the recipe's resources."""
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

@@ -1,4 +1,4 @@
-"""`ablate bench step|study|loop|input|startup`: speed beside what others write."""
+"""`ablate bench step|study|loop|input|startup`: speed beside other implementations."""
 
 import sys
 import tempfile
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 app = App(
     help="Measure speed beside timm and torchvision.\n\n"
-    "Prints ratios of what is measured in turn, in one run: median and quartiles; with fewer than five rounds, lowest "
+    "Measures both sides in turn and prints ratios: median and quartiles; with fewer than five rounds, lowest "
     "and highest.",
 )
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings beside the recipe's.")]
-Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="Turns of each side.")]
-Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Train steps a turn.")]
+Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings on top of the recipe's.")]
+Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="How often each side is measured.")]
+Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Training steps per round.")]
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
 RandomImages = Annotated[bool, typer.Option("--random-images", help="Measure on random images of the data's size.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the JSON to this file.")]
@@ -38,7 +38,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A
 
 @dataclass(frozen=True)
 class Setup:
-    """What the words and options of a bench come to."""
+    """The words and options of a bench, resolved."""
 
     asked: Asked
     settings: Settings
@@ -126,7 +126,7 @@ def loop(
 ) -> None:
     """Measure a whole small study; takes minutes.
 
-    Two positions, beside one process a trial.
+    Trains two positions, beside one process per trial.
 
     Examples:
         ablate bench loop
@@ -181,7 +181,7 @@ def startup(
 ) -> None:
     """Measure a process's first step; takes minutes.
 
-    With an empty and with a full compile cache.
+    Starts with an empty and with a full compile cache.
 
     Examples:
         ablate bench startup
@@ -207,7 +207,7 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> Setup:
-    """Raises ValueError for what cannot be measured, before minutes are spent on it."""
+    """Resolve the words and options of a bench. Raises ValueError for what cannot be measured."""
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu
     from ablations.study.reading import read_recipe
@@ -230,15 +230,15 @@ def set_up(
 
 
 def refuse_elsewhere(asked: Asked, device: Settings) -> None:
-    """Raises ValueError for another device than the one that is measured, or for several."""
+    """Raise ValueError for a device other than the measured one, or for several."""
     if asked.overrides.get("device", device["device"]) != device["device"]:
-        raise ValueError(f"device={asked.overrides['device']}: a bench is of the CPU, with --gpu of a GPU")
+        raise ValueError(f"device={asked.overrides['device']}: a bench runs on the CPU, with --gpu on a GPU")
     if asked.overrides.get("gpus", 1) != 1:
-        raise ValueError(f"gpus={asked.overrides['gpus']}: a bench is of one process: leave it out")
+        raise ValueError(f"gpus={asked.overrides['gpus']}: a bench runs one process: leave it out")
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Raises OSError where the file cannot be written; a file that is there stays as it is."""
+    """Raise OSError if the file cannot be written; an existing file stays as it is."""
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.is_dir():
         raise IsADirectoryError(f"{out}: is a folder; --out takes a file")

@@ -1,4 +1,4 @@
-"""`ablate check`: whether a file of one's own keeps the contracts."""
+"""`ablate check`: whether a user's file keeps the contracts."""
 
 from pathlib import Path
 from typing import Annotated

@@ -35,8 +35,8 @@ def submit(
 ) -> None:
     """Submit what is missing to SLURM.
 
-    Returns at once. Run again, it submits only what is neither done nor queued. It asks `sbatch --test-only` first: a
-    wrong setting of the profile is one line, and nothing is submitted. A last job waits for all others, submits what is
+    Returns at once. Run again, it submits only what is neither done nor queued. It asks `sbatch --test-only` first: if
+    a setting of the profile is wrong, nothing is submitted. A last job waits for all others, submits what is
     still missing, and writes tables and report.
 
     Examples:
@@ -68,7 +68,7 @@ def submit(
 def ensure_submittable(
     plans: list[Plan], arms: Sequence[str], place: "Place", profile: "Profile", max_hours: float | None
 ) -> None:
-    """Raises ValueError, before anything is written, for what its jobs could not train, or in no more hours."""
+    """Raise ValueError for trials that the jobs could not train, or not within --max-hours."""
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device
     from ablations.planning import estimate
@@ -82,10 +82,10 @@ def ensure_submittable(
 
 
 def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: options.Runs = None) -> None:
-    """Take a study's jobs out of SLURM.
+    """Cancel a study's jobs in SLURM.
 
     Nothing continues until `ablate submit` is given again. scancel does the same for single jobs. Preempted, timed-out
-    and killed jobs are continued without either.
+    and killed jobs continue by themselves.
 
     Examples:
         ablate cancel position-embedding --recipe cifar10

@@ -72,8 +72,8 @@ def pack(
 ) -> None:
     """Decode a data set once, into shards.
 
-    Training reads the shards at random. If the command is killed, give it again: it continues. Of a pack that is there
-    already, it writes again what is damaged, from the same source.
+    Training reads the shards at random. If the command is killed, give it again: it continues. If the pack
+    exists, its damaged files are written again from the same source.
 
     Examples:
         ablate data pack pets ~/photos --data-dir ~/datasets
@@ -100,7 +100,7 @@ def pack(
 
 
 def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
-    """What is damaged of a pack, written again."""
+    """Write the damaged files of a pack again."""
     from vitcore.data.pack import manifest, verify
     from vitcore.data.pack_writer import repair, rewritten
 
@@ -131,18 +131,18 @@ def verify(
     from vitcore.data.pack import verify as read
     from vitcore.options import nearest
 
-    looked_in = settings.looked_in(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
+    searched = settings.searched_folders(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
     data_folder(data_dir)
     folder = find(name)
     if folder is None:
-        raise ValueError(f"no pack '{name}' in {looked_in}{nearest(name, names())}")
+        raise ValueError(f"no pack '{name}' in {searched}{nearest(name, names())}")
     known = manifest(folder, name)
     with progress("bytes", known.bytes) as advance:
         damaged = read(folder, known, advance)
     if as_json:
         show_json([{"pack": str(folder), "images": known.images, "bytes": known.bytes, "damaged": damaged}])
     elif damaged:
-        print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes what is damaged again"]))
+        print("\n".join([*damaged.values(), f"`ablate data pack {name} SOURCE` writes the damaged files again"]))
     else:
         print(f"{folder}: {known.images:,} images, {known.bytes:,} bytes, as they were packed")
     if damaged:
@@ -151,7 +151,7 @@ def verify(
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal's standard error; what is yielded adds to it, from any thread."""
+    """Show a bar on a terminal's standard error; call the yielded function, from any thread, to advance it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ablations.reporting.console import PlainConsole

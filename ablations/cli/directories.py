@@ -1,4 +1,4 @@
-"""The folders of a command: run directory, data, scratch space; from --option, else ablate.toml."""
+"""The folders of a command: run directory, data, scratch space; from an option, else ablate.toml."""
 
 import json
 import os
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """Where results are read: --runs, else ablate.toml."""
+    """Return where results are read: --runs, else ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
-    """The run directory to write to. Raises ValueError for a file."""
+    """Return the run directory to write to. Raises ValueError for a file."""
     folder = source_path(runs)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--runs {folder}: is a file, not a run directory")
@@ -28,12 +28,12 @@ def runs_folder(runs: Path | None) -> Path:
 
 
 def found_at(runs: Path | None) -> str:
-    """The option that a command needs to find the same run directory."""
+    """Return the option that a command needs to find the same run directory."""
     return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """The default folder of data; None: ABLATE_DATA.
+    """Return the default folder of data; None for ABLATE_DATA.
 
     Sets environment variables that tell this process and its children where packs are, since configs depend on their
     manifests. data_dir: --data-dir; profile: the data_dir of a profile.
@@ -48,7 +48,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """The folder that data are written to. Raises ValueError if there is none."""
+    """Return the folder that data are written to. Raises ValueError if there is none."""
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")

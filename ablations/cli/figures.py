@@ -1,4 +1,4 @@
-"""`ablate plot`, `report`, `inspect`: results as pictures."""
+"""`ablate plot`, `report`, `inspect`: results as figures."""
 
 import mimetypes
 import re
@@ -84,7 +84,10 @@ def plot(
 
 
 def names_a_file(out: Path, format: FigureFormat | None) -> bool:
-    """Whether --out is a file for one figure. Raises ValueError for one of another format than those, or --format."""
+    """Return whether --out is a file for one figure.
+
+    Raises ValueError for a format that figures do not have, or that contradicts --format.
+    """
     from matplotlib.backend_bases import FigureCanvasBase
 
     kind, is_image = out.suffix[1:].lower(), (mimetypes.guess_type(out.name)[0] or "").startswith("image/")
@@ -102,7 +105,7 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
 
 
 def own_figures(runs: Path, study: str) -> Path:
-    """A study's folder of figures in its run directory. Raises ValueError for what is no name, or a link."""
+    """Return a study's folder of figures in its run directory. Raises ValueError for a link or an invalid name."""
     from results import store
     from results.store.paths import refuse_links
 
@@ -152,7 +155,7 @@ def inspect(
         list[str],
         typer.Argument(
             metavar="TRIAL|STUDY...",
-            help="Finished trials, by id or how it begins; or studies, by name or file: the first seed of every arm. "
+            help="Finished trials, by id or its beginning; or studies, by name or file: the first seed of every arm. "
             "Of several trials the positions are drawn side by side too.",
         ),
     ],
@@ -165,11 +168,11 @@ def inspect(
             "--out",
             "-o",
             metavar="DIR",
-            help="A folder; of several trials it gets a folder for each.  [default: figures/ in the trial's own]",
+            help="A folder; several trials get a folder each.  [default: figures/ in the trial's own]",
         ),
     ] = None,
     images: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Test images to look at.  [default: 128]")
+        int | None, typer.Option(metavar="N", min=1, help="How many test images to use.  [default: 128]")
     ] = None,
     format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = FigureFormat.png,
     style: options.StyleFile = None,
@@ -179,8 +182,8 @@ def inspect(
 ) -> None:
     """Draw filters, positions and attention of trials.
 
-    Computes them from the weights of finished trials, and prints a table of their layers. Of an exported file it draws
-    what was computed before, without torch.
+    Computes them from the weights of finished trials, and prints a table of their layers. From an exported file it
+    draws what was computed before, without torch.
 
     Examples:
         ablate inspect position-embedding
@@ -191,7 +194,7 @@ def inspect(
 
     source = source_path(runs)
     if source.is_file() and images is not None:
-        raise ValueError(f"--images {images}: not of {source}, which holds what was computed before")
+        raise ValueError(f"--images {images}: not with {source}, which holds only what was computed before")
     if out and names_a_file(out, None):
         raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
     with styled(style, source):
@@ -219,7 +222,7 @@ def inspect(
 
 
 def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
-    """The folder for the figures of one of `count` trials. Raises ValueError for what is no name, or a link."""
+    """Return the folder for one of `count` trials' figures. Raises ValueError for a link or an invalid name."""
     from results.store.paths import refuse_links, safe_name
 
     if source.is_file() or out:

@@ -1,4 +1,4 @@
-"""Checks before anything is written or trained. Each raises ValueError with one line on what to mend."""
+"""Checks before anything is written or trained. Each raises ValueError with one line on what to fix."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def ensure_data(jobs: "list[Job]", place: "Place") -> None:
-    """Raises ValueError if a trial's data are missing or damaged."""
+    """Raise ValueError if a trial's data are missing or damaged."""
     from results import store
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
@@ -28,14 +28,14 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
 
 
 def ensure_gpus(jobs: "list[Job]") -> None:
-    """Raises ValueError for a trial of more GPUs than there are."""
+    """Raise ValueError for a trial that needs more GPUs than there are."""
     from ablations.execution import machine, slots
 
     slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
 
 
 def ensure_memory(jobs: "list[Job]") -> None:
-    """Raises ValueError for a trial that does not fit into this machine's memory."""
+    """Raise ValueError for a trial that does not fit into this machine's memory."""
     from ablations.execution import machine
     from vitcore.runtime.memory_limits import check_memory, host_limits
 

@@ -52,7 +52,7 @@ StudiesOrTrials = Annotated[
     typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=complete.studies),
 ]
 ProfileName = Annotated[
-    str, typer.Option("--profile", "-p", metavar="NAME|FILE", help="What to ask the cluster for: a SLURM profile.")
+    str, typer.Option("--profile", "-p", metavar="NAME|FILE", help="A SLURM profile: what to ask the cluster for.")
 ]
 RecipeName = Annotated[
     str,
@@ -106,31 +106,35 @@ Source = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds an arm.  [default: the recipe's]"),
+    typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.  [default: the recipe's]"),
 ]
 ArmGlobs = Annotated[
     list[str],
     typer.Option(
-        "--arm", "-a", metavar="GLOB", help="Only the arms whose name matches, as 'position=*'. May be given again."
+        "--arm",
+        "-a",
+        metavar="GLOB",
+        help="Only the arms whose name matches, such as 'position=*'. Repeatable.",
     ),
 ]
 ALL_ARMS = ["*"]
 Plugins = Annotated[
     list[Path] | None,
-    typer.Option("--plugin", metavar="FILE", help="A Python file with parts of your own. May be given again."),
+    typer.Option("--plugin", metavar="FILE", help="A Python file with your own parts. Repeatable."),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="The folder of data sets, before all other places.")
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="The folder of data sets, searched before all other places."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a planned trial has no result.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a planned trial has no result.")]
 Checkpoints = Annotated[
     str | None,
     typer.Option("--checkpoints", metavar="DIR", help="Scratch space for checkpoints.  [default: the run directory]"),
 ]
 Keeping = Annotated[
-    KeepWeights | None, typer.Option("--keep-weights", help="Whose final weights to keep.  [default: all]")
+    KeepWeights | None, typer.Option("--keep-weights", help="Which trials keep their final weights.  [default: all]")
 ]
 Workers = Annotated[
     int | None,
@@ -140,10 +144,10 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Trials at a time, at most; several share a GPU.  [default: one a GPU, else one a core; login node: 2]",
+        help="The most trials at a time; several share a GPU.  [default: one per GPU, else per core; login node: 2]",
     ),
 ]
 MaxHours = Annotated[
     float | None,
-    typer.Option("--max-hours", metavar="HOURS", min=0, help="Refuse to start what would take more device time."),
+    typer.Option("--max-hours", metavar="HOURS", min=0, help="Refuse to start if that would take more device hours."),
 ]

@@ -86,7 +86,7 @@ def plan(
 
 
 def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Use the recipe's statement about a pack that does not exist yet; say so on standard error.
+    """Use the recipe's statement about a pack that does not exist yet, with a note on standard error.
 
     Raises ValueError if --probe needs the pack.
     """
@@ -116,7 +116,7 @@ def measure_paces(plans: list[Plan], place: "Place") -> None:
 
 
 def profile_device(profile: "Profile") -> "Device":
-    """The device of a profile's jobs."""
+    """Return the device of a profile's jobs."""
     from ablations.cluster.campaign import device  # late: submitit
 
     return device(profile)

@@ -21,13 +21,14 @@ app = App(
 @app.command()
 def init(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Where --profile NAME finds it.  [default: standard output]")
+        str | None,
+        typer.Argument(metavar="NAME", help="The name by which --profile finds it.  [default: standard output]"),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file instead.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file instead.")] = None,
 ) -> None:
     """Write a first profile, with comments.
 
-    Uses what this cluster's sinfo and scontrol say of partitions, GPUs and accounts. Correct it, then try it with
+    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Correct it, then try it with
     `ablate profile check`.
 
     Examples:
@@ -57,9 +58,9 @@ def check(
     runs: options.Runs = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Try a profile with a job of a minute.
+    """Test a profile with a one-minute job.
 
-    On a node it tries what trials need there: GPU, imports, data, links in the run directory, and sbatch. Without
+    Checks on a node what trials need there: GPU, imports, data, links in the run directory, and sbatch. Without
     sbatch no last job can submit what is left.
 
     Examples:

@@ -71,7 +71,7 @@ def run(
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
-    """The commands that show the results; where: the option that finds them."""
+    """Return the commands that show the results. where: the option that finds them."""
     from ablations.planning import jobs
     from results import store
 
@@ -79,12 +79,12 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     left = sum(not store.trial(runs, job.id).state().over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
     table = f"ablate table {names}{' --interim' if left else ''}"
-    so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are to do" if left else ""
+    so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are still to do" if left else ""
     return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
 
 
 def ensure_trainable(jobs: "list[Job]", plans: list[Plan], place: "Place", max_hours: float | None) -> None:
-    """Raises ValueError, before anything is written, for trials that cannot run here or exceed --max-hours."""
+    """Raise ValueError, before anything is written, for trials that cannot run here or exceed --max-hours."""
     from ablations.execution import retry as retrying
     from ablations.planning import estimate
 
@@ -109,7 +109,7 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> "Callable[[Job], None]":
-    """A callback for finished trials that prints and writes a study's table and figure once it is complete."""
+    """Return a callback for finished trials that prints and writes a study's results once it is complete."""
     from ablations.planning import jobs
 
     open_trials = {planned.name: {job.id for job in jobs.jobs([planned], arms)} for planned in plans}
@@ -182,13 +182,13 @@ def train(
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
-    """The config of a recipe with the command's settings. Raises ValueError for the name of a study."""
+    """Return the recipe's config with the command's settings. Raises ValueError for the name of a study."""
     from ablations.study.reading import read_recipe
     from vitcore.config import Config, merge
 
     asked = split(words)
     if asked.margin is not None:
-        raise ValueError(f"margin={asked.margin:g}: is of studies: give it to `ablate run`")
+        raise ValueError(f"margin={asked.margin:g}: applies to studies: give it to `ablate run`")
     if asked.studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: train takes one config, run takes studies")
     return Config(**named_data(merge(read_recipe(recipe).config, asked.overrides), data_dir))
@@ -201,7 +201,7 @@ def train_here(
     on_over: "Callable[[Job], None]" = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Train what is to do. above: shown above the progress on a terminal."""
+    """Train the trials that are not done. above: shown above the progress on a terminal."""
     from ablations.execution import login_node, runner, slots
     from ablations.execution import retry as retrying
     from ablations.reporting.console import PlainConsole
@@ -221,17 +221,17 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Exit with status 0 only if everything asked for is done. plans: of the trials, if of studies."""
+    """Exit with status 0 only if all requested trials are done. plans: those of the trials, if any."""
     if tally.stopped:
         left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
         print(
-            f"interrupted: {len(tally.done)} trials done, {left} left; the same command goes on",
+            f"interrupted: {len(tally.done)} trials done, {left} left; the same command continues",
             file=sys.stderr,
         )
         raise typer.Exit(INTERRUPTED)
     if tally.interrupted:
         causes = "; ".join(dict.fromkeys(tally.interrupted.values()))
-        print(f"{len(tally.interrupted)} trials interrupted ({causes}): the same command goes on", file=sys.stderr)
+        print(f"{len(tally.interrupted)} trials interrupted ({causes}): the same command continues", file=sys.stderr)
     if tally.failed:
         print(failures(tally.failed, plans), file=sys.stderr)
     if tally.blocked:
@@ -242,7 +242,7 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
 
 
 def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
-    """The number of failed trials, the most frequent cause, and the command that runs them again."""
+    """Return the number of failed trials, the most frequent cause, and the command that runs them again."""
     from ablations.planning import jobs
 
     cause, count = Counter(failed.values()).most_common(1)[0]

@@ -1,4 +1,4 @@
-"""What reading commands read: results of the studies that their words name, and a style."""
+"""Read what commands ask for: results of the named studies, and a style."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def found(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """The results that a command names. for_tables: read only what tables need."""
+    """Return the results that a command names. for_tables: read only what tables need."""
     from results.load import load_studies
     from results.store import record
 
@@ -34,7 +34,7 @@ def found(
 def found_on(
     source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """The results on several recipes, ordered by study, then by recipe."""
+    """Return the results on several recipes, ordered by study, then by recipe."""
     if len(recipes) < 2:
         return found(source, words, recipes[0] if recipes else None, for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))

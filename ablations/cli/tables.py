@@ -31,7 +31,7 @@ def table(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Names, joined by commas; also of other numbers, as val_accuracy, test_accuracy@12, train_seconds.  "
+            help="Names, joined by commas; also other numbers, such as val_accuracy, test_accuracy@12, train_seconds.  "
             "[default: the usual ones]",
             show_default=False,
         ),
@@ -39,8 +39,8 @@ def table(
     notes: Annotated[
         options.Notes | None,
         typer.Option(
-            help="What is said below it. short: footnotes of the columns shown; none: only those without which a "
-            "number would mislead.  [default: short for latex, else all]",
+            help="Which notes to print below it. short: footnotes of the columns shown; none: only those without which "
+            "a number would mislead.  [default: short for latex, else all]",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +49,7 @@ def table(
         typer.Option(help="simultaneous: also intervals that hold all differences of a family at once (95%, max-t)."),
     ] = Intervals.marginal,
     interim: Annotated[
-        bool, typer.Option("--interim", help="Verdicts, marked, even where planned trials are not over.")
+        bool, typer.Option("--interim", help="Give verdicts, marked, even while planned trials are not done.")
     ] = False,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
@@ -57,7 +57,7 @@ def table(
 ) -> None:
     """Print means, intervals and verdicts.
 
-    Differences are paired by seed, to the baseline. Verdicts come once all planned trials are over.
+    Differences are paired by seed, to the baseline. Verdicts come once all planned trials are done.
 
     Examples:
         ablate table position-embedding
@@ -89,14 +89,15 @@ def table(
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one, which is judged against A. Or 'published'.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]", show_default=False)
     ] = None,
     format: options.Format = options.TableFormat.md,
     as_json: options.AsJson = False,
     fail_on: Annotated[
-        str | None, typer.Option(metavar="worse", help="Exit with 1 where B is worse; says what it could have seen.")
+        str | None,
+        typer.Option(metavar="worse", help="Exit with 1 if B is worse; says how large a loss it could have seen."),
     ] = None,
     margin: Annotated[
         float | None,
@@ -124,13 +125,13 @@ def compare(
     from results.tables import published
 
     if fail_on not in (None, "worse"):
-        raise ValueError(f"--fail-on {fail_on}: allowed is 'worse'")
+        raise ValueError(f"--fail-on {fail_on}: must be 'worse'")
     if margin is not None and (not fail_on or not margin > 0):
-        raise ValueError(f"--margin {margin:g}: allowed is a number above 0, with --fail-on worse")
+        raise ValueError(f"--margin {margin:g}: must be a number above 0, with --fail-on worse")
     shown = options.TableFormat.json if as_json else format
     if b == published.NAME:
         if fail_on:
-            raise ValueError(f"--fail-on {fail_on}: {b} numbers are of another setting, nothing is worse than they")
+            raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
         print(published.render(published.compare_published(load_studies(a, words or [])), shown.value))
         return
     first = load_studies(a, words or [])
@@ -172,9 +173,8 @@ def export(
     """Export results to one file, or to a tracker.
 
     The file holds all that tables, figures, reports and comparisons need. A tracker gets settings, training curves and
-    metrics of every trial, in a folder: `tensorboard --logdir FOLDER` and
-    `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` show it, `wandb sync FOLDER/wandb/offline-run-*` uploads
-    it.
+    metrics of every trial, in a folder. Show it with `tensorboard --logdir FOLDER` or
+    `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`. Upload it with `wandb sync FOLDER/wandb/offline-run-*`.
 
     Examples:
         ablate export --out results.parquet
@@ -185,7 +185,7 @@ def export(
 
     if to is not None and to not in TRACKERS:
         raise ValueError(
-            f"--to {to}: one of {', '.join(TRACKERS)}; --out FILE.parquet or FILE.csv says the other formats"
+            f"--to {to}: one of {', '.join(TRACKERS)}; for other formats give --out FILE.parquet or FILE.csv"
         )
     studies = found(runs, words, recipe)
     target = out or Path(to or "results.parquet")

@@ -1,4 +1,4 @@
-"""`ablate status`, `logs`, `clean`: what became of trials, and what they leave."""
+"""`ablate status`, `logs`, `clean`: the state of trials, and the files they leave."""
 
 import contextlib
 import sys
@@ -22,13 +22,13 @@ def status(
     words: options.Names = None,
     recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all trials are over, or Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all trials are done, or Ctrl-C.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show which trials are done, running or failed.
 
     Reads only; works without SLURM too. Asks the disk first, then SLURM's queue, then its accounting. What does not
-    answer within seconds is called unknown. --watch reads the disk every few seconds and asks SLURM once a minute.
+    answer within seconds is shown as unknown. --watch reads the disk every few seconds and asks SLURM once a minute.
 
     Examples:
         ablate status
@@ -51,7 +51,7 @@ def status(
         return status_view.render(now, found_at(runs)), statuses.is_settled(now)
 
     if as_json and watch:
-        raise ValueError("--watch is for a person: without --json")
+        raise ValueError("--watch: leave out --json")
     if as_json:
         show_json(views())
     elif watch:
@@ -66,12 +66,12 @@ def logs(
     recipe: options.PlannedRecipe = None,
     runs: options.Runs = None,
     failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each.")] = 20,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=1, help="How many lines of each log.")] = 20,
     as_json: options.AsJson = False,
 ) -> None:
     """Print the end of each trial's log.
 
-    Adds the traceback of what failed. Of a trial that never began or was interrupted, prints the log of its SLURM task
+    Adds the traceback of a failure. For a trial that never began or was interrupted, prints the log of its SLURM task
     too.
 
     Examples:
@@ -97,7 +97,7 @@ def clean(
     runs: options.Runs = None,
     keep_weights: options.Keeping = None,
     checkpoints: options.Checkpoints = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it; otherwise it is only listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; otherwise they are only listed.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """List, or remove, files that nothing needs.

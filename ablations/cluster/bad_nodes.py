@@ -1,7 +1,7 @@
-"""Nodes to avoid: those whose hardware or drivers ended two attempts within a day.
+"""Find nodes to avoid: their hardware or drivers ended two attempts within a day.
 
-What counts: a recorded machine fault (ablations.execution.faults), or a loss that was NaN and finite when
-recomputed. A killed worker does not count: preemption looks the same.
+A fault is a recorded machine fault (ablations.execution.faults), or a loss that was NaN but finite when recomputed. A
+killed worker does not count: preemption looks the same.
 """
 
 import re
@@ -20,13 +20,13 @@ SECONDS = 24 * 3600.0  # a repaired node is used again
 
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
-    """The nodes that ended at least FAULTS recent attempts, by SLURM's names."""
+    """Return the nodes that ended at least FAULTS recent attempts, by SLURM's names."""
     counts = Counter(node for trial in trials for node in faulty_nodes(trial))
     return sorted(node for node, count in counts.items() if count >= FAULTS)
 
 
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
-    """The nodes of recent attempts that ended with a machine fault or miscomputed."""
+    """Yield the nodes of recent attempts that ended with a machine fault or miscomputed."""
     for attempt in trial.attempts():
         failure, result = recent(attempt / "failure.json", Failure), recent(attempt / "result.json", Result)
         if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
@@ -36,6 +36,6 @@ def faulty_nodes(trial: store.Trial) -> Iterator[str]:
 
 
 def recent(path: Path, schema: type[Kind]) -> Kind | None:
-    """The file's content; None if it is missing, broken or old."""
+    """Read a file; return None if it is missing, broken or old."""
     is_recent = path.exists() and time.time() - path.stat().st_mtime < SECONDS
     return read_or_none(path, schema) if is_recent else None

@@ -44,7 +44,7 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """The request of one `submit`."""
+    """One `ablate submit`: what was asked for, and with which profile."""
 
     folder: Path
     plans: tuple[str, ...]
@@ -70,18 +70,18 @@ class Campaign:
 
     @property
     def label(self) -> str:
-        """The beginning of its job names in squeue: a study, and how many others were submitted with it."""
+        """The beginning of its job names in squeue: a study, and the number of others submitted with it."""
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
     @property
     def device(self) -> Device:
-        """The device its trials run on, as far as the profile says."""
+        """The device that its trials run on, as far as the profile says."""
         return device(self.profile)
 
     @property
     def is_own(self) -> bool:
-        """Whether this user made its code, which its jobs run."""
+        """Return whether this user made the code that its jobs run."""
         return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))
 
     @property
@@ -111,7 +111,7 @@ class Campaign:
 
 
 def device(profile: profiles.Profile) -> Device:
-    """The device of a job: its GPU by SLURM's name, or any CPU."""
+    """Return the device of a job: its GPU by SLURM's name, or any CPU."""
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
@@ -123,7 +123,7 @@ def create(
     name: str = "",
     arms: Sequence[str] = ALL_ARMS,
 ) -> Campaign:
-    """Create a campaign's folder with a copy of the code: edits while jobs wait change nothing."""
+    """Create a campaign's folder with a copy of the code, so that later edits do not change waiting jobs."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
     refuse_links(runs, folder)
@@ -163,7 +163,7 @@ def create(
 
 
 def load(folder: Path) -> Campaign:
-    """Read a campaign. Raises FileNotFoundError; Broken naming the file if it is not as `create` writes it."""
+    """Read a campaign. Raises FileNotFoundError, or Broken for a file that `create` did not write."""
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
     return Campaign(
@@ -179,7 +179,7 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """The private fields of the profile; empty for other users and for campaigns of earlier versions."""
+    """Read the private fields of the profile; empty for other users and for campaigns of earlier versions."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
@@ -194,20 +194,20 @@ def checked(path: Path, schema: type[Kind]) -> Kind:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
-    """All campaigns of a run directory, oldest first."""
+    """Return all campaigns of a run directory, oldest first."""
     folders = [folder for folder in store.listed(runs / "submissions") if folder.name[0].isdigit()]
     return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """The arrays in a campaign's folder that SLURM did not refuse, each with its intent."""
+    """Yield the arrays in a campaign's folder that SLURM did not refuse, each with its intent."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)
 
 
 def acknowledged_trials(campaign: Campaign) -> set[str]:
-    """The ids of the trials in arrays that SLURM is known to have accepted."""
+    """Return the ids of the trials in arrays that SLURM is known to have accepted."""
     return {
         key
         for array, intent in read_intents(campaign.folder)
@@ -218,12 +218,12 @@ def acknowledged_trials(campaign: Campaign) -> set[str]:
 
 
 def tag(array: Path) -> str:
-    """The tag of an array: ablate:<campaign>:<array>."""
+    """Return the tag of an array: ablate:<campaign>:<array>."""
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """Lock: one launcher at a time, over all machines. Raises TimeoutError if another does not end."""
+    """Lock out other launchers, on any machine. Raises TimeoutError if another does not end."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.turn(runs / "submissions" / "turns", seconds)
 
@@ -233,5 +233,5 @@ def mark_cancelled(campaign: Campaign) -> None:
 
 
 def count_share_arrays(campaign: Campaign) -> int:
-    """The number of arrays of trials submitted so far."""
+    """Return the number of arrays of trials submitted so far."""
     return sum(intent.function == SHARE for _, intent in read_intents(campaign.folder))

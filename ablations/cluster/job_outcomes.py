@@ -1,8 +1,8 @@
-"""How jobs that left the queue ended, and which were cancelled with scancel.
+"""Find out how jobs that left the queue ended, and which were cancelled with scancel.
 
-A share that is cancelled leaves a mark on disk; otherwise SLURM's accounting tells. Cancelled trials stay so until
-`ablate submit` submits them again. All others are resubmitted. So are cancellations that SLURM does not record: of one
-pending task of an array, and, without accounting, of any pending job.
+A cancelled share leaves a mark on disk; otherwise SLURM's accounting says so. Cancelled trials stay cancelled until
+`ablate submit` submits them again. All others are resubmitted, also after cancellations that SLURM does not record: of
+one pending task of an array and, without accounting, of any pending job.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ CANCELLED = "CANCELLED"
 
 
 def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dict[str, str] | None:
-    """Trial id -> how its job ended, as in 'TIMEOUT on node7'; None if there is no accounting."""
+    """Return trial id -> how its job ended, as in 'TIMEOUT on node7'; None if there is no accounting."""
     names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
     past = queue.accounting(names, timeout=timeout)
     if past is None:
@@ -31,7 +31,7 @@ def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dic
 
 
 def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
-    """Trial id -> 'CANCELLED by scancel' for the shares that left a mark."""
+    """Return trial id -> 'CANCELLED by scancel' for the shares that left a mark."""
     return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
 
 
@@ -46,7 +46,10 @@ def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
 
 
 def cancelled_trials(runs: Path) -> set[str]:
-    """The ids of trials whose newest job was cancelled. Mark what the accounting says: it forgets."""
+    """Return the ids of trials whose newest job was cancelled.
+
+    Cancellations known from the accounting are marked on disk, because the accounting forgets them.
+    """
     newest = {
         key: each
         for key, each in submitted_arrays.newest_tasks(runs).items()

@@ -1,4 +1,4 @@
-"""The last jobs of a campaign: they reconcile once all shares have ended."""
+"""The last jobs of a campaign, which reconcile once all shares have ended."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jo
 
 
 def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
-    """The campaign's last jobs that are pending: a running one may have looked already."""
+    """Return the campaign's pending last jobs. A running one may have checked already."""
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
@@ -27,7 +27,7 @@ def ensure_last_job(
 ) -> str:
     """Ensure that a last job will reconcile after all others have ended; return "queued" or "submitted".
 
-    A watching job is enough unless `both` are asked for: the last job may be killed, or wait for a held task.
+    A watching job is enough unless `both` is set: the last job may be killed, or wait for a held task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)
@@ -47,7 +47,7 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure, from a share as it begins and ends, that last jobs wait while trials are missing.
+    """Ensure, as a share begins and ends, that last jobs wait while trials are missing.
 
     begins: SLURM is asked only if no last jobs were submitted after the newest shares.
     """
@@ -64,7 +64,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
 
 
 def has_newer_last_jobs(campaign: Campaign) -> bool:
-    """Whether both last jobs were submitted after the newest shares, according to the disk."""
+    """Return whether both last jobs were submitted after the newest shares, according to the disk."""
     arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
@@ -72,12 +72,12 @@ def has_newer_last_jobs(campaign: Campaign) -> bool:
 
 
 def has_shares(campaign: Campaign) -> bool:
-    """Whether shares of the campaign are in the queue."""
+    """Return whether shares of the campaign are in the queue."""
     return any(task.share for task in queued_tasks(campaign.runs) if task.campaign == campaign)
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Cancel last jobs that are pending when everything is over; one that remains finds nothing to do."""
+    """Cancel pending last jobs when everything is done. A job that remains finds nothing to do."""
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

@@ -1,4 +1,4 @@
-"""Giving up a campaign after rounds of shares that changed nothing on disk. `ablate submit` begins anew.
+"""Give up a campaign after rounds of shares that changed nothing on disk. `ablate submit` starts it again.
 
 runs/submissions/<campaign>/looks.jsonl      what each last job found: number of arrays, progress of the trials
 runs/submissions/<campaign>/gave-up.json     after how many rounds, and the last line of the newest log
@@ -20,9 +20,9 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
 def is_stalled(campaign: Campaign) -> bool:
-    """Whether the last ROUNDS rounds of shares left the same results and checkpoints.
+    """Return whether the last ROUNDS rounds of shares left the same results and checkpoints.
 
-    A round is identified by its number of arrays: a last job that was killed may look twice at one round.
+    A round is identified by its number of arrays: a killed last job may record one round twice.
     """
     looks = campaign.folder / LOOKS
     with open(looks, "a", opener=no_follow) as file:
@@ -35,7 +35,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Progress as numbers: finished trials, their evals, and the steps of the others."""
+    """Return the progress as numbers: finished trials, their evals, and the steps of the others."""
     trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(evals.all_names(trial)) for trial in over)
@@ -46,13 +46,13 @@ def give_up(campaign: Campaign) -> str:
     """Record for `status` that the campaign gave up; return the message."""
     said = f"given up after {ROUNDS} rounds without progress"
     if line := last_log_line(campaign):
-        said += f"; the newest task's log ends: {line}"
+        said += f"; the newest task's log ends with: {line}"
     store.write_json(campaign.folder / GAVE_UP, {"schema": store.SCHEMA, "when": store.now(), "said": said})
     return said
 
 
 def last_log_line(campaign: Campaign) -> str:
-    """The last line of the newest log of a share; "" if all are empty."""
+    """Return the last line of a share's newest log; "" if all are empty."""
     shares = [each for each in submitted_arrays.tasks_of(campaign) if each.share]
     for each in sorted(shares, key=lambda each: each.written, reverse=True):
         if lines := each.lines():
@@ -61,14 +61,14 @@ def last_log_line(campaign: Campaign) -> str:
 
 
 def reset(campaign: Campaign) -> None:
-    """Forget that the campaign gave up: `submit` tries again for as many rounds."""
+    """Forget that the campaign gave up, so that `submit` tries again for as many rounds."""
     if (campaign.folder / GAVE_UP).exists():
         (campaign.folder / LOOKS).unlink(missing_ok=True)
         (campaign.folder / GAVE_UP).unlink(missing_ok=True)
 
 
 def give_up_message(runs: Path, plan_name: str) -> str:
-    """The message of the plan's newest submission if it gave up; else ""."""
+    """Return the message of the plan's newest submission if it gave up; else ""."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     try:
         return str(store.read(mine[-1].folder / GAVE_UP, GaveUp).said) if mine else ""

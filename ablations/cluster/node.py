@@ -1,4 +1,4 @@
-"""What runs on the nodes: shares of the trials, and the last job, which reconciles what is left."""
+"""The jobs on the nodes: shares of the trials, and the last job, which reconciles what is left."""
 
 import json
 import os
@@ -27,7 +27,7 @@ RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 @plain_output()
 def share(folder: str, *ids: str) -> int:
-    """Train trials until they are over or time is up; then ensure that a last job waits."""
+    """Train trials until they are done or time is up, then ensure that a last job waits."""
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
@@ -44,25 +44,25 @@ def share(folder: str, *ids: str) -> int:
         tally = runner.run(jobs, place, Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
-    print(f"{len(tally.done)} over, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
+    print(f"{len(tally.done)} done, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
     if tally.stopped and not campaign.cancelled and is_cancelled():
         job_outcomes.mark_own_share(campaign, ids)
-        print("cancelled by scancel: `ablate submit` goes on", flush=True)
+        print("cancelled by scancel: `ablate submit` continues", flush=True)
     else:
         ensure_last_jobs(campaign)
     return FAILED if tally.failed or tally.interrupted or tally.blocked else 0
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait. If SLURM is unreachable (as in a container) or full, another job does it."""
+    """Ensure that last jobs wait. If SLURM is full or unreachable, as in a container, another job does it."""
     try:
         last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
-        print(f"no last job from here: {error}", flush=True)
+        print(f"no last job submitted from here: {error}", flush=True)
 
 
 def is_cancelled() -> bool:
-    """Whether scancel stopped this share; if SLURM cannot tell, it counts as preempted."""
+    """Return whether scancel stopped this share; if SLURM cannot tell, it counts as preempted."""
     try:
         return ending.cancelled()
     except (NoSlurm, Unreachable, Refused) as error:
@@ -71,7 +71,7 @@ def is_cancelled() -> bool:
 
 
 def time_limit(campaign: Campaign) -> float:
-    """When SLURM will end this job, in seconds of the monotonic clock."""
+    """Return when SLURM will end this job, in seconds of the monotonic clock."""
     projected, now = os.environ.get("SLURM_JOB_END_TIME", ""), time.time()  # set by newer versions of SLURM
     began = int(os.environ.get(arrays.BEGAN, now))
     end = int(projected) if projected.isdecimal() and int(projected) else began + campaign.profile.seconds
@@ -79,18 +79,18 @@ def time_limit(campaign: Campaign) -> float:
 
 
 def stop_margin(campaign: Campaign) -> float:
-    """How many seconds before the time limit trials are stopped to write a checkpoint."""
+    """Return how many seconds before the time limit trials stop to write a checkpoint."""
     return min(60.0, max(10.0, campaign.profile.seconds / 10))
 
 
 def on_notice(end: float) -> None:
-    """Handle SIGUSR2: preemption, unless the time limit is near, for which the deadline cares."""
+    """Stop on SIGUSR2, which means preemption unless the time limit is near."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """The number of workers: the pool's default on GPUs, else one per core of the task."""
+    """Return the number of workers: the pool's default on GPUs, else one per core of the task."""
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 
@@ -113,13 +113,13 @@ class Lines:
 
 @plain_output()
 def last(folder: str) -> int:
-    """Run after all others: resubmit what is missing while there is progress, then write the report."""
+    """Resubmit what is missing while there is progress, then write the report. Runs after all other jobs."""
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
     found = reconcile_patiently(campaign)
     if found is None:
-        print(f"{no_progress.give_up(campaign)}: `ablate submit` goes on")
+        print(f"{no_progress.give_up(campaign)}: `ablate submit` continues")
         return FAILED
     print(json.dumps(asdict(found)), flush=True)
     if found.settled:
@@ -132,7 +132,7 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Like `last`, while shares may still run: then another watching job is submitted."""
+    """Do what `last` does while shares may still run; then submit another watching job."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
     if not campaign.cancelled and last_jobs.has_shares(campaign):
@@ -143,7 +143,7 @@ def watch(folder: str) -> int:
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     """Reconcile, retrying until shortly before the time limit while SLURM is unreachable or full.
 
-    None if the last rounds of shares made no progress.
+    Returns None if the last rounds of shares made no progress.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

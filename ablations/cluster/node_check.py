@@ -1,4 +1,4 @@
-"""Checks on a node for `ablate profile check`: what a share of trials needs there."""
+"""Check on a node what a share of trials needs there, for `ablate profile check`."""
 
 import os
 import uuid
@@ -13,7 +13,7 @@ from slurm.queries.ask import ask
 
 
 def check_node(folder: str) -> int:
-    """Run all checks on the node and write probe.json: check -> '' or why it failed."""
+    """Run all checks on the node and write probe.json: check -> "" or why it failed."""
     campaign = campaigns.load(Path(folder))
     found = {name: failure_of(test, campaign) for name, test in PROBES.items()}
     store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
@@ -45,11 +45,11 @@ def gpu(campaign: Campaign) -> None:
 
 def data(campaign: Campaign) -> None:
     if campaign.data_dir and not os.listdir(campaign.data_dir):
-        raise ValueError(f"--data-dir {campaign.data_dir}: is empty as seen from the node")
+        raise ValueError(f"--data-dir {campaign.data_dir}: is empty on the node")
 
 
 def link(campaign: Campaign) -> None:
-    """link() works in the run directory: results are published with it."""
+    """Check that link() works in the run directory: results are published with it."""
     one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
     try:
@@ -60,13 +60,13 @@ def link(campaign: Campaign) -> None:
 
 
 def sbatch(campaign: Campaign) -> None:
-    """sbatch works on a node: last jobs submit from there."""
+    """Check that sbatch works on a node: last jobs submit from there."""
     (script,) = (campaign.folder / "arrays").glob("*/script.sh")
     ask("sbatch", "--test-only", str(script), timeout=30)
 
 
 def compiler(campaign: Campaign) -> None:
-    """Long trials on a GPU are compiled, which takes Triton and a C compiler on the node."""
+    """Check that Triton and a C compiler are on the node: long trials on a GPU are compiled."""
     if campaign.profile.gpus:
         import torch
 

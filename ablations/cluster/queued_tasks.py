@@ -24,7 +24,7 @@ class QueuedTask:
 
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
-    """The tasks of this run directory in the queue. Raises Unreachable: unknown is not empty."""
+    """Return the tasks of this run directory in the queue. Raises Unreachable: unknown is not empty."""
     known = {
         tag(array): (campaign, intent)
         for campaign in campaigns(runs)

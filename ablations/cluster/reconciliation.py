@@ -1,4 +1,4 @@
-"""Submitting whatever of a campaign is neither over nor queued."""
+"""Submit whatever of a campaign is neither done nor queued."""
 
 import time
 from collections import Counter
@@ -26,7 +26,7 @@ LASTS = 2  # jobs that wait while shares run: the last job and the watching job
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The outcome of one reconciliation of disk and queue: numbers of trials unless stated otherwise."""
+    """What one reconciliation of disk and queue found and did, mostly in numbers of trials."""
 
     over: int
     failed: int
@@ -37,29 +37,29 @@ class Reconciliation:
     cancelled: int = 0  # by scancel: only `ablate submit` submits them again
     last_job: str = ""  # "queued", "submitted"; "" if none is needed
     hours: float = 0.0
-    shunned: tuple[str, ...] = ()  # nodes that are avoided after faults
+    avoided: tuple[str, ...] = ()  # nodes that are avoided after faults
     blocked: int = 0  # their parent failed or diverged
     renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
     no_last_job: str = ""  # why SLURM took the trials but no last job
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to train, except failed and cancelled trials."""
+        """Return whether nothing is left to train, except failed and cancelled trials."""
         return not self.queued and not self.submitted and not self.waiting
 
 
 def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
-    """Submit the trials that are neither over nor queued, and a last job. The caller holds the launcher's lock.
+    """Submit the trials that are neither done nor queued, and a last job. The caller holds the launcher's lock.
 
-    inside: called from a job of the campaign, which takes one of the user's slots. withheld: ids not to submit.
-    Raises Unreachable, Refused.
+    inside: called from a job of the campaign, which takes one of the user's slots. withheld: ids not to submit. Raises
+    Unreachable, Refused.
     """
     settle(campaign.runs)
     return submit_missing(campaign, inside, withheld)
 
 
 def settle(runs: Path) -> None:
-    """Wait for arrays whose launcher was killed in sbatch: they may still turn up in the queue."""
+    """Wait for arrays whose launcher was killed in sbatch: they may still appear in the queue."""
     for campaign in campaigns(runs):
         for array, intent in read_intents(campaign.folder):
             if not is_settled(array):
@@ -86,13 +86,13 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
         if bounds.bound is None
         else free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
     )
-    shunned = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
+    avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
     taken: dict[str, int] = {}
     if not campaign.cancelled:
         live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
         start = {} if inside else campaign.profile.start
         apart = generations(place.runs, todo, starting)
-        taken = hand_over(campaign, apart, there, live, seconds, free, bounds.max_array_size, shunned, start)
+        taken = submit_generations(campaign, apart, there, live, seconds, free, bounds.max_array_size, avoided, start)
     sent = list(dict.fromkeys(taken.values()))
     count = Counter(states.values())
     last_job = no_last_job = ""
@@ -114,7 +114,7 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
         cancelled=cancelled,
         last_job=last_job,
         hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
-        shunned=tuple(shunned),
+        avoided=tuple(avoided),
         blocked=count["blocked"],
         renewed=tuple(renewed),
         no_last_job=no_last_job,
@@ -129,42 +129,42 @@ def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliatio
 
 
 def generations(runs: Path, todo: Sequence[Job], look: dependencies.Look) -> list[list[Job]]:
-    """Group trials by their depth in the chain of parents. Each group is submitted to begin after the one before.
+    """Group trials by their depth in the chain of parents, to be submitted one group after the other.
 
-    Whether a parent ended well is checked by the share: SLURM cannot tell for single trials of an array.
+    Each share checks whether its parents ended well: SLURM cannot tell for single trials of an array.
     """
     depths = [len(dependencies.begin(runs, job.id, job.parents, look).open) for job in todo]
     levels = range(max(depths, default=-1) + 1)
     return [[job for job, depth in zip(todo, depths, strict=True) if depth == level] for level in levels]
 
 
-def hand_over(
+def submit_generations(
     campaign: Campaign,
     generations: Sequence[Sequence[Job]],
-    there: Mapping[str, int],
+    queued: Mapping[str, int],
     live: Collection[int],
     seconds: Mapping[str, float],
     free: int,
     size: int,
-    shunned: Sequence[str],
+    avoided: Sequence[str],
     start: Mapping[str, str],
 ) -> dict[str, int]:
     """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> job id of its array.
 
-    there: trial id -> job id of what is queued. Trials whose parent is neither there nor submitted wait.
-    live: the campaign's arrays in the queue. SLURM limits the concurrent tasks of one array only, so with a profile's
+    queued: trial id -> job id, for trials in the queue. A trial waits until its parent is queued or submitted. live:
+    the campaign's arrays in the queue. SLURM limits concurrent tasks only within one array, so with a profile's
     `parallel` each array begins after those before it.
     """
     found: dict[str, int] = {}
     for depth, some in enumerate(generations):
-        where = {**there, **found}
+        where = {**queued, **found}
         takable = [job for job in some if not depth or parent_id(job) in where]
         shares = split_into_shares(takable, seconds, free, 60 * campaign.profile.task_minutes)
         before = {where[parent_id(job)] for job in takable if depth}
         for chunk in chunks(shares, size):
             if campaign.profile.parallel:
                 before |= {*live, *found.values()}
-            array = send_shares(campaign, chunk, shunned, start_condition(sorted(before), start))
+            array = send_shares(campaign, chunk, avoided, start_condition(sorted(before), start))
             if array is None:
                 return found
             free -= len(chunk)
@@ -173,12 +173,12 @@ def hand_over(
 
 
 def parent_id(job: Job) -> str:
-    """The id of the trial that a job starts from; "" if none."""
+    """Return the id of the trial that a job starts from; "" if none."""
     return next(iter(job.parents), "")
 
 
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
-    """How many shares may be submitted now while leaving room for the last jobs.
+    """Return how many shares may be submitted now while leaving room for the last jobs.
 
     Raises Refused if the limit never leaves room for a share beside them.
     """

@@ -1,4 +1,4 @@
-"""Splitting trials into shares and submitting them as job arrays."""
+"""Split trials into shares and submit them as job arrays."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ def chunks(shares: Sequence[Sequence[Job]], size: int) -> Iterator[Sequence[Sequ
 
 
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
-    """Split trials into at most `free` shares of at least `least` seconds, about equal.
+    """Split trials into at most `free` shares of about equal length, at least `least` seconds each.
 
-    Trials are taken seed by seed, within a seed longest first.
+    Trials are taken seed by seed, the longest of a seed first.
     """
     if not todo or not free:
         return []
@@ -36,18 +36,18 @@ def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: i
 
 
 def send_shares(
-    campaign: Campaign, shares: Sequence[Sequence[Job]], shunned: Sequence[str], when: Mapping[str, str]
+    campaign: Campaign, shares: Sequence[Sequence[Job]], avoided: Sequence[str], when: Mapping[str, str]
 ) -> int | None:
     """Submit shares as one array; return its job id, None if the queue is full.
 
-    If SLURM has no nodes but those to avoid, they are used.
+    Nodes to avoid are used if SLURM has no others.
     """
     try:
-        return send(campaign, share_tasks(campaign, shares), shunned=shunned, when=when)
+        return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)
     except Refused as refusal:
         if limits.FULL.search(str(refusal)):
             return None
-        if not shunned:
+        if not avoided:
             raise
         return send_shares(campaign, shares, (), when)
 
@@ -61,13 +61,13 @@ def send(
     campaign: Campaign,
     tasks: submission.Tasks,
     gpus: bool = True,
-    shunned: Sequence[str] = (),
+    avoided: Sequence[str] = (),
     when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
 ) -> int:
     """Submit tasks as one array; return its job id. Raises what slurm.submission.arrays.send raises."""
 
     def parameters(tag: str) -> dict[str, Any]:
-        chosen = profiles.submitit_parameters(campaign.profile, tag, campaign.label, shunned)
+        chosen = profiles.submitit_parameters(campaign.profile, tag, campaign.label, avoided)
         chosen["additional_parameters"] |= when
         return chosen if gpus else {key: value for key, value in chosen.items() if key not in ("gres", "nodes")}
 
@@ -77,6 +77,6 @@ def send(
 
 
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """sbatch options: begin once the jobs `after` have ended in any way, and not before `start` allows it."""
+    """Return sbatch options to begin once the jobs `after` have ended in any way, not before `start` allows."""
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

@@ -1,7 +1,7 @@
-"""Packs copied to a node's own disk before they are read there: `stage` of a profile.
+"""Copy packs to a node's own disk before they are read there: `stage` of a profile.
 
 A pack is copied once per node: a lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. If there is no space, or fewer images are left to read than a
+another name, checked against its checksum and renamed. Without enough space, or with fewer images left to read than a
 copy takes, a message says so and the packs are read where they are.
 """
 
@@ -59,13 +59,16 @@ def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[s
 
 
 def images_left(job: Job, runs: Path) -> int:
-    """How many images a trial has still to read."""
+    """Return how many images a trial still has to read."""
     trial = store.trial(runs, job.id)
     return 0 if trial.state().over else (job.config["steps"] - trial.step()) * int(job.config["batch"])
 
 
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
-    """The pack's copy under `folder`, made if missing. Raises OSError if it cannot be made or does not pay."""
+    """Return the pack's copy under `folder`, made if missing.
+
+    Raises OSError if it cannot be made or is not worth making.
+    """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w", opener=no_follow) as lock:
@@ -74,12 +77,12 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
         if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
             return target
         if left < known.images:
-            raise OSError(f"{left:,} images are left to train on, and a copy takes all {known.images:,}")
+            raise OSError(f"only {left:,} images are left to train on, but a copy takes all {known.images:,}")
         began = time.monotonic()
         (target / MANIFEST).unlink(missing_ok=True)  # a cleaner of old files may have removed parts
         wanted, free = sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
         if wanted + SPARE > free:
-            raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, and {wanted / 1e9:,.1f} GB more are needed")
+            raise OSError(f"{folder} has {free / 1e9:,.1f} GB free, but {wanted / 1e9:,.1f} GB more are needed")
         for shard in missing:
             copy(source / shard.file, target / shard.file, shard.sha256)
         copy(source / INDEX, target / INDEX, known.index)
@@ -104,5 +107,5 @@ def copy(source: Path, target: Path, sha256: str) -> None:
         new.flush()
         os.fsync(new.fileno())
     if sha256 and total.hexdigest() != sha256:
-        raise ValueError(f"{source}: damaged: its sum is not the manifest's")
+        raise ValueError(f"{source}: damaged: its checksum does not match the manifest")
     partial.rename(target)

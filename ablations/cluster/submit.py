@@ -31,19 +31,19 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible here, and a 
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Read a profile by file or name; `resources` fill in what it leaves out. Raises ValueError."""
+    """Read a profile by file or name, with gaps filled in from `resources`. Raises ValueError."""
     path = profiles.path_of(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
-    """The trials that a submission would train."""
+    """Return the trials that a submission would train."""
     return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raises ValueError for a trial that needs more GPUs than a job of the profile has."""
+    """Raise ValueError for a trial that needs more GPUs than a job of the profile has."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -52,7 +52,7 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Warns if SLURM could start no job of the profile now. Raises ValueError naming a wrong key."""
+    """Warn if SLURM could start no job of the profile now. Raises ValueError naming a wrong key."""
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)
@@ -61,7 +61,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """The script that a submission would hand to sbatch. Writes nothing."""
+    """Return the script that a submission would pass to sbatch. Writes nothing."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     look = dependencies.on_disk(place.runs, place.code)
@@ -80,7 +80,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
 
 
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Submits the trials that are neither over nor queued; returns a summary. SLURM is asked if trials are left."""
+    """Submit the trials that are neither done nor queued; return a summary. Asks SLURM only if trials are left."""
     with campaigns.launcher_lock(place.runs):
         found = (
             continue_or_create(plans, place, profile, arms)
@@ -103,7 +103,7 @@ def continue_or_create(
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
-    """Write tables and report if they are out of date; return a message, '' if not."""
+    """Write tables and report if they are out of date; return a message, "" if not."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
@@ -113,7 +113,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 
 
 def reconcile(campaign: Campaign) -> Reconciliation:
-    """Reconcile. An error also says how many trials are queued; a submission without a job is removed."""
+    """Reconcile a submission. An error says how many trials are queued; a submission without jobs is removed."""
     before = campaigns.acknowledged_trials(campaign)
     try:
         return reconciliation.reconcile(campaign)
@@ -128,7 +128,7 @@ def reconcile(campaign: Campaign) -> Reconciliation:
 def is_same_submission(
     campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: Sequence[str] = ALL_ARMS
 ) -> bool:
-    """Whether a submission has the same plans, arms, profile and code, and can be continued."""
+    """Return whether a submission has the same plans, arms, profile and code, and can be continued."""
     mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
     theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place()))
     return (
@@ -140,61 +140,65 @@ def is_same_submission(
 
 
 def kept_settings(place: Place) -> tuple[Any, ...]:
-    """The settings of a place that a submission records."""
+    """Return the settings of a place that a submission records."""
     data_dir = place.data_dir.absolute() if place.data_dir else None
     return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
 
 
 def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
     parts = [
-        f"{look.over} over",
-        f"{look.queued} queued already",
+        f"{look.over} done",
+        f"{look.queued} already queued",
         f"{look.submitted} submitted in {look.arrays} arrays",
     ]
     if look.failed:
         parts.append(f"{look.failed} failed (`ablate retry`)")
     if look.blocked:
-        parts.append(f"{look.blocked} blocked by what they start from (`ablate status` says why)")
+        parts.append(f"{look.blocked} blocked by their parents (`ablate status` says why)")
     if look.waiting:
-        parts.append(f"{look.waiting} wait for free slots: the last job submits them")
+        parts.append(f"{look.waiting} waiting for free slots: the last job submits them")
     lines = [", ".join(parts), *filter(None, [retry.renewal_line(look.renewed)])]
     if look.submitted or look.waiting:
         lines.append(f"cost: {price(3600 * look.hours, profile)}")
-    if look.shunned:
-        lines.append(f"away from {', '.join(look.shunned)}: hardware or drivers there ended trials within a day")
+    if look.avoided:
+        lines.append(f"avoiding {', '.join(look.avoided)}: hardware or drivers there ended trials within a day")
     if look.no_last_job:
-        lines.append(f"the trials are queued, a last job is not ({look.no_last_job}): their tasks hand one over")
+        lines.append(f"the trials are queued, but no last job is ({look.no_last_job}): their tasks will submit one")
     if look.last_job:
-        lines.append("a last job looks again when these have ended, then writes tables and report")
+        lines.append("when these have ended, a last job checks again and writes tables and report")
     return "\n".join(lines)
 
 
 def price(seconds: float, profile: profiles.Profile) -> str:
-    """The price of so many seconds on one GPU or core, as text."""
+    """Return the cost of so many seconds on one GPU or core, as text."""
     unit = "GPU" if profile.gpus else "core"
     return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Mark the campaigns of these plans as cancelled, then cancel their jobs, also of those marked before.
+    """Mark the campaigns of these plans as cancelled, then cancel their jobs and those of campaigns marked earlier.
 
     Raises ValueError if plans that are not named would be cancelled too; Unreachable, NoSlurm after marking.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
     if others := sorted({name for one in fresh for name in also_open(one, names)}):
-        raise ValueError(f"{', '.join(others)}: submitted together, would be cancelled too: name all of them, or none")
+        raise ValueError(
+            f"{', '.join(others)}: would be cancelled too, as they were submitted together: name all of them, or none"
+        )
     for one in fresh:
         campaigns.mark_cancelled(one)
     try:
         removed = queue.cancel(*(one.tags for one in found)) if found else 0
     except Unreachable as error:
-        raise Unreachable(f"{error}; what runs stops by itself, what waits once the same is said again") from None
-    return f"{len(fresh)} submissions cancelled, {removed} jobs taken out of the queue; their finished trials stay"
+        raise Unreachable(
+            f"{error}; running jobs stop by themselves; to cancel pending ones, give the command again"
+        ) from None
+    return f"{len(fresh)} submissions cancelled, {removed} jobs removed from the queue; finished trials stay"
 
 
 def also_open(campaign: Campaign, names: set[str]) -> list[str]:
-    """The campaign's other plans that still have trials to do."""
+    """Return the campaign's other plans that still have trials to do."""
     place = campaign.place()
     return [
         plan.name
@@ -220,21 +224,21 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
             shares.send(campaign, probe)
             found = answer(campaign, patience)
     finally:  # also after Ctrl-C
-        take_out(campaign)
+        cancel_check(campaign)
         shutil.rmtree(campaign.folder)
     good = not any(why for what, why in found.items() if what not in WITHOUT)
-    return [told_of_probe(*one) for one in found.items()], good
+    return [check_line(*one) for one in found.items()], good
 
 
-def told_of_probe(what: str, why: str) -> str:
-    """A line of a check's answer: what was tried, and why it failed."""
+def check_line(what: str, why: str) -> str:
+    """Return the line for one check: its name, and why it failed."""
     if not why:
         return f"ok      {what}"
     return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
 
 
-def take_out(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, since sbatch may not have told its id.
+def cancel_check(campaign: Campaign) -> None:
+    """Cancel the job of a check by its name, since its id may be unknown.
 
     scancel may answer even if squeue hangs. If it does not, print the command to run.
     """
@@ -255,13 +259,13 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
-            raise ValueError(f"the job ended without an answer{last_words(campaign)}")
+            raise ValueError(f"the job ended without an answer{last_line(campaign)}")
         if waiting and now - began > patience:
             raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
         time.sleep(2)
 
 
-def last_words(campaign: Campaign) -> str:
-    """The last line that the job printed (its folder is removed)."""
+def last_line(campaign: Campaign) -> str:
+    """Return the last line that the job printed. Its folder is removed afterwards."""
     printed = [line for task in submitted_arrays.tasks_of(campaign) for line in task.lines()]
     return f": {printed[-1].strip()}" if printed else " and printed nothing"

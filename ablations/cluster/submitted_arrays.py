@@ -1,4 +1,4 @@
-"""What was submitted, according to the disk: the array tasks of each trial."""
+"""The array tasks of each trial that were submitted, according to the disk."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -46,14 +46,14 @@ class SubmittedTask:
 
 
 def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
-    """The tasks of a campaign that SLURM did not refuse."""
+    """Yield the tasks of a campaign that SLURM did not refuse."""
     for array, intent in campaigns.read_intents(campaign.folder):
         for index, share in enumerate(intent.shares):
             yield SubmittedTask(campaign, array, index, tuple(share), intent.written)
 
 
 def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
-    """Trial id -> its tasks, oldest first."""
+    """Return trial id -> its tasks, oldest first."""
     elements = [each for campaign in campaigns.campaigns(runs) for each in tasks_of(campaign)]
     found: dict[str, list[SubmittedTask]] = defaultdict(list)
     for each in sorted(elements, key=lambda each: each.written):
@@ -63,5 +63,5 @@ def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
 
 
 def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
-    """Trial id -> its newest task."""
+    """Return trial id -> its newest task."""
     return {key: each[-1] for key, each in submitted_tasks(runs).items()}

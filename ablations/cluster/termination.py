@@ -1,4 +1,4 @@
-"""Ending a command that has jobs in the queue, from outside."""
+"""Clean up when a command that has jobs in the queue is terminated."""
 
 import signal
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Plans: arms and trials written out, what is missing, what it will cost."""
+"""Plans: which arms and trials there are, what is missing, and what it will cost."""

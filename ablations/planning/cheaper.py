@@ -1,4 +1,4 @@
-"""What would make an expensive plan cheaper: the one setting of its baseline that saves the most."""
+"""Suggest the one setting of the baseline that would make an expensive plan cheapest."""
 
 from collections.abc import Iterator
 
@@ -13,24 +13,24 @@ GPU_MANY = 10 * DAY
 SAVES = 0.7  # a setting is named where it leaves at most this share
 
 
-def told(hours: float, unit: str, plan: Plan) -> list[str]:
-    """What the hours come to in days, and what would take fewer; nothing where they are few."""
+def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
+    """Return a line with the total in days and the best saving; nothing for a plan that is not expensive."""
     if hours < MANY.get(unit, GPU_MANY):
         return []
-    days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days of one {unit.partition('-')[0]}"
-    best = min(shares(Config(**plan.baseline_arm.config), varied(plan)), default=None)
+    days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
+    best = min(remaining_flops(Config(**plan.baseline_arm.config), varied(plan)), default=None)
     if best is None or best[0] > SAVES:
         return [days]
     share, setting = best
-    return [f"{days}; with {setting} about {share * hours:,.0f} {unit}"]
+    return [f"{days}; with {setting}, about {share * hours:,.0f} {unit}"]
 
 
 def varied(plan: Plan) -> set[str]:
     return {*plan.factors, *plan.curves, *plan.tune}
 
 
-def shares(config: Config, taken: set[str]) -> Iterator[tuple[float, str]]:
-    """What is left of the FLOPs of training with each setting that saves some."""
+def remaining_flops(config: Config, taken: set[str]) -> Iterator[tuple[float, str]]:
+    """Yield, for each cheaper setting, the share of the training FLOPs that remains, and the setting as text."""
     from vitcore.analysis.cost import measure
 
     whole = measure(config)["flops"] * config.steps

@@ -1,4 +1,4 @@
-"""Describing a plan's data and its setting."""
+"""Describe a plan's data and training setting."""
 
 import os
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def data(design: "Design") -> PlannedData:
     about = describe(design.data)
     return PlannedData(
-        name=called(design.data),
+        name=data_name(design.data),
         train=about.train_size,
         test=about.test_size,
         folds=about.folds,
@@ -26,13 +26,13 @@ def data(design: "Design") -> PlannedData:
     )
 
 
-def called(name: str) -> str:
-    """The name of the data; of a folder of images, the folder's own name."""
+def data_name(name: str) -> str:
+    """Return the name of the data: for a folder of images, the folder's own name."""
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
-def seen(data: PlannedData, plan: Plan) -> str:
-    """Train, validation and test images of a trial, classes, native and trained size, tokens of the models."""
+def images_text(data: PlannedData, plan: Plan) -> str:
+    """Describe the images that a trial uses, their sizes, and the models' token counts."""
     config, tokens = plan.baseline_arm.config, sorted({arm.tokens for arm in plan.arms if arm.tokens})
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
@@ -41,14 +41,14 @@ def seen(data: PlannedData, plan: Plan) -> str:
     parts = [
         f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}",
         f"{data.classes:,} classes",
-        f"{data.image_size} pixels wide, seen at {config['image_size']}",
+        f"{data.image_size} pixels wide, trained at {config['image_size']}",
         counted,
     ]
     return ", ".join(filter(None, parts))
 
 
-def told(data: PlannedData) -> str:
-    """The data as text: "pets: 240 images to train on and 60 to test on, 10 classes"."""
+def data_text(data: PlannedData) -> str:
+    """Describe the data: "pets: 240 images to train on and 60 to test on, 10 classes"."""
     images = f"{data.train:,} images to train on and {data.test:,} to test on"
     if data.folds:
         images = f"{data.train + data.test:,} images in {data.folds} folds"
@@ -56,28 +56,31 @@ def told(data: PlannedData) -> str:
 
 
 def description(design: "Design") -> str:
-    """Describe the data, in the recipe's words if they are its own, then what the config says of model and training."""
+    """Describe the data, the baseline's model and its training."""
     config, own = design.reference, design.stated.description
-    seen = f"seen at {config.image_size} x {config.image_size} pixels"
+    size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
     if own:
-        return f"{own.strip().rstrip('.')}. {model(config)}, {seen}{length}."
-    return f"{told(data(design))}. {model(config)}, {seen}{length}; all else as in the recipe {design.recipe.name}."
+        return f"{own.strip().rstrip('.')}. {model_text(config)}, {size}{length}."
+    return (
+        f"{data_text(data(design))}. {model_text(config)}, {size}{length}; "
+        f"all else as in the recipe {design.recipe.name}."
+    )
 
 
-def model(config: "Config") -> str:
-    """The model as text: "A ViT of width 32 and depth 3 with patches of 2 pixels"."""
+def model_text(config: "Config") -> str:
+    """Describe the model: "A ViT of width 32 and depth 3 with patches of 2 pixels"."""
     if config.model:
         return config.model
     return f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"
 
 
 def notes(design: "Design") -> list[str]:
-    """Notes on statements of the recipe that do not hold for other data."""
+    """Return a note if the recipe's margin does not apply because the data were changed."""
     own = design.recipe.margin
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []
     return [
-        f"no arm is called equivalent: the recipe {design.recipe.name} states its margin of "
-        f"{unit(design.metric).size(own)} for its own data, not for {called(design.data)}; a margin in the study counts"
+        f"no arm is called equivalent: the margin of {unit(design.metric).size(own)} in the recipe "
+        f"{design.recipe.name} is for its own data, not for {data_name(design.data)}; set a margin in the study"
     ]

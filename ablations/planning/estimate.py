@@ -1,7 +1,8 @@
-"""Estimating how long a trial trains on a device, with the source of the estimate.
+"""Estimate how long a trial trains on a device, and name the source of the estimate.
 
-Sources, best first: past trials of the arm on the device; measured steps (`ablate plan --probe`); past trials of other
-arms there and the recipe's statement, both in proportion to training FLOPs; training FLOPs alone.
+The best source wins: past trials of the arm on the device, then steps measured by `ablate plan --probe`.
+Then come past trials of other arms and the recipe's statement, both in proportion to training FLOPs.
+Training FLOPs alone come last.
 """
 
 from collections import Counter
@@ -56,13 +57,13 @@ class Cost:
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
-    """Say where the hours come from; sources: source -> number of arms."""
+    """Say what the hours are estimated from. sources: source -> number of arms."""
     arms = {name: f"{count} arm{'' if count == 1 else 's'}" for name, count in sources.items()}
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
 def local_device(plans: Iterable[Plan]) -> Device:
-    """The device of this machine that the plans' first arm would run on."""
+    """Return the device of this machine that the plans' first arm would run on."""
     asked = next(arm.config for plan in plans for arm in plan.arms)
     if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
         return Device(False, processor())
@@ -74,9 +75,9 @@ def local_device(plans: Iterable[Plan]) -> Device:
 
 
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
-    """Raises ValueError if training the wanted jobs that have no result would take more than `most` hours.
+    """Raise ValueError if training the unfinished jobs among `wanted` would take more than `most` hours.
 
-    Lost parents, which have to be trained again, count too.
+    Parents whose weights were lost are trained again and count too.
     """
     asked = list(wanted)
     left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | retry.lost_parents(
@@ -91,7 +92,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
 
 
 def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
-    """Trial id -> estimated seconds, including the start of a worker."""
+    """Return trial id -> estimated seconds, including the start of a worker."""
     return {
         trial: START_SECONDS + guess.seconds
         for plan in plans
@@ -101,7 +102,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
 
 
 def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
-    """The cost of training the wanted trials, each counted once."""
+    """Return the cost of training the wanted trials, each counted once."""
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
@@ -126,8 +127,8 @@ def estimate_arm(
 ) -> Estimate:
     """Estimate an arm from the best source.
 
-    measured: step_times.key -> seconds per step; rate: arm -> seconds per FLOP of other arms; stated: seconds per
-    FLOP in the recipe.
+    measured: step_times.key -> seconds per step; rate: arm -> seconds per FLOP of other arms;
+    stated: the recipe's seconds per FLOP.
     """
     config, flops = arm.config, training_flops(arm)
     if (took := past_trials.mean_seconds(arm, runs, device)) is not None:

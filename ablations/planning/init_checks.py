@@ -1,4 +1,4 @@
-"""Checking before training that initial weights fit, and that they have not seen the test images."""
+"""Check before training that initial weights fit, and that they have not seen the test images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ GO_ON = ("finished", "interrupted", "running")  # states of trials that others m
 
 
 def check(config: Config, parent: Config | None) -> None:
-    """Raises ConfigError if the weights of the parent trial, or of the file in init_from, do not fit."""
+    """Raise ConfigError if the weights to start from, a parent's or a file's, do not fit the config."""
     if parent is not None:
         check_no_leak(config, parent)
         (distillation if parent_of(config) == "teacher" else transfer).check(config, parent)
@@ -28,32 +28,38 @@ def check(config: Config, parent: Config | None) -> None:
 
 @cache  # a plan asks for every arm
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
-    """The weights in a file as meta tensors. Raises ConfigError. sha256: part of the cache key."""
+    """Read the weights of a file as meta tensors. Raises ConfigError.
+
+    sha256: only part of the cache key.
+    """
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
 def check_no_leak(config: Config, parent: Config) -> None:
-    """Raises ConfigError if the parent trained on this trial's test images: another data_seed of the same folds."""
+    """Raise ConfigError if the parent was trained on this trial's test images.
+
+    That happens with another data_seed over the same folds.
+    """
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
         raise ConfigError(
-            f"data_seed={config.data_seed}: {named_parent(config)} was trained on images that this tests: "
-            f"{parent.data_seed}, as there"
+            f"data_seed={config.data_seed}: {named_parent(config)} was trained on images that this trial "
+            f"tests on; set data_seed={parent.data_seed}"
         )
 
 
 def ancestors(config: Config, runs: Path) -> list[Job]:
-    """The jobs in `runs` that a config starts from, oldest first, back to the nearest one that has weights.
+    """Return the jobs in `runs` that must run before this config, oldest first.
 
-    Trials without weights are trained again; interrupted ones are resumed. Raises ConfigError if a trial is missing
-    or cannot be started from.
+    The chain ends at the nearest ancestor that has weights. Trials without weights are trained again. Interrupted ones
+    are resumed. Raises ConfigError if a trial is missing or nothing can start from it.
     """
     found: list[Job] = []
     while link := parent_of(config):
         trial = store.trial(runs, getattr(config, link))
         state = trial.state()
         if state.status not in GO_ON:
-            raise ConfigError(f"{named_parent(config)}: {state.status} in {runs}: a finished trial, or a file")
+            raise ConfigError(f"{named_parent(config)}: {state.status} in {runs}: name a finished trial or a file")
         parent = Config(**trial.config())
         check(config, parent)
         found.insert(0, Job(trial.id, parent.model_dump(), "train", ""))
@@ -61,7 +67,7 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
             break
         if trial_id(parent) != trial.id:
             raise ConfigError(
-                f"{named_parent(config)}: its weights are not in {runs}, and today it would be another trial: its data "
+                f"{named_parent(config)}: its weights are not in {runs}, and it cannot be trained again: its data "
                 "or the code of its parts changed"
             )
         config = parent
@@ -71,10 +77,10 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
 
 
 def named_parent(config: Config) -> str:
-    """The setting that names its parent, with the trial's id."""
+    """Return the setting that names the parent, with the trial's id."""
     return f"{(link := parent_of(config))}={getattr(config, link)}"
 
 
 def parent_names(before: Sequence[Job]) -> dict[str, str]:
-    """Parent id -> name, nearest first."""
+    """Return parent id -> name, nearest first."""
     return {job.id: f"trial {job.id}" for job in reversed(before)}

@@ -1,4 +1,4 @@
-"""Plans on disk and the jobs they ask for, as plain data: running them needs no torch in this process."""
+"""Plans on disk and the jobs that they ask for, as plain data that needs no torch."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # vitcore
 
 
 def read(runs: Path, plan_name: str) -> Plan | None:
-    """The plan of that name; None if there is none."""
+    """Read the plan of that name; None if there is none."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
@@ -27,7 +27,7 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write the plan if plan.json is still the one that it extends (compare and swap).
 
-    Raises ValueError if another run has changed it: the same command, given again, extends the new one.
+    Raises ValueError if another run has changed it; giving the same command again extends the new one.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -44,12 +44,12 @@ def write(runs: Path, plan: Plan) -> None:
 
 
 def digest(plan: Plan | None) -> str:
-    """The checksum of a plan on disk; "" if there is none."""
+    """Return the checksum of a plan on disk; "" if there is none."""
     return "" if plan is None else store.checksum(store.plan_content(plan))
 
 
 def check_same_table(old: Plan, new: Plan) -> None:
-    """Raises ValueError if two plans of one name differ in baseline or metric: they cannot share a table."""
+    """Raise ValueError if two plans of one name differ in baseline or metric and cannot share a table."""
     for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
         if before != now:
             raise ValueError(
@@ -65,7 +65,7 @@ def check_same_table(old: Plan, new: Plan) -> None:
 
 
 def settings_of_baseline(plan: Plan) -> Settings:
-    """The baseline's settings, and those of its stages as 'pretrain.lr'."""
+    """Return the baseline's settings, and those of its stages as 'pretrain.lr'."""
     lineage = dependencies.lineage(plan.baseline_arm, dependencies.by_name(plan))
     above = {f"{one.stage}.{key}": value for one in lineage for key, value in one.config.items()}
     return {**plan.baseline_arm.config, **above}
@@ -96,14 +96,15 @@ class Job:
         return int(self.config.get("gpus", 1))  # not in plans of earlier versions
 
     def also(self, evals: Iterable[str]) -> "Job":
-        """This job with the evals of another plan added."""
+        """Return this job with another plan's evals added."""
         return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))
 
 
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
-    """The jobs of all plans, each trial once. arms: globs. Raises ValueError if one matches no arm of a plan.
+    """Return the jobs of all plans, each trial once. arms: globs.
 
     Jobs are ordered by study, then by seed, parents first: an unfinished table has balanced seeds.
+    Raises ValueError for a glob that matches no arm of a plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:
@@ -125,11 +126,11 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
 
 
 def recorded_cost(entry: Entry) -> Settings | None:
-    """The recorded cost of an arm's or stage's model; None in plans of earlier versions."""
+    """Return the recorded cost of an arm's or stage's model; None in plans of earlier versions."""
     return {name: getattr(entry, name) for name in COST} if entry.model_fields_set >= {*COST} else None
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
-    """The arms that match any of the globs. Raises ValueError for one that matches none."""
+    """Return the arms that match any of the globs. Raises ValueError for a glob that matches none."""
     named = matching([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]

@@ -1,4 +1,4 @@
-"""`ablate plan --probe`: measuring the step time of each arm on this machine."""
+"""Measure the step time of each arm on this machine: `ablate plan --probe`."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,9 +23,9 @@ WARM_UP, STEPS = 5, 50
 def measure_missing(
     plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Measure the step times that are missing for this device; write each at once, so that an interruption loses none.
+    """Measure the step times that are missing for this device.
 
-    Raises ValueError for an arm on several GPUs.
+    Each is written at once, so that an interruption loses none. Raises ValueError for an arm on several GPUs.
     """
     for arm in [arm for plan in plans for arm in trained(plan)]:
         config = Config(**arm.config)
@@ -42,7 +42,7 @@ def measure_missing(
 
 
 def step_time(config: Config, data_dir: Path | None) -> float:
-    """Seconds per training step, averaged over STEPS steps after WARM_UP. Writes nothing."""
+    """Return seconds per training step, averaged over STEPS steps after WARM_UP. Writes nothing."""
     short = with_steps(config, WARM_UP + STEPS)
     with computing(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
@@ -53,7 +53,7 @@ def step_time(config: Config, data_dir: Path | None) -> float:
 
 
 def with_steps(config: Config, steps: int) -> Config:
-    """The config with another number of steps: another learning rate, but compiled where it was."""
+    """Return the config with another number of steps, compiled if the original would be."""
     compile_ = compiles(config, device_of(config))
     return Config(**merge(config.model_dump(), {"steps": steps, "compile": compile_}))
 
@@ -64,6 +64,6 @@ def take_steps(training: Training, steps: int) -> None:
 
 
 def training_seconds(training: Training) -> float:
-    """Seconds of training so far, after the device has finished its work."""
+    """Wait for the device, then return the seconds of training so far."""
     with training.off_the_clock():
         return training.seconds

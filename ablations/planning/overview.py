@@ -1,4 +1,4 @@
-"""What a plan will do: trials, hours and their source, disk space, and what it can resolve."""
+"""Describe what a plan will do: trials, hours and their source, disk space, what it can resolve."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class HoursSource:
-    """What hours are of. sources: of estimate.SOURCES, how many arms have it."""
+    """Where the estimated hours come from. sources: key of estimate.SOURCES -> number of arms."""
 
     device: str
     unit: str
@@ -52,7 +52,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Wall:
-    """Time on this machine, and the cores or GPUs that trials keep busy."""
+    """Time on this machine, and the number of cores or GPUs that trials keep busy."""
 
     seconds: float
     devices: int
@@ -60,7 +60,7 @@ class Wall:
 
 @dataclass(frozen=True)
 class Overview:
-    """What `ablate plan` prints, and with --json as an object of these keys."""
+    """The fields that `ablate plan` prints, and with --json returns as an object."""
 
     study: str
     recipe: str
@@ -85,10 +85,11 @@ def overview(
     arms: Sequence[str] = ALL_ARMS,
     here: bool = True,
 ) -> Overview:
-    """What a plan will do. earlier: plans of the same command whose trials this one shares.
+    """Describe what a plan will do.
 
-    device: whose hours; keep: whose weights stay; workers: concurrent trials, by default as many as this machine runs.
-    here: whether trials run on this machine, for which `wall` says the time.
+    earlier: plans of the same command, whose trials this one shares. device: the one that hours are estimated for.
+    keep: whose weights stay. workers: concurrent trials, by default as many as this machine runs. here: whether trials
+    run on this machine, so that `wall` is estimated.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -115,7 +116,7 @@ def overview(
 
 
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
-    """How long the trials to do take here; None if there are none."""
+    """Estimate how long the trials to do take on this machine; None if there are none."""
     if not todo:
         return None
     at_once, each = concurrent(plan, todo, workers), ranks(plan)
@@ -123,7 +124,7 @@ def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wal
 
 
 def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
-    """How many of the trials to do run at once on this machine."""
+    """Return how many of the trials to do run at once on this machine."""
     return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
 
 
@@ -143,7 +144,7 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
-    """The overview as text. arms: globs."""
+    """Return the overview as text. arms: globs."""
     trials = view.trials
     lines = [
         f"{plan.name}: {plan.question}",
@@ -153,8 +154,8 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         f"  disk    {disk_text(view)}",
         f"  resolves {resolution_text(view, plan)}",
     ]
-    lines += [f"  data    {data_summary.seen(plan.data, plan)}"] if plan.data else []
-    lines += [f"  cheaper {line}" for line in cheaper.told(view.hours, view.hours_from.unit, plan)]
+    lines += [f"  data    {data_summary.images_text(plan.data, plan)}"] if plan.data else []
+    lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in plan.notes]
     lines += [f"  {line}" for line in map(expected_text, plan.expected)]
     notes = {one.name: "; ".join(one.notes) for one in matching_arms(plan, arms)}
@@ -164,7 +165,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 
 
 def arms_text(plan: Plan, globs: Sequence[str] = ALL_ARMS) -> str:
-    """The number of arms and stages as text."""
+    """Return the numbers of arms and stages as text."""
     count, stages = len(matching_arms(plan, globs)), len(plan.stages)
     arms = f"{count} arm{'' if count == 1 else 's'}"
     return f"({stages} to start from + {arms})" if stages else arms
@@ -179,7 +180,7 @@ def disk_text(view: Overview) -> str:
 
 
 def time_text(view: Overview, plan: Plan) -> str:
-    """The hours and their source as text."""
+    """Return the hours and their source as text."""
     about = view.hours_from
     origin = estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):
@@ -190,7 +191,7 @@ def time_text(view: Overview, plan: Plan) -> str:
 
 
 def wall_text(took: Wall, unit: str) -> str:
-    """The time on this machine: "about 8 min on 2 cores here"."""
+    """Return the time on this machine: "about 8 min on 2 cores here"."""
     minutes = took.seconds / 60
     hours = f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
     length = "under a minute" if minutes < 1 else hours
@@ -199,14 +200,14 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Hours with two significant digits."""
+    """Return hours with two significant digits."""
     if 0 < hours < 0.01:
         return "under 0.01"
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def expected_text(stated: Expected) -> str:
-    """What the recipe's config reached, or what others reached with other settings, as text."""
+    """Say what the recipe's config, or others with other settings, reached."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"

@@ -1,4 +1,4 @@
-"""Training times of past trials on a device: of an arm, and per training FLOP of all arms of a recipe."""
+"""Training times of past trials on a device: of one arm, and per training FLOP over a recipe's arms."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -20,25 +20,28 @@ ALIKE = ("data", "threads", "precision")
 
 
 def mean_seconds(arm: Entry, runs: Path, device: Device) -> float | None:
-    """The mean training seconds of the arm's past trials on the device; None if there are none."""
+    """Return the mean training seconds of the arm's past trials on the device; None without any."""
     found = list(islice(seconds(arm, runs, device), ENOUGH))
     return sum(found) / len(found) if found else None
 
 
 def seconds(arm: Entry, runs: Path, device: Device) -> Iterator[float]:
-    """Training seconds of the arm's finished trials on the device; diverged ones ended early and do not count."""
+    """Yield the training seconds of the arm's finished trials on the device.
+
+    Diverged trials ended early and do not count.
+    """
     for key in arm.ids.values():
         state = store.trial(runs, key).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
             continue
         env = read_or_none(state.attempt / "env.json", Environment) or Environment()
         seconds = state.result.train_seconds
-        if seconds is not None and device.made(env, arm.config["threads"]) and env.ranks == arm.ranks:
+        if seconds is not None and device.ran(env, arm.config["threads"]) and env.ranks == arm.ranks:
             yield seconds
 
 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
-    """A function: arm -> median seconds per training FLOP of comparable past trials; None if there are none.
+    """Return a function: arm -> median seconds per training FLOP of comparable past trials, or None.
 
     Trials of the plan's recipe count, in any study of the run directory.
     """
@@ -55,18 +58,18 @@ def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry]
 
 
 def sampled_rates(arms: Iterable[Entry], runs: Path, device: Device) -> Iterator[float]:
-    """Seconds per training FLOP of at most EACH past trials per arm."""
+    """Yield the seconds per training FLOP of at most EACH past trials per arm."""
     for arm in arms:
         for took in islice(seconds(arm, runs, device), EACH):
             yield took / training_flops(arm)
 
 
 def comparable_settings(arm: Entry) -> tuple[Any, ...]:
-    """The settings that must be equal for times to be compared by FLOPs."""
+    """Return the settings that must be equal for times to be compared by FLOPs."""
     asked = arm.config.get("compile") is True  # unlike the default, which was false in earlier versions
     return arm.ranks, asked, *(arm.config.get(name) for name in ALIKE)
 
 
 def training_flops(arm: Entry) -> float:
-    """Training FLOPs per GPU: the backward pass costs twice the forward pass."""
+    """Return the training FLOPs per GPU: the backward pass costs twice the forward pass."""
     return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks

@@ -1,4 +1,4 @@
-"""Building the plan of a study: its arms and trials, and merging it with an earlier plan.
+"""Build the plan of a study, its arms and trials, and merge it with an earlier plan.
 
 `plan.json` holds what tables, plots, reports, comparisons and exports need, so that they load neither torch nor the
 YAML. Plans persist: seeds and arms only grow, unless pruned.
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from ablations.planning import data_summary, init_checks
 from ablations.planning.jobs import check_same_table
 from ablations.study.budget import training_flops
-from ablations.study.confounds import enlarged, footnotes, refuse_undeclared, sizes
-from ablations.study.contrasts import interactions, settled, tuned
+from ablations.study.confounds import enlarged, footnotes, model_notes, refuse_undeclared
+from ablations.study.contrasts import fixed_points, interactions, tuned
 from ablations.study.design import Arm, Design, at
 from ablations.study.reading import claim_arms
 from ablations.study.stages import LINKS, Stage, lineage
@@ -54,7 +54,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         data=data_summary.data(design),
         departures=departures(design, main_baseline(design)),
         metric=design.metric,
-        evals=[name for name in evals.owed(design.evals, design.metric) if not of_stages(design, name)],
+        evals=[name for name in evals.owed(design.evals, design.metric) if not is_stage_eval(design, name)],
         margin=margin(design),
         claims=claims(design),
         caveats=[*recipe.caveats, *enlarged_evals(design)],
@@ -94,28 +94,33 @@ def check(design: Design) -> None:
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
-    """The number of arms that are compared with a baseline."""
+    """Return the number of arms that are compared with a baseline."""
     return sum(entry.name != entry.baseline for entry in entries)
 
 
 def check_names(design: Design) -> None:
-    """Check the names in a study. Raises ValueError suggesting the nearest name."""
+    """Check the names in a study. Raises ValueError with the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
     sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
     metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
     wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
-    own = [change.name + at(point) for change in design.changes for point in settled(design)] if design.tune else []
+    own = (
+        [change.name + at(point) for change in design.changes for point in fixed_points(design)] if design.tune else []
+    )
     wanted += [("published", name, [*arms, *own]) for name in design.published]
     claimed = [name for claim in design.claims for name in claim_arms(claim, study.name)]
     wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
-        if name not in known and not (key in ("claims", "published") and elsewhere(study, name)):
+        if name not in known and not (key in ("claims", "published") and possible_in_other_recipe(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
 
 
 def check_shares(design: Design) -> None:
-    """Raises ValueError for accuracies above 1: a margin of 3, meant as points, would make every arm a tie."""
+    """Raise ValueError for accuracies above 1.
+
+    A margin of 3, meant as points, would make every arm equivalent.
+    """
     if not units.is_accuracy(design.metric):
         return
     own, where = margin(design), f"study '{design.study.name}'"
@@ -129,24 +134,27 @@ def check_shares(design: Design) -> None:
 
 
 def margin(design: Design) -> float | None:
-    """The margin of equivalence: the study's, else the recipe's."""
+    """Return the margin of equivalence: the study's, else the recipe's."""
     return design.study.margin if design.study.margin is not None else design.stated.margin
 
 
 def claimable(design: Design) -> list[str]:
-    """The names that a claim may use: arms, arms at their tuned values, and arms without the point of a curve."""
+    """Return the names that a claim may use.
+
+    These are arms, arms at their tuned values, and arms without the point of a curve.
+    """
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
 
 def claims(design: Design) -> list[str]:
-    """The study's claims, without those about arms that only other recipes have."""
+    """Return the study's claims, without those about arms that only other recipes have."""
     there = {*claimable(design)}
     return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
 
 
-def elsewhere(study: Study, name: str) -> bool:
-    """Whether an arm of that name could exist with another recipe's axis values."""
+def possible_in_other_recipe(study: Study, name: str) -> bool:
+    """Return whether an arm of that name could exist with another recipe's axis values."""
     varied: dict[str, Axis] = {}
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
@@ -159,7 +167,7 @@ def elsewhere(study: Study, name: str) -> bool:
 
 
 def check_families(design: Design) -> None:
-    """Raises ValueError for a family of models without an arm."""
+    """Raise ValueError for a family of models without an arm."""
     there = {family_of(design, arm) for arm in design.arms}
     for name in design.study.families:
         if name not in there:
@@ -167,7 +175,7 @@ def check_families(design: Design) -> None:
 
 
 def check_tests(design: Design) -> None:
-    """Raises ValueError for an arm that cannot be tested as an evaluation asks."""
+    """Raise ValueError for an arm that cannot be tested as an evaluation requires."""
     from vitcore.analysis.evaluate import CHECKS  # late: most studies ask for none
 
     for name in evals.owed(design.evals, design.metric):
@@ -180,14 +188,14 @@ def check_tests(design: Design) -> None:
 
 
 def enlarged_evals(design: Design) -> list[str]:
-    """Notes on evaluations at sizes above those of the stored images."""
+    """Return notes on evaluations at sizes above those of the stored images."""
     names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
     sizes = [number for kind, number in map(evals.tested, names) if not kind]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
 
 
 def check_data(design: Design) -> None:
-    """Raises ValueError for an arm with other channels or classes than its data."""
+    """Raise ValueError for an arm whose channels or classes differ from its data's."""
     for arm in design.arms:
         try:
             splits.check(arm.config)
@@ -196,7 +204,7 @@ def check_data(design: Design) -> None:
 
 
 def check_starts(design: Design) -> None:
-    """Raises ValueError for an arm or stage that does not fit its initial weights, or whose parent saw test images."""
+    """Raise ValueError for an arm or stage whose initial weights do not fit or have seen test images."""
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
     for entry in entries:
@@ -208,14 +216,14 @@ def check_starts(design: Design) -> None:
 
 
 def expected(design: Design) -> list[schemas.Expected]:
-    """The recipe's expectations that hold for the settings of the command line."""
+    """Return the recipe's expectations that hold for the settings of the command line."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
     fits = [one for one in design.stated.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """What the recipe states of the time that a trial takes, with the training FLOPs that it stands for."""
+    """Return the recipe's statement of a trial's training time, with its training FLOPs."""
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -224,7 +232,7 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
 
 
 def stated_spread(design: Design) -> schemas.StatedSpread | None:
-    """What the recipe states of the spread between seeds, unless the trials are others."""
+    """Return the recipe's statement of the spread between seeds; None if the trials differ from the recipe's."""
     known = None if design.overrides or design.study.stages else design.stated.spread
     return schemas.StatedSpread(**known.model_dump()) if known else None
 
@@ -237,7 +245,7 @@ def measured_arm(name: str, config: Config) -> Settings:
 
 
 def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Stage]:
-    """Stage name -> plan entry, parents first."""
+    """Return stage name -> plan entry, parents first."""
     found: dict[str, schemas.Stage] = {}
     for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
         if stage.name in found:
@@ -250,7 +258,7 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             key=arm_key(stage.config),
             config=written,
             departures=departures(design, stage),
-            evals=[name for name in evals.owed(design.evals, design.metric) if of_stages(design, name)],
+            evals=[name for name in evals.owed(design.evals, design.metric) if is_stage_eval(design, name)],
             **measured_arm(stage.name, stage.config),
             trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         )
@@ -262,7 +270,7 @@ def main_baseline(design: Design) -> Arm:
 
 
 def departures(design: Design, entry: Arm | Stage) -> Settings:
-    """The written settings in which an arm or stage differs from the recipe's config; empty if there is none."""
+    """Return the written settings in which an arm or stage differs from the recipe's config."""
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
         plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other images bring their own size
@@ -275,8 +283,8 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
     return {key: mine[key] for key in written if key not in HOW_IT_RUNS and key in mine and mine[key] != its.get(key)}
 
 
-def of_stages(design: Design, eval_name: str) -> bool:
-    """Whether an eval belongs to stages: few-shot probes of pre-trained weights, unless they are the metric."""
+def is_stage_eval(design: Design, eval_name: str) -> bool:
+    """Return whether stages compute an eval: few-shot probes of pre-trained weights, unless they are the metric."""
     return eval_name == "fewshot" and bool(design.study.stages) and evals.of_metric(design.metric) != "fewshot"
 
 
@@ -304,13 +312,13 @@ def arm_entry(
         **measured,
         train_flops=training_flops(arm.config) * arm.config.steps,
         notes=footnotes(arm, baseline, design.study.budget),
-        notes_about=sizes(arm, baseline),
+        notes_about=model_notes(arm, baseline),
         trials=trials(arm.config, written, seeds, stages.get(parent)),
     )
 
 
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
-    """The recipe's difference at twice the steps for an arm that is compared with the recipe's own config."""
+    """Return the recipe's difference at twice the steps, for an arm compared with the recipe's own config."""
     known, study = design.stated.at_twice_the_steps, design.study
     stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
@@ -319,23 +327,25 @@ def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.Later
 
 
 def family_of(design: Design, arm: Arm) -> str:
-    """The first family of models that matches the arm's settings; "" if none does."""
+    """Return the first family of models that matches the arm's settings; "" if none does."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
-        if all(any_of(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()):
+        if all(
+            matches_any(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()
+        ):
             return name
     return ""
 
 
-def any_of(own: Any, wanted: Sequence[Any]) -> bool:
-    """Whether a setting matches one of these values; "timm/*" matches by pattern."""
+def matches_any(own: Any, wanted: Sequence[Any]) -> bool:
+    """Return whether a setting matches one of these values; "timm/*" matches by pattern."""
     return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """The resolved config of an arm or stage without seed (and without data_seed, unless it is written).
+    """Return the resolved config of an arm or stage without its seeds and its parent stage.
 
-    Without the setting that names a stage: each trial has the stage's trial of its seed.
+    A `data_seed` stays if it is written. Each trial starts from the stage's trial of its own seed.
     """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
@@ -343,21 +353,24 @@ def settings(arm: Arm | Stage) -> Settings:
 
 
 def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
-    """The trials of a config, one per seed. parent: the entry that they start from."""
+    """Return the trials of a config, one per seed. parent: the entry that they start from."""
     before = parent.ids if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before, dependencies.link(settings))
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
-    """The arm's published number, by its whole name or by its name without the point of the curve."""
+    """Return the arm's published number, by its whole name or by its name without the point of the curve."""
     numbers = design.published
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
 
 
 def grown(old: Plan, new: Plan) -> Plan:
-    """The new plan extended by the old plan's arms and seeds. Raises ValueError if they cannot share a table."""
+    """Return the new plan extended by the old plan's arms and seeds.
+
+    Raises ValueError if they cannot share a table.
+    """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}
     gone = [arm for arm in old.arms if arm.name not in names]
@@ -366,7 +379,7 @@ def grown(old: Plan, new: Plan) -> Plan:
     arms, apart = new.arms + kept, kept_tuned(old, new)
     plan = new.model_copy(
         update={
-            "looks": looked(old, new),
+            "looks": all_looks(old, new),
             "stages": list(stages.values()),
             "arms": arms,
             "family": contrasts(apart or arms),
@@ -380,30 +393,30 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def pruned(old: Plan, new: Plan) -> Plan:
-    """The new plan alone. Earlier looks still count if some of the old trials remain."""
+    """Return the new plan alone. Earlier looks still count if some of the old trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
-    return new.model_copy(update={"looks": looked(old, new) if remain else new.looks, "pruned": store.now()})
+    return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.now()})
 
 
-def looked(old: Plan, new: Plan) -> list[int]:
-    """The numbers of seeds at which tables have been, or will be, looked at."""
+def all_looks(old: Plan, new: Plan) -> list[int]:
+    """Return the numbers of seeds at which tables have been, or will be, tested."""
     return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
 
 
 def kept_tuned(old: Plan, new: Plan) -> list[schemas.Tuned]:
-    """The tuned arms of both plans; those of a plan with another grid are gone."""
+    """Return the tuned arms of both plans; those of a plan with another grid are dropped."""
     return with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
 
 
 def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
-    """The new entries, then the old ones that the new plan no longer lists."""
+    """Return the new entries, then the old ones that the new plan no longer lists."""
     names = {entry.name for entry in new}
     return [*new, *(entry for entry in old if entry.name not in names)]
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """All stages by name, old ones included; and old name -> new name.
+    """Return all stages by name, old ones included; and old name -> new name.
 
     A stage is identified by its trials: an edited stage is a new one, and both are kept.
     """
@@ -421,14 +434,14 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 
 
 def another_name(stage: schemas.Stage, taken: Mapping[str, schemas.Stage]) -> str:
-    """The stage's name, with the beginning of its first trial's id if the name is taken."""
+    """Return the stage's name; if it is taken, with the beginning of its first trial's id."""
     return f"{stage.name.partition('#')[0]}#{stage.trials[0].id[:6]}" if stage.name in taken else stage.name
 
 
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """An old arm or stage with the new seeds and parts; unchanged if it can no longer be built.
+    """Extend an old arm or stage by the new seeds and parts; unchanged if it can no longer be built.
 
     names: old stage name -> new one.
     """

@@ -1,4 +1,4 @@
-"""Preparing the plan to run: the request merged into the plan on disk of the same name.
+"""Prepare the plan to run: merge the request into the plan of the same name on disk.
 
 A plan records a digest of its inputs. If the digest has not changed, the plan on disk is used: no model is measured,
 and torch is not loaded.
@@ -32,7 +32,7 @@ def make(design: "Design", seeds: Sequence[int], old: Plan | None, prune: bool) 
 
 
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
-    """The plan to run: the request and what was planned under the same name before.
+    """Return the plan to run: the request merged with the plan of the same name on disk.
 
     code: digests of sources and plug-ins (provenance.code_digest); with plug-ins, or "", the plan is always rebuilt.
     The digest of the plan that it extends is recorded for `jobs.write`.
@@ -40,14 +40,14 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
-    known = made_from(design, wanted, code, None if prune else old)
+    known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
         return Plan(**old.content("pruned"), extends=digest(old))
     return make(design, wanted, old, prune).model_copy(update={"made_from": known, "extends": digest(old)})
 
 
-def made_from(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
-    """A digest of all inputs of a plan: equal digests mean equal plans. "" if it cannot be computed.
+def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
+    """Return a digest of all inputs of a plan; "" if it cannot be computed. Equal digests mean equal plans.
 
     old: the plan that it extends. The order of keys counts: arms are named and listed by it.
     """
@@ -69,19 +69,19 @@ def made_from(design: "Design", seeds: Sequence[int], code: str, old: Plan | Non
 
 
 def data_names(design: "Design", old: Plan | None) -> set[str]:
-    """All values of `data` in the request and in the old plan."""
+    """Return all values of `data` in the request and in the old plan."""
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     return {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
 
 
 def planned_values(plan: Plan | None, key: str) -> set[str]:
-    """The values of a setting in all arms and stages of a plan."""
+    """Return the values of a setting in all arms and stages of a plan."""
     entries = [*plan.stages, *plan.arms] if plan else []
     return {entry.config[key] for entry in entries if key in entry.config}
 
 
 def values_of_key(content: Any, key: str) -> Iterator[str]:
-    """All strings under `key` at any depth, also as a stage's setting such as pretrain.data."""
+    """Yield all strings under `key` at any depth, also as a stage's setting such as pretrain.data."""
     if isinstance(content, dict):
         for name, value in content.items():
             if name.rpartition(".")[2] == key:

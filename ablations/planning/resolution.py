@@ -1,5 +1,7 @@
-"""What a plan's seeds can resolve: the smallest difference, whether the margin is reachable, and how many seeds a finer
-answer takes (results/statistics/power.py)."""
+"""Compute what a plan's seeds can resolve (results/statistics/power.py).
+
+That is the smallest difference, whether the margin can be reached, and how many seeds a finer answer takes.
+"""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -34,7 +36,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """What `ablate plan --json` says of the resolution; None for what depends on an unknown spread."""
+    """The resolution as `ablate plan --json` prints it; None for values that depend on an unknown spread."""
 
     spread: Spread | None = None
     difference: float | None = None
@@ -49,7 +51,7 @@ class Resolution:
 
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
-    """What the seeds of a plan can resolve."""
+    """Compute what the seeds of a plan can resolve."""
     seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
     tests = family * interim.correction_factor(plan)
     known = Resolution(seeds=seeds, contrasts=family, margin=margin, note=folds_note(plan))
@@ -71,7 +73,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
-    """The spread of the study's differences so far, pooled over arms; else the recipe's; else None."""
+    """Return the spread of the study's differences so far, pooled over arms; else the recipe's; else None."""
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
@@ -86,7 +88,7 @@ def spread(plan: Plan, runs: Path) -> Spread | None:
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:
-    """Per-seed differences of each arm from its baseline, grouped by baseline."""
+    """Return per-seed differences of each arm from its baseline, grouped by baseline."""
     found = samples_by_arm(study, study.plan.metric)
     groups: dict[str, list[Sample]] = {}
     for arm in study.plan.arms:
@@ -96,7 +98,7 @@ def differences(study: StudyResults) -> list[list[Sample]]:
 
 
 def folds_note(plan: Plan) -> str:
-    """A caveat if seeds test folds of the same images; else ""."""
+    """Return a caveat if seeds test folds of the same images; else ""."""
     folds = plan.split.folds
     if not folds:
         return ""
@@ -108,7 +110,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
-    """The resolution as lines of text."""
+    """Return the resolution as lines of text."""
     unit = units.unit(metric)
     spread = found.spread
     if spread is None:
@@ -133,7 +135,7 @@ def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
     """Say whether equal arms can be shown to be equivalent."""
     text = f"the margin of {unit.size(margin)}"
     if found.margin_reachable:
-        return f"{text} can be reached: equal arms show within {size_text(found.smallest_margin, unit)}"
+        return f"{text} can be reached: equal arms can be shown to lie within {size_text(found.smallest_margin, unit)}"
     return f"{text} cannot be reached with {found.seeds} seeds: it takes {seeds_text(found.margin_seeds)}"
 
 

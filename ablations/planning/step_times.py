@@ -1,7 +1,7 @@
-"""Measured seconds per training step, one file per device: runs/probes/<device>.json. Reading loads no torch.
+"""Measured seconds per training step, one file per device: runs/probes/<device>.json.
 
-The key of a measurement holds all settings that the step time depends on. Arms that differ in the learning rate or the
-number of steps share it.
+Reading loads no torch. The key of a measurement holds all settings that the step time depends on. Arms that differ in
+the learning rate or the number of steps share it.
 """
 
 import re
@@ -30,17 +30,17 @@ class Device:
     gpu: bool
     name: str = ""
 
-    def made(self, env: Environment, threads: int) -> bool:
-        """Whether an attempt with this env.json ran on the device, with `threads` threads if it is a CPU."""
+    def ran(self, env: Environment, threads: int) -> bool:
+        """Return whether an attempt with this env.json ran on the device, on a CPU with `threads` threads."""
         kind = env.accelerator  # "" in earlier versions: the name alone decides
         if kind and (kind == "cuda") != self.gpu:
             return False
         if not self.gpu and env.threads not in (None, threads):
             return False
-        return self.called(env.device)
+        return self.matches(env.device)
 
-    def called(self, name: str) -> bool:
-        """Whether `name` names this device: SLURM's a100 is NVIDIA's A100-SXM4-80GB."""
+    def matches(self, name: str) -> bool:
+        """Return whether `name` names this device: SLURM's a100 is NVIDIA's A100-SXM4-80GB."""
         return normalized(self.name) in normalized(name)
 
 
@@ -49,7 +49,7 @@ def normalized(name: str) -> str:
 
 
 def key(config: Mapping[str, Any]) -> str:
-    """A digest of the settings of a resolved config that the step time depends on."""
+    """Return a digest of the settings of a resolved config that the step time depends on."""
     return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
 
 
@@ -63,16 +63,16 @@ def files(runs: Path) -> Iterator[StepTimes]:
 
 
 def read(runs: Path, device: Device) -> dict[str, float]:
-    """Key -> seconds per step, of all measurements on such a device."""
+    """Return key -> seconds per step, of all measurements on the device."""
     found: dict[str, float] = {}
     for content in files(runs):
-        if content.gpu == device.gpu and device.called(content.device):
+        if content.gpu == device.gpu and device.matches(content.device):
             found |= {name: measured.seconds for name, measured in content.paces.items()}
     return found
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements to the device's file; a new one replaces the old one of the same key.
+    """Add measurements to the device's file; a new one replaces the old one with the same key.
 
     If two processes write at once, one measurement may be lost and is made again.
     """

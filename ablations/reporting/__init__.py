@@ -1,1 +1,1 @@
-"""What people see of a study: progress, status, logs, published tables."""
+"""What users see of a study: progress, status, logs, published tables."""

@@ -1,4 +1,4 @@
-"""Rich's console for others' text: colors and cursor movements are ours alone."""
+"""A Rich console that draws all text plain: only our own code sets colors and moves the cursor."""
 
 import sys
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from results.safe_text import printable
 class PlainConsole(Console):
     """Make every text plain that it draws.
 
-    It draws on the stream behind `output.Plain`, which would escape the sequences of Rich itself. Only a terminal
-    counts as one: FORCE_COLOR, which notebooks and CI set, puts no bars into their logs.
+    It draws on the stream behind `output.Plain`, which would escape the sequences of Rich itself. Only a real terminal
+    gets bars: FORCE_COLOR, which notebooks and CI set, is ignored.
     """
 
     def __init__(self, file: IO[str] | None = None, stderr: bool = False, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`ablate inspect`: selecting trials, and computing their inspections where missing."""
+"""Select trials for `ablate inspect`, and compute their inspections where missing."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ Config = Mapping[str, Any]  # as a trial's config.json has it
 def select_trials(
     names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool]
 ) -> list[str]:
-    """The trials that words select: for a study, the first ready seed of each arm; else the word itself.
+    """Return the trials that the words select: for a study, the first ready seed of each arm; else the word itself.
 
     names: word -> plan name it may stand for; globs: of arms. Raises ValueError if a study has no ready trial.
     """
@@ -34,13 +34,13 @@ def select_trials(
         of_arms = [next(filter(ready, one.ids.values()), None) for one in arms]
         if not any(of_arms):
             there = ", ".join(one.name for one in arms)
-            raise ValueError(f"--arm {' --arm '.join(globs)}: no trial of {name} to look at (arms: {there})")
+            raise ValueError(f"--arm {' --arm '.join(globs)}: no trial of {name} to inspect (arms: {there})")
         found += filter(None, of_arms)
     return list(dict.fromkeys(found))
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """The finished trial whose id begins with `prefix`. Raises ValueError if none or several do."""
+    """Return the finished trial whose id begins with `prefix`. Raises ValueError if none or several do."""
     if not runs.is_dir():
         raise planned.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
@@ -50,25 +50,25 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
     state = trial.state()
     if state.status != "finished":
         why = f" ({state.reason})" if state.reason else ""
-        raise ValueError(f"trial {trial.id} has no weights to look at: {state.status}{why}")
+        raise ValueError(f"trial {trial.id} has no weights to inspect: {state.status}{why}")
     return trial
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """The only id that begins with `prefix`. Raises ValueError naming `where` otherwise."""
+    """Return the only id that begins with `prefix`. Raises ValueError naming `where` otherwise."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
     if len(matching) > 1:
         some = ", ".join(matching[:3]) + (", ..." if len(matching) > 3 else "")
-        raise ValueError(f"trial '{prefix}' is not unique: {len(matching)} begin so ({some})")
+        raise ValueError(f"trial '{prefix}' is not unique: {len(matching)} begin with it ({some})")
     return matching[0]
 
 
 def inspect_in_folder(
     place: Place, names: Mapping[str, str], arms: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
-    """Inspections and configs of the selected trials of a run directory. Raises ValueError."""
+    """Return inspections and configs of the selected trials of a run directory. Raises ValueError."""
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
@@ -78,7 +78,7 @@ def inspect_in_folder(
 
 
 def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Inspections and configs of the selected trials of an exported file. Raises ValueError."""
+    """Return inspections and configs of the selected trials of an exported file. Raises ValueError."""
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
@@ -88,14 +88,14 @@ def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) 
         for trial, text in zip(study.columns["id"], study.columns["config"], strict=True)
     }
     carried = export.read_inspections(file)
-    where = f"{file}: of {len(carried)} of its trials it holds what `ablate inspect` found"
+    where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
     words = select_trials(names, [study.plan for study in studies], arms, carried.__contains__)
     found = [carried[unique_match(word, sorted(carried), where)] for word in words]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """A label for each trial: the common settings in which the trials differ, else its id."""
+    """Return a label for each trial: the common settings in which the trials differ, else its id."""
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
     differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
@@ -104,7 +104,7 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """The trial's inspection, computed if missing or if another number of images is asked for."""
+    """Return the trial's inspection, computed if missing or made from another number of images."""
     try:
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):

@@ -1,4 +1,4 @@
-"""What is installed: the packages that matter, and how large all of them are together."""
+"""Describe what is installed: the main packages, and the size of all of them together."""
 
 import platform
 from importlib import metadata
@@ -10,8 +10,8 @@ def version() -> str:
     return metadata.version("vit-ablations")
 
 
-def told() -> str:
-    """ "vit-ablations 0.12.0, Python 3.11.2, torch 2.14.1, timm 1.0.26; 6.3 GB with all they need" """
+def summary() -> str:
+    """Return "vit-ablations 0.12.0, Python 3.11.2, torch 2.14.1, timm 1.0.26; 6.3 GB with all they need"."""
     found = {one.name: one for one in metadata.distributions()}
     named = [f"{name} {found[name].version}" for name in NAMED if name in found]
     size = sum(file.size or 0 for one in found.values() for file in one.files or ())

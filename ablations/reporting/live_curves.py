@@ -1,4 +1,4 @@
-"""Training curves for TensorBoard while trials run: a thread that mirrors what is on disk, again and again."""
+"""Mirror training curves for TensorBoard while trials run, in a thread that reads the disk again and again."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
-    """Mirrors the curves of the plans to the folder until the block ends, and once more then; nothing without one.
+    """Mirror the curves of the plans to the folder until the block ends, then once more; no folder, no curves.
 
     Raises ModuleNotFoundError, before anything is trained, where tensorboard is not installed.
     """
@@ -40,6 +40,6 @@ def keep_mirroring(plans: Sequence[Plan], runs: Path, folder: Path, done: thread
 
 
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
-    """What cannot be read or written now may be the next time; training does not wait for it."""
+    """Write the curves once. Whatever fails is tried again the next time: training does not wait for it."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         curves.write_events(load_plans(runs, plans), folder)

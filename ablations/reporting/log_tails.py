@@ -1,4 +1,4 @@
-"""`ablate logs`: the end of each trial's newest log, with the traceback of a failure.
+"""Return the end of each trial's newest log, with the traceback of a failure: `ablate logs`.
 
 For trials that a SLURM task never began or left unfinished, the task's log is shown too: it says what killed it.
 """
@@ -38,7 +38,7 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """The end of each log. The log of a shared task is shown once."""
+    """Yield the end of each log. The log of a shared task is shown once."""
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
@@ -66,7 +66,7 @@ def attempt_lines(trial: store.Trial, attempt: Path) -> list[str]:
 
 
 def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
-    """The newest task that printed anything (else the newest), and the number of silent tasks after it."""
+    """Return the newest task that printed anything (else the newest), and the number of silent tasks after it."""
     for later, task in enumerate(reversed(tasks)):
         if task.lines():
             return task, later

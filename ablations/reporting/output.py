@@ -1,4 +1,4 @@
-"""Sanitizing all output: text of others reaches terminals and logs without control characters."""
+"""Sanitize all output: text of others reaches terminals and logs without control characters."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Showing progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
+"""Show progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ from results import units
 
 
 class Bars(Progress):
-    """Progress bars, below what else there is to see."""
+    """Progress bars, drawn below the other content."""
 
     above: RenderableType | None = None
 
@@ -29,7 +29,7 @@ class Bars(Progress):
 
 @dataclass
 class Pace:
-    """What the first trial of a run shows, said once: the time to its first step, of a step, and of a trial."""
+    """Times from the first trial of a run, printed once: to its first step, per step, and per trial."""
 
     began: dict[int, float] = field(default_factory=dict)  # by slot
     first: dict[int, tuple[int, float]] = field(default_factory=dict)  # the first report of a trial: step, when
@@ -40,7 +40,7 @@ class Pace:
         self.first.pop(slot, None)
 
     def of(self, slot: int, step: int, steps: int) -> str:
-        """The line to say at this report of a step; "" where there is none to say."""
+        """Return the line to print at this report of a step; "" if there is none."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
         if self.trial is not None or step <= before or slot not in self.began:
@@ -48,15 +48,16 @@ class Pace:
         seconds = (now - when) / (step - before)
         self.trial = when - self.began[slot] + seconds * (steps - before)
         return (
-            f"first step after {when - self.began[slot]:.1f} s, then {1000 * seconds:.3g} ms a step: "
-            f"{clock(self.trial)} a trial"
+            f"first step after {when - self.began[slot]:.1f} s, then {1000 * seconds:.3g} ms per step: "
+            f"{clock(self.trial)} per trial"
         )
 
 
 class Live:
-    """A runner.Display and context manager; total: the number of trials that are not over at the start.
+    """A runner.Display and context manager.
 
-    above: what a terminal shows above the bars; workers: how many trials run at once.
+    total: the number of trials left at the start. above: what a terminal shows above the bars. workers: how many trials
+    run at once.
     """
 
     def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
@@ -116,7 +117,7 @@ class Live:
             self.say(f"{job.arm} seed {job.config['seed']}: {note}")
 
     def line(self, slot: int) -> TaskID:
-        """The line of a worker, added if missing."""
+        """Return the line of a worker, added if missing."""
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
@@ -148,7 +149,7 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """The estimated time left, from the trials done since the start; before there is half a one, from the pace."""
+        """Estimate the time left from the trials done since the start, or from the pace until half a trial is done."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if remaining <= 0 or (share < 0.5 and self.pace.trial is None):

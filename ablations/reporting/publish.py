@@ -1,4 +1,4 @@
-"""What a complete study leaves in its folder: its tables in every format, and its figure."""
+"""Write a complete study's tables in every format, and its figure, into its folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ FORMATS = {"md": "md", "latex": "tex", "csv": "csv", "json": "json", "html": "ht
 
 
 def publish(study: StudyResults, runs: Path) -> str:
-    """Writes them; returns the table for a person."""
+    """Write the study's tables and figure; return the table as text."""
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
@@ -25,7 +25,7 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Tables, figures and the report, as `ablate run` and `ablate report` would write them."""
+    """Write tables, figures and the report, as `ablate run` and `ablate report` would."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

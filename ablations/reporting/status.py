@@ -1,7 +1,7 @@
 """The status of planned trials, from disk, queue and accounting. Read-only; nothing is guessed.
 
-Disk and leases are the truth. SLURM's queue says what waits and why; its accounting says how the jobs of trials ended
-that are neither over nor queued. If either does not answer, the status is unknown, not empty.
+Disk and leases are the truth. SLURM's queue says which trials wait and why. Its accounting says how the jobs ended of
+trials that are neither done nor queued. If either does not answer, the status is unknown, not empty.
 """
 
 import time
@@ -46,7 +46,7 @@ class SlurmState:
 
 
 class RateLimitedAsker:
-    """Asks SLURM at most once in `seconds`; returns the last answer in between."""
+    """Ask SLURM at most once in `seconds`; return the last answer in between."""
 
     def __init__(self, runs: Path, seconds: float = ASK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.runs = runs
@@ -123,7 +123,7 @@ class QueuedTrial:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A trial whose job ended before it was over. followed: a last job will submit it again."""
+    """A trial whose job ended before it was done. followed: a last job will submit it again."""
 
     seed: int
     id: str
@@ -144,7 +144,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """The trials of an arm or stage by kind, and details of those that are not over."""
+    """The trials of an arm or stage by kind, and details of those that are not done."""
 
     arm: str
     parent: str
@@ -157,7 +157,7 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """What `ablate status` shows of a study, and with --json as an object of these keys."""
+    """The status of a study, as `ablate status` shows it and --json returns it."""
 
     study: str
     recipe: str
@@ -173,7 +173,7 @@ class StudyStatus:
 
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
-    """The status of a study: per stage and arm, counts by kind, and details of trials that are not over.
+    """Return the status of a study: per stage and arm, counts by kind, and details of unfinished trials.
 
     A trial is blocked if its parent failed or diverged.
     """
@@ -229,7 +229,7 @@ def arm_status(
 
 
 def trial_kind(key: str, state: store.TrialState, seen: SlurmState, start: Start = Start()) -> str:  # frozen
-    """One of KINDS: from the disk, and for open trials from SLURM."""
+    """Return one of KINDS: from the disk, and for open trials from SLURM."""
     if state.status not in OPEN:
         return state.status
     if start.kind == dependencies.BLOCKED:
@@ -242,7 +242,7 @@ def trial_kind(key: str, state: store.TrialState, seen: SlurmState, start: Start
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Step, steps, accuracy and seconds left, as of the last evaluation."""
+    """Return step, steps, accuracy and seconds left, as of the last evaluation."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -254,13 +254,13 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 
 def last_traceback_line(failure: Failure | None) -> str:
-    """The last line of a failure's traceback; '' if the cause contains it."""
+    """Return the last line of a failure's traceback; "" if the cause contains it."""
     lines = [line for line in failure.traceback.splitlines() if line.strip()] if failure else []
     return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """The tables of a submitted study whose trials are over: 'written', 'awaited' or 'pending'; else ''."""
+    """Return the tables' state once a submitted study is done: 'written', 'awaited' or 'pending'; else ""."""
     if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
@@ -269,10 +269,10 @@ def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, i
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
-    """Whether no trial is left to train."""
+    """Return whether no trial is left to train."""
     return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Whether nothing will change by itself."""
+    """Return whether nothing will change by itself."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

@@ -1,4 +1,4 @@
-"""`ablate status` as text: a bar per study, a row per arm, then open and failed trials with advice."""
+"""Show `ablate status` as text: a bar per study, a row per arm, then open and failed trials with advice."""
 
 import shlex
 import time
@@ -39,7 +39,10 @@ SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
 def render(views: Sequence[StudyStatus], where: str = "") -> Text:
-    """Render all studies. where: ' --runs DIR', which suggested commands need to find the run directory."""
+    """Render all studies.
+
+    where: ' --runs DIR', which the suggested commands need to find the run directory.
+    """
     text = Text("\n\n").join(study_text(view, where) for view in views)
     silences = dict.fromkeys(one for view in views for one in (view.slurm, view.accounting) if one)
     return text.append("".join(f"\n\n{silence}" for silence in silences), style="bold magenta")
@@ -54,15 +57,15 @@ def study_text(view: StudyStatus, where: str) -> Text:
 
 
 def headline(view: StudyStatus) -> Text:
-    """The study's name and a bar of its finished trials."""
+    """Return the study's name and a bar of its finished trials."""
     over = view.counts["finished"] + view.counts["diverged"]
     filled = round(BAR * over / view.planned) if view.planned else 0
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
-    return Text.assemble((printable(view.plan), "bold"), "  [", bar, f"]  {over}/{view.planned} over")
+    return Text.assemble((printable(view.plan), "bold"), "  [", bar, f"]  {over}/{view.planned} done")
 
 
 def arm_rows(view: StudyStatus) -> list[Text]:
-    """A header and one aligned row per arm, with a column per kind that occurs."""
+    """Return a header and one aligned row per arm, with a column per kind that occurs."""
     kinds = [kind for kind in KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
     named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # after its parent
@@ -78,7 +81,7 @@ def arm_rows(view: StudyStatus) -> list[Text]:
 
 
 def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """One line per running trial: step, accuracy so far, time left."""
+    """Return one line per running trial: step, accuracy so far, time left."""
     found = [(arm.arm, one) for arm in arms for one in arm.now_running]
     cells = [
         (
@@ -95,21 +98,21 @@ def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
 
 
 def queued_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """How many trials wait, by SLURM's reason."""
+    """Return a line per reason that SLURM gives, with the number of trials that wait for it."""
     reasons = Counter(queue_reason(one) for arm in arms for one in arm.now_queued)
     return [labeled_line("queued", f"{trials_text(count)}: {printable(reason)}") for reason, count in reasons.items()]
 
 
 def queue_reason(one: QueuedTrial) -> str:
     if one.state == "RUNNING":
-        return "their turn in a job that runs"
+        return "waiting in a running job"
     if is_held(one.reason):
-        return f"held by SLURM ({one.reason}): released by the next of their jobs, or by `ablate submit`"
+        return f"held by SLURM ({one.reason}): their next job or `ablate submit` releases them"
     return f"{one.state.lower()} ({one.reason})" if one.reason else one.state.lower()
 
 
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
-    """Failures grouped by cause: count, last line of the traceback, arms, and the command that helps."""
+    """Return the failures by cause: count, last line of the traceback, arms, and the command that helps."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:
         for one in arm.causes:
@@ -126,7 +129,7 @@ def failure_lines(view: StudyStatus, where: str) -> list[Text]:
 
 
 def ended_lines(view: StudyStatus) -> list[Text]:
-    """How the jobs ended of trials that were submitted and are neither over nor queued."""
+    """Return lines on the ended jobs of trials that are neither done nor queued."""
     found = [one for arm in [*view.stages, *view.arms] for one in arm.ended]
     lines = [
         labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
@@ -134,31 +137,31 @@ def ended_lines(view: StudyStatus) -> list[Text]:
     ]
     followed = [one.followed for one in found]
     if any(followed):
-        what = "these up" if all(followed) else "up what nobody cancelled"
-        lines.append(indented_line(f"the submission's last job takes {what}"))
+        what = "these" if all(followed) else "those that nobody cancelled"
+        lines.append(indented_line(f"the submission's last job resubmits {what}"))
     if not all(followed):
-        lines.append(indented_line("to go on: the same `ablate submit` again"))
+        lines.append(indented_line("to continue: give the same `ablate submit` again"))
     return lines
 
 
 def tables_lines(view: StudyStatus) -> list[Text]:
-    """Who will write the missing tables and report of a study whose trials are over."""
+    """Say who will write the missing tables and report of a study whose trials are done."""
     match view.tables:
         case "awaited":
             return [labeled_line("tables", "awaited: the submission's last job writes them", "yellow")]
         case "pending":
-            return [labeled_line("tables", "pending: the same `ablate submit` again writes them", "yellow")]
+            return [labeled_line("tables", "pending: give the same `ablate submit` again to write them", "yellow")]
         case _:
             return []
 
 
 def given_up_lines(view: StudyStatus) -> list[Text]:
-    """Why a submission gave up, and what helps."""
+    """Say why a submission gave up, and what helps."""
     if not view.given_up:
         return []
     return [
         labeled_line("stopped", printable(view.given_up), "bold red"),
-        indented_line("to go on: the same `ablate submit` again"),
+        indented_line("to continue: give the same `ablate submit` again"),
     ]
 
 
@@ -175,7 +178,7 @@ def trials_text(count: int) -> str:
 
 
 def shell_quoted(name: str) -> str:
-    """The name quoted for a shell."""
+    """Return the name quoted for a shell."""
     return shlex.quote(printable(name))
 
 
@@ -188,7 +191,7 @@ def show(text: Text) -> None:
 
 
 def watch(look: Callable[[], tuple[Text, bool]], seconds: float = REDRAW_SECONDS) -> None:
-    """Redraw until `look` says that nothing will change; off a terminal, print changes."""
+    """Redraw until `look` says that nothing will change. Off a terminal, print only changes."""
     console = PlainConsole()
     if not console.is_terminal:
         return follow(look, seconds)

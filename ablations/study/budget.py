@@ -1,6 +1,6 @@
-"""Budgets: training the arms of a study for equal steps, epochs or FLOPs by choosing each arm's `steps`.
+"""Train the arms of a study for equal steps, epochs or FLOPs by choosing each arm's `steps`.
 
-Never by reading a longer run's curve midway: its learning rate would not have decayed.
+A longer run's curve is never read midway: its learning rate would not have decayed.
 """
 
 from typing import Literal
@@ -13,7 +13,7 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
 def steps_of(budget: Budget, reference: Config, config: Config) -> int:
-    """The steps that give `config` the budget of `reference`.
+    """Return the steps that give `config` the budget of `reference`.
 
     Raises ValueError if no whole number of steps comes within 2% of it.
     """
@@ -29,7 +29,7 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
 
 
 def epochs(config: Config) -> float:
-    """Passes over the training images per step."""
+    """Return the passes over the training images per step."""
     from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
@@ -37,9 +37,10 @@ def epochs(config: Config) -> float:
 
 
 def training_flops(config: Config) -> int:
-    """FLOPs per training step: 6 x the multiply-adds of a forward pass x images (backward is twice forward).
+    """Return FLOPs per training step: 6 x the multiply-adds of a forward pass x images.
 
-    Where steps draw the size of their patches, the mean over these sizes.
+    The backward pass costs twice the forward pass. Where steps draw the size of their patches, the FLOPs are averaged
+    over these sizes.
     """
     from vitcore.analysis.cost import measure  # late: loads torch
 

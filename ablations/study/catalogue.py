@@ -1,4 +1,4 @@
-"""`ablate list --variants`: every slot, its entries, and the options of each entry."""
+"""List every slot, its entries, and the options of each entry: `ablate list --variants`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def entry(name: str, variant: type[Variant]) -> Entry:
 
 
 def render(slots: list[Slot]) -> str:
-    """One line per entry, its options below as they are spelled on a command line."""
+    """Return one line per entry, with its options below as they are spelled on a command line."""
     width = max(len(one.name) for slot in slots for one in slot.entries)
     lines = []
     for slot in slots:

@@ -1,4 +1,4 @@
-"""`ablate check`: checking a user's plug-in, study or recipe before anything is trained."""
+"""Check a user's plug-in, study or recipe before anything is trained: `ablate check`."""
 
 import re
 import traceback
@@ -34,7 +34,7 @@ def check_plugin(file: Path) -> bool:
         plugins.load([file])
     except plugins.Refused as error:
         print(file)
-        print(f"  FAILED  {said(error)}")
+        print(f"  FAILED  {message_line(error)}")
         return False
     added = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if (slot, name) not in before]
     if not added:
@@ -51,12 +51,12 @@ def check_part(slot: str, name: str, file: Path) -> bool:
             print(f"  ok      {slot}={name}: {title}")
         except (Exception, SystemExit) as error:  # whatever a user's part raises is the answer, not a crash
             passed = False
-            print(f"  FAILED  {slot}={name}: {title}: {said(error)}{hint(error)}{last_place(error, file)}")
+            print(f"  FAILED  {slot}={name}: {title}: {message_line(error)}{hint(error)}{last_place(error, file)}")
     return passed
 
 
 def hint(error: BaseException) -> str:
-    """Explain a dtype error of PyTorch: which dtype a part that fixes its own met."""
+    """Name the dtype that a part fixes itself, for a dtype error of PyTorch."""
     raised = error.__cause__ or error
     if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
         return ""
@@ -64,26 +64,26 @@ def hint(error: BaseException) -> str:
 
 
 def last_place(error: BaseException, file: Path) -> str:
-    """Where in the plug-in an exception was raised or passed through."""
+    """Return where in the plug-in an exception was raised or passed through."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{own[-1].lineno}]" if own else ""
 
 
-def said(error: BaseException) -> str:
-    """The exception's message as one line."""
+def message_line(error: BaseException) -> str:
+    """Return the exception's message as one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Build every arm and report what else moves in it."""
+    """Build every arm and report what else differs from the baseline."""
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
     print(f"{file} on recipe {design.recipe.name}")
     for arm in design.arms:
         notes = "; ".join(footnotes(arm, arms[arm.baseline], design.study.budget))
-        role = "baseline" if arm.name == arm.baseline else notes or "nothing else moves"
+        role = "baseline" if arm.name == arm.baseline else notes or "nothing else differs"
         print(f"  ok      {arm.name}: {role}")
     return True
 

@@ -1,4 +1,4 @@
-"""The confound guard: what differs between an arm and its baseline besides the declared factor.
+"""Guard against confounds: what differs between an arm and its baseline besides the declared factor.
 
 Natural side effects become footnotes of the table; an undeclared difference of settings is an error. Differences in
 device, code and kernels belong to the trials: results/tables/provenance.py reports them.
@@ -29,17 +29,24 @@ COUNTS = (("tokens", "tokens", "flops"), ("params", "parameters", "params"), ("f
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """The footnotes of an arm; for a baseline, only those that are not about a difference."""
+    """Return the footnotes of an arm; for a baseline, only those that are not about a difference."""
     stored = list(enlarged(arm.config.data, arm.config.image_size))
     if arm.name == baseline.name:
         return stored
-    start = [*started(arm, baseline), *initial(arm, baseline)]
+    start = [*earlier_training(arm, baseline), *weights_note(arm, baseline)]
     goal = list(objective(arm, baseline))
-    return [*declared(arm, baseline), *goal, *sizes(arm, baseline), *schedule(arm, baseline, budget), *start, *stored]
+    return [
+        *declared(arm, baseline),
+        *goal,
+        *model_notes(arm, baseline),
+        *schedule(arm, baseline, budget),
+        *start,
+        *stored,
+    ]
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
-    """A note if images are enlarged beyond their stored size, or of a folder beyond its first image."""
+    """Yield a note if images are enlarged beyond their stored size; for a folder, beyond its first image."""
     about = describe(data)
     if size <= about.image_size:
         return
@@ -51,7 +58,7 @@ def enlarged(data: str, size: int) -> Iterator[str]:
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """The settings that a named arm changes together, and those the study declares to change with it."""
+    """Yield the settings that a named arm changes together, and those the study declares to change with it."""
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
@@ -59,18 +66,18 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """A note if arm and baseline have different objectives: their accuracies cannot be compared."""
+    """Yield a note if arm and baseline have different objectives: their accuracies cannot be compared."""
     if arm.config.objective != baseline.config.objective:
         yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
-def sizes(arm: Arm, baseline: Arm) -> dict[str, str]:
-    """Notes about the models -> the table column that each explains."""
-    return dict(moved(measure(arm.config), measure(baseline.config)))
+def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
+    """Return notes about the models -> the table column that each explains."""
+    return dict(model_differences(measure(arm.config), measure(baseline.config)))
 
 
-def moved(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
-    """Notes on changed tokens, parameters, FLOPs, class token and bias, each with its table column."""
+def model_differences(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
+    """Yield notes on changed tokens, parameters, FLOPs, class token and bias, each with its table column."""
     for key, label, column in COUNTS:
         if differ(arm, baseline, key):
             yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}", column
@@ -81,12 +88,12 @@ def moved(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
 
 
 def differ(arm: Measured, baseline: Measured, key: str) -> bool:
-    """Whether two values differ; None stands for what a reference model does not have."""
+    """Return whether two values differ. A reference model has None for settings it lacks."""
     return None not in (arm[key], baseline[key]) and arm[key] != baseline[key]
 
 
 def change(value: float, reference: float) -> str:
-    """The relative change as ' (+12%)' or ' (x 3.9)'; "" if it rounds to none."""
+    """Return the relative change as ' (+12%)' or ' (x 3.9)'; "" if it rounds to none."""
     ratio = value / reference
     if 0.5 < ratio < 2:
         percent = f"{ratio - 1:+.1%}"
@@ -95,7 +102,7 @@ def change(value: float, reference: float) -> str:
 
 
 def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
-    """Notes on steps, warm-up and images that differ without being declared."""
+    """Yield notes on steps, warm-up and images that differ without being declared."""
     own, other = arm.config, baseline.config
     said = arm.change.declared
     if own.steps != other.steps and "steps" not in said:
@@ -111,27 +118,27 @@ def warmup(config: Config) -> int:
     return round(config.warmup * config.steps)
 
 
-def started(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """A note on earlier training that the baseline does not share."""
+def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """Yield a note on earlier training that the baseline does not share."""
     if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
         return
     own = arm.parent.config
     on = f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
     learned = "" if own.objective == "classification" else f", objective {own.objective}"
     does = "starts from" if arm.parent.link == "init_from" else "learns from"
-    yield f"{does} {arm.parent.name}: {on}{learned}{labels(own, arm.config)}"
+    yield f"{does} {arm.parent.name}: {on}{learned}{extra_labels(own, arm.config)}"
 
 
-def labels(start: Config, own: Config) -> str:
-    """A note if the arm's parent saw more labels of the arm's own task."""
+def extra_labels(start: Config, own: Config) -> str:
+    """Return a note if the arm's parent saw more labels of the arm's own task."""
     if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
         return ""
     more = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
     return f"; it saw labels of more images of the same task ({more}), which the difference measures too"
 
 
-def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """The share of the arm's initial weights that equals the baseline's at the same seed, if not all."""
+def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
+    """Yield the share of initial weights that equals the baseline's at the same seed, unless all do."""
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)
     if own is None or other is None or any(parent and parent.link == "init_from" for parent in parents):
@@ -148,9 +155,9 @@ def initial(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raises ValueError for an arm that differs from its baseline in an undeclared setting.
+    """Raise ValueError for an arm that differs from its baseline in an undeclared setting.
 
-    In plans of earlier versions, an arm's name tells what it declares.
+    Plans of earlier versions declare settings only by the arm's name.
     """
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
@@ -159,7 +166,7 @@ def refuse_undeclared(plan: Plan) -> None:
         if baseline is None or allowed is None:
             continue
         refuse_undeclared_start(plan, arm, baseline, allowed)
-        own, other = flat(arm.config), flat(baseline.config)
+        own, other = learning_settings(arm.config), learning_settings(baseline.config)
         for key in sorted(own.keys() | other.keys()):
             if own.get(key) != other.get(key) and not any(covers(one, key) for one in allowed):
                 raise ValueError(
@@ -169,12 +176,15 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raises ValueError if the parents differ in an undeclared setting; another stage is declared as a whole."""
+    """Raise ValueError if the parents differ in an undeclared setting.
+
+    Starting from another stage counts as declared.
+    """
     there = {entry.name: entry for entry in plan.stages}
     own, other = (there.get(one.parent) for one in (arm, baseline))
     while own is not None and other is not None and own.stage == other.stage:
         prefix = f"{own.stage}."
-        mine, theirs = flat(own.config), flat(other.config)
+        mine, theirs = learning_settings(own.config), learning_settings(other.config)
         declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
         declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
         declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of what starts from it
@@ -188,7 +198,7 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
 
 
 def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
-    """The settings in which an arm may differ; None in plans of earlier versions."""
+    """Return the settings in which an arm may differ; None in plans of earlier versions."""
     said: Iterable[str] | None = arm.declared
     if said is None:
         said = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
@@ -199,11 +209,11 @@ def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
 
 
 def covers(declared: str, key: str) -> bool:
-    """Whether a declared setting includes another: an option of its variant, the architecture of its model."""
+    """Return whether a declared setting includes another: an option of its variant, the architecture of its model."""
     return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
 
 
-def flat(config: Settings) -> Settings:
-    """The settings that decide what is learned, options of variants included."""
+def learning_settings(config: Settings) -> Settings:
+    """Return the settings that decide what is learned, options of variants included."""
     whole = {**config, **config.get("options", {})}
     return {key: value for key, value in whole.items() if key != "options" and key not in HOW_IT_RUNS}

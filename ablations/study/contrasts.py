@@ -13,40 +13,40 @@ from results.store.schemas import Interaction, Tuned
 
 
 def interactions(design: Design) -> list[Interaction]:
-    """The interactions of every two factors of a cross, at each point.
+    """Return the interactions of every two factors of a cross, at each point.
 
     If something is tuned, each arm is at its own value. Excluding an arm removes its interactions.
     """
-    there = {entry.name for entry in tuned(design)} if design.tune else set(design.left)
+    there = {entry.name for entry in tuned(design)} if design.tune else set(design.remaining)
     found = {}
     for cross in design.crosses:
         for one, other in itertools.combinations(cross, 2):
-            for a, b in itertools.product(changed(design, one, cross[one]), changed(design, other, cross[other])):
-                for point in settled(design):
-                    entry = four(design, a, b, point | dict.fromkeys(design.tune, "tuned"))
+            for a, b in itertools.product(others(design, one, cross[one]), others(design, other, cross[other])):
+                for point in fixed_points(design):
+                    entry = interaction_arms(design, a, b, point | dict.fromkeys(design.tune, "tuned"))
                     if there.issuperset(entry.values()):
                         found[entry["ab"]] = Interaction(name=entry["ab"], **entry)
     return list(found.values())
 
 
-def changed(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    """The values that differ from the baseline's."""
+def others(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
+    """Return the values that differ from the baseline's."""
     return ({factor: value} for value in values if value != design.baseline[factor])
 
 
-def four(design: Design, a: Values, b: Values, point: Values) -> dict[str, str]:
-    """The names of both changes together, of each alone, and of neither."""
+def interaction_arms(design: Design, a: Values, b: Values, point: Values) -> dict[str, str]:
+    """Return the names of the four arms: both changes together, each alone, and neither."""
     together = {"ab": a | b, "a": a, "b": b, "baseline": {}}
     return {role: design.changed(values).name + at(point) for role, values in together.items()}
 
 
-def settled(design: Design) -> list[Values]:
-    """The points of the curves that are not tuned."""
+def fixed_points(design: Design) -> list[Values]:
+    """Return the points of the curves that are not tuned."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
 def tuned(design: Design) -> list[Tuned]:
-    """Every arm at its own point of the tuned grid."""
+    """Return every arm at its own point of the tuned grid."""
     if not design.tune:
         return []
     own, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)
@@ -60,6 +60,6 @@ def tuned(design: Design) -> list[Tuned]:
             published=design.published.get(change.name + at(point)),
         )
         for change in design.changes
-        for point in settled(design)
-        if change.name + at(point | grid[0]) in design.left  # excluded as a whole or not at all
+        for point in fixed_points(design)
+        if change.name + at(point | grid[0]) in design.remaining  # excluded as a whole or not at all
     ]

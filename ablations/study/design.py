@@ -19,7 +19,7 @@ AT_AXES = ("axis", "patch-axis")  # after @ in metrics and evals: the recipe's v
 
 @dataclass(frozen=True)
 class Change:
-    """How an arm differs from the baseline, at any point of the curves.
+    """The difference of an arm from the baseline, at any point of the curves.
 
     settings: the changed settings, as the study writes them. co_changes: settings declared to change with them.
     """
@@ -75,7 +75,7 @@ class Design:
     def __post_init__(self) -> None:
         if self.fine_tunes and stages.FINETUNE not in self.recipe.stages:
             raise ValueError(
-                f"study '{self.study.name}' fine-tunes, and recipe '{self.recipe.name}' does not say how: add to it "
+                f"study '{self.study.name}' fine-tunes, but recipe '{self.recipe.name}' does not say how: add to it "
                 "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
             )
         for key in self.overrides:
@@ -98,7 +98,7 @@ class Design:
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
-        """Factor -> the values it takes one at a time; for a factor that is only crossed, those of its crosses."""
+        """Factor -> the values that it takes one at a time; for a factor that is only crossed, its crosses' values."""
         found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
         for cross in self.crosses:
             for name, values in cross.items():
@@ -125,7 +125,10 @@ class Design:
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """The tuned grid. Raises ValueError for a grid without inner points: an optimum at an edge gives no verdict."""
+        """The tuned grid. Raises ValueError for a grid without inner points.
+
+        An optimum at an edge gives no verdict.
+        """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
             if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
@@ -144,12 +147,12 @@ class Design:
         if values == "all":
             return entries(name)
         if values == "axis":
-            return self.of_axis(name)
-        listed_here = (self.of_axis(name) if value == "axis" else [value] for value in values)
+            return self.axis_values(name)
+        listed_here = (self.axis_values(name) if value == "axis" else [value] for value in values)
         return list(itertools.chain.from_iterable(listed_here))
 
-    def of_axis(self, name: str) -> list[Any]:
-        """The recipe's values for an axis of that name. Raises ValueError if it has none."""
+    def axis_values(self, name: str) -> list[Any]:
+        """Return the recipe's values for an axis of that name. Raises ValueError if it has none."""
         known = [one for one in self.axis_names(name) if one in self.recipe.axes]
         if not known:
             raise ValueError(
@@ -162,42 +165,43 @@ class Design:
     @cached_property
     def published(self) -> dict[str, float]:
         """The study's published numbers by arm name."""
-        return {self.called(name): value for name, value in self.study.published.items()}
+        return {self.resolve_places(name): value for name, value in self.study.published.items()}
 
     @cached_property
     def claims(self) -> list[str]:
         """The study's claims with the arm names of this design."""
         parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
-        return list(dict.fromkeys(f"{self.called(a)}{sign}{self.called(b)}" for a, sign, b in parts))
+        return list(dict.fromkeys(f"{self.resolve_places(a)}{sign}{self.resolve_places(b)}" for a, sign, b in parts))
 
-    def called(self, name: str) -> str:
-        """The name of an arm that a study names by place, as `width=axis[-1]`: at the recipe's last width.
+    def resolve_places(self, name: str) -> str:
+        """Resolve a place in an arm's name, as in `width=axis[-1]`: the recipe's last width.
 
-        Unchanged if no place is named or the recipe has no such place.
+        Returns the name unchanged if it names no place or the recipe has no such place.
         """
         if not PLACE.search(name):
             return name
         first, _, rest = name.partition(",")
         pieces = [piece.partition("=") for piece in (rest if first in self.named else name).split(",")]
-        values = {key: self.meant(key, text) for key, _, text in pieces}
+        values = {key: self.value_in_name(key, text) for key, _, text in pieces}
         if None in values.values():
             return name
         own = {key: value for key, value in values.items() if key in self.factors and value != self.baseline[key]}
         point = {key: values[key] for key in self.curves if key in values}
         return (first if first in self.named else self.changed(own).name) + at(point)
 
-    def meant(self, key: str, text: str) -> Any:
-        """The value of a setting as written in an arm's name; None if it has none."""
+    def value_in_name(self, key: str, text: str) -> Any:
+        """Return the value of a setting as written in an arm's name; None if it has none."""
         if place := PLACE.fullmatch(text):
-            values, number = self.of_axis(key), int(place[1])
+            values, number = self.axis_values(key), int(place[1])
             return values[number] if -len(values) <= number < len(values) else None
         known = [*self.factors.get(key, []), *self.curves.get(key, [])]
         return next((value for value in known if str(value) == text), None)
 
     def axis_names(self, name: str) -> list[str]:
-        """The recipe's axes that may hold a setting's values; the first that exists counts.
+        """Return the recipe's axes that may hold a setting's values, best first.
 
-        For a stage's setting (pretrain.lr) its own, then lr's; with stages, for an arm's setting first finetune.lr.
+        A stage's setting such as pretrain.lr has its own axis, else that of lr. In a study that fine-tunes, an arm's lr
+        has finetune.lr, else lr.
         """
         if self.of_a_stage(name):
             return [name, name.partition(".")[2]]
@@ -208,7 +212,7 @@ class Design:
         """The recipe's image sizes at which nothing is trained. Raises ValueError if there are none."""
         trained = self.reference.image_size
         if not (sizes := [size for size in self.axis("image_size", "axis") if size != trained]):
-            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, which is trained at")
+            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, the size of training")
         return sizes
 
     @property
@@ -227,7 +231,7 @@ class Design:
         return found
 
     def tested(self, at_axis: str) -> list[str]:
-        """What `axis` or `patch-axis` stands for in a metric or an eval; the baseline's own patch is last."""
+        """Return the values of `axis` or `patch-axis` in a metric or an eval; the baseline's own patch is last."""
         if at_axis == "axis":
             return [str(size) for size in self.new_sizes]
         patches = self.axis("patch", "axis")
@@ -235,7 +239,7 @@ class Design:
 
     @cached_property
     def fine_tunes(self) -> bool:
-        """Whether arms start from stages, as the recipe's `finetune` has it; stages may also teach alone."""
+        """Return whether arms start from stages and train as the recipe's `finetune` says."""
         return any(key == "init_from" and value in self.study.stages for key, value in starts(self.study))
 
     @cached_property
@@ -245,13 +249,13 @@ class Design:
         If arms start from stages, `finetune` comes before the recipe's arm. A plain setting of the command line applies
         to all stages; a stage's own comes after it.
         """
-        begun = self.of_recipe(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
+        recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
-            return merge(self.recipe.config, begun, self.study.baseline, self.overrides)
+            return merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
         said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
         rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
         last = self.recipe.stages[stages.FINETUNE] if self.fine_tunes else {}
-        return merge(self.recipe.config, last, begun, self.study.baseline, rest, mine)
+        return merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
 
     @cached_property
     def starting(self) -> stages.Stages:
@@ -271,7 +275,7 @@ class Design:
 
     @cached_property
     def on_its_data(self) -> bool:
-        """Whether baseline and stages use the data that the recipe gives them."""
+        """Return whether baseline and stages use the data that the recipe gives them."""
         config, said = self.recipe.config, self.recipe.stages
         pairs = [(self.base, said[stages.FINETUNE] if self.fine_tunes else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
@@ -279,7 +283,7 @@ class Design:
 
     @cached_property
     def stated(self) -> Recipe:
-        """The recipe with only those of its statements that hold for this design."""
+        """The recipe with only those statements that hold for this design."""
         return self.recipe if self.on_its_data else self.recipe.on_other_data()
 
     def of_a_stage(self, key: str) -> bool:
@@ -291,26 +295,29 @@ class Design:
         return self.starting.started(self.base)[1]
 
     def own_value(self, key: str) -> Any:
-        """The baseline's value of a setting off the curves; for a stage it does not have, the value as written."""
+        """Return the baseline's value of a setting off the curves.
+
+        For a stage that the baseline does not have, it is the value as written.
+        """
         if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
             return self.base.get(key)
         return stages.value(self.reference, self.origin, key)
 
     @cached_property
     def named(self) -> dict[str, Values]:
-        """The settings of the named arms. Raises ValueError for an arm that the recipe should have and has not."""
+        """The settings of the named arms. Raises ValueError for an arm that is missing from the recipe."""
         return {
-            name: self.of_recipe(name, "arm") if settings == "axis" else self.begun(settings)
+            name: self.recipe_arm(name, "arm") if settings == "axis" else self.extend_recipe_arm(settings)
             for name, settings in self.study.arms.items()
         }
 
-    def begun(self, settings: Values) -> Values:
-        """The settings of a named arm on top of those of the recipe's arm that it extends."""
-        first = self.of_recipe(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
+    def extend_recipe_arm(self, settings: Values) -> Values:
+        """Return the settings of a named arm on top of the recipe's arm that it extends."""
+        first = self.recipe_arm(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
         return merge(first, without_recipe_arm(settings))
 
-    def of_recipe(self, name: str, what: str) -> Values:
-        """The settings of the recipe's own arm of that name. Raises ValueError if there is none."""
+    def recipe_arm(self, name: str, what: str) -> Values:
+        """Return the settings of the recipe's own arm of that name. Raises ValueError if there is none."""
         if name not in self.recipe.arms:
             raise ValueError(
                 f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
@@ -350,7 +357,7 @@ class Design:
     @cached_property
     def arms(self) -> list[Arm]:
         """All arms. Raises ValueError for an impossible arm, or one with the same trials as another."""
-        arms = [self.arm(change, point) for change, point in self.left.values()]
+        arms = [self.arm(change, point) for change, point in self.remaining.values()]
         refuse_twins(self.study, arms)
         return arms
 
@@ -371,12 +378,12 @@ class Design:
         return self.with_co_changes(list(found.values()))
 
     def changed(self, values: Values) -> Change:
-        """The change to these values of factors, named in the study's order."""
+        """Return the change to these values of factors, named in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
     def with_co_changes(self, changes: list[Change]) -> list[Change]:
-        """A change with the co-changes that `with` declares for it.
+        """Return the changes with the co-changes that `with` declares for them.
 
         Raises ValueError for a name in `with` that matches no arm.
         """
@@ -392,7 +399,7 @@ class Design:
         return changes
 
     @cached_property
-    def left(self) -> dict[str, tuple[Change, Values]]:
+    def remaining(self) -> dict[str, tuple[Change, Values]]:
         """Arm name -> arm, at every point of the curves, without the excluded ones.
 
         Raises ValueError for an exclusion that matches nothing, or removes a baseline or a tuned point.
@@ -411,7 +418,7 @@ class Design:
         return kept
 
     def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """The pairs that an entry of `exclude` matches. Raises ValueError if none does."""
+        """Return the pairs that an entry of `exclude` matches. Raises ValueError if none does."""
         known = {*self.factors, *self.curves, "arm"}
         if unknown := entry.keys() - known:
             raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
@@ -433,7 +440,7 @@ class Design:
         return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
 
     def schedule(self, name: str, settings: Values) -> Values:
-        """The steps that meet the study's budget; empty if they are the recipe's. Raises ValueError."""
+        """Return the steps that meet the study's budget; empty if they are the recipe's. Raises ValueError."""
         if self.study.budget == "steps" and "epochs" not in settings:
             return {}
         try:
@@ -444,28 +451,28 @@ class Design:
     @cached_property
     def main_baseline(self) -> str:
         """The baseline's name at the recipe's own point of the curves, else at the first point."""
-        there = [point for change, point in self.left.values() if change.name == self.baseline_name]
+        there = [point for change, point in self.remaining.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
 
 
 def data_of(settings: Values) -> str:
-    """The name of the data in settings."""
+    """Return the name of the data in settings."""
     return str(settings.get("data", Config.model_fields["data"].default))
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
-    """All points of the product of axes; one empty point if there are none."""
+    """Return all points of the product of axes; one empty point if there are none."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def at(point: Values) -> str:
-    """The suffix of an arm's name at a point of the curve."""
+    """Return the suffix of an arm's name at a point of the curve."""
     return f",{assigned(point)}" if point else ""
 
 
 def entries(slot: str) -> list[str]:
-    """All entries of a slot's dictionary, plug-ins last. Raises ValueError for a setting without entries."""
+    """Return all entries of a slot's dictionary, plug-ins last. Raises ValueError for a setting without entries."""
     from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
     if slot not in VARIANTS:
@@ -474,12 +481,12 @@ def entries(slot: str) -> list[str]:
 
 
 def assigned(values: Mapping[str, Any]) -> str:
-    """Settings as text: 'key=value' joined by commas."""
+    """Return settings as text: 'key=value' joined by commas."""
     return ",".join(f"{key}={value}" for key, value in values.items())
 
 
 def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
-    """Raises ValueError for two arms with one name or the same trials."""
+    """Raise ValueError for two arms with one name or the same trials."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The arms and stages that packaged studies take from a recipe, by rules on its model. All of them are here."""
+"""The rules by which `ablate init` writes the arms and stages that packaged studies take from a recipe."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ FINETUNE_STEPS = 500  # at least; else a quarter
 
 
 def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Json, str]]:
-    """Name, settings and reason of each arm. patches: the recipe's axis, smallest first."""
+    """Yield name, settings and reason of each arm. patches: the recipe's axis, smallest first."""
     width, depth, batch = settings["width"], settings["depth"], settings["batch"]
     resnets = [f"timm/{name}" for name in RESNETS[on_gpu]]
     original = {"position": "1d", "pool": "cls", "batch": 4 * batch}
@@ -38,7 +38,7 @@ def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str
 
 
 def finetune(settings: Json, fractions: list[float]) -> Json:
-    """How trials that start from others go on: the paper's SGD, on the smallest share of the images."""
+    """Return the settings for fine-tuning: the paper's SGD, on the smallest share of the images."""
     return {
         "data_fraction": fractions[0],
         "optimizer": "sgd",

@@ -1,7 +1,7 @@
-"""The rules by which `ablate init` chooses the numbers of a recipe, each with its reason. All of them are here.
+"""The rules by which `ablate init` chooses the numbers of a recipe, each with its reason.
 
-They are for a first result in minutes to hours, not for the best accuracy: a grid of at most 8 x 8 patches on a CPU, a
-small ViT, some tens of epochs. Whoever knows better edits the file.
+They aim at a first result in minutes to hours, not at the best accuracy: a grid of at most 8 x 8 patches on a CPU, a
+small ViT, some tens of epochs. The user edits the file.
 """
 
 import math
@@ -30,7 +30,7 @@ DISAGREE, Z90 = 0.1, 1.645  # share of test images on which equal arms differ; o
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting and why it is what it is."""
+    """A setting and the reason for it."""
 
     key: str
     value: Any
@@ -38,7 +38,7 @@ class Choice:
 
 
 def choices(found: Survey, device: str) -> list[Choice]:
-    """The settings of a recipe's config for these data."""
+    """Return the settings of a recipe's config for these data."""
     return [*model(found, device), *training(found, device)]
 
 
@@ -57,7 +57,7 @@ def model(found: Survey, device: str) -> Iterator[Choice]:
 
 
 def patch_and_size(side: int, device: str) -> tuple[int, int]:
-    """The patch, a power of two as convolutional stems need, and the image size that is a multiple of it."""
+    """Return the patch, a power of two as convolutional stems need, and an image size that is its multiple."""
     most = min(side, LARGEST[device])
     grid = 4 if most <= FEW else GRID[device]
     patch = 2 ** max(0, round(math.log2(most / grid)))
@@ -85,12 +85,12 @@ def rate(width: int) -> float:
 
 
 def round_two(number: float) -> int:
-    """Two digits are enough."""
+    """Round to two significant digits."""
     return int(float(f"{number:.2g}"))
 
 
 def margin(found: Survey) -> Choice:
-    """What equal arms can be shown to lie within, given the test images."""
+    """Return the margin within which this many test images can show equal arms to be equivalent."""
     half = Z90 * math.sqrt(DISAGREE / found.test)
     value = max(0.01, math.ceil(200 * half) / 200)
     return Choice(
@@ -101,7 +101,7 @@ def margin(found: Survey) -> Choice:
 
 
 def axes(settings: dict[str, Any], found: Survey) -> Iterator[Choice]:
-    """What studies take from the recipe."""
+    """Yield the axes that studies take from the recipe."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
     yield Choice("patch", patches, "half and twice the patch")
@@ -122,8 +122,8 @@ def rates(middle: float) -> list[float]:
     return [float(f"{middle * 10**power:.2g}") for power in (-1, -0.5, 0, 0.5, 1)]
 
 
-def rendered(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
-    """The YAML file. tuned: choices that were measured, by key, which take the place of the rules'."""
+def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
+    """Return the recipe as YAML. tuned: measured choices by key, which replace those of the rules."""
     config = [tuned.get(one.key, one) for one in choices(found, device)]
     settings = {one.key: one.value for one in config}
     if settings["width"] % settings["heads"]:
@@ -132,7 +132,7 @@ def rendered(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
         f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",
         f"# which init chose the value, for {device}.",
     ]
-    head += [f"#   {line}" for line in found.told()]
+    head += [f"#   {line}" for line in found.lines()]
     description = f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes."
     return "\n".join(
         [
@@ -152,7 +152,7 @@ def rendered(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
 
 
 def taken_by_studies(settings: dict[str, Any], known: dict[str, Any], device: str) -> list[str]:
-    """The arms and stages that studies take from a recipe. known: its axes."""
+    """Return the arms and stages that studies take from a recipe. known: its axes."""
     arms = init_arms.arms(settings, known["patch"], device == GPU)
     after = init_arms.finetune(settings, known["data_fraction"])
     return [
@@ -164,13 +164,13 @@ def taken_by_studies(settings: dict[str, Any], known: dict[str, Any], device: st
 
 
 def columns(some: list[Choice], indent: str = "  ") -> list[str]:
-    """A line each, the reasons below one another."""
+    """Return a line per choice, with the reasons aligned."""
     texts = [indent + line(one.key, one.value) for one in some]
     width = max(map(len, texts))
     return [f"{text:{width}}  # {one.reason}" for text, one in zip(texts, some, strict=True)]
 
 
 def line(key: str, value: Any) -> str:
-    """As YAML writes it, on one line."""
+    """Return a setting as YAML on one line."""
     written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True)
     return f"{key}: {written.removesuffix(END).strip()}"

@@ -1,4 +1,4 @@
-"""What there is to know of somebody's images before a recipe is written for them: a folder of images, or a pack."""
+"""Survey a user's images, a folder or a pack, before a recipe is written for them."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ FEW = 0.02  # share of the images that can be outliers
 class Survey:
     """Images, their split, classes and sizes; `data` is how a config names them.
 
-    sides: the shorter side of every image that can be read (of a pack one value). broken: files that cannot be read.
+    sides: the shorter side of every readable image (for a pack, one value). broken: files that cannot be read.
     """
 
     data: str
@@ -32,15 +32,15 @@ class Survey:
     channels: int
     sides: Sequence[int]
     broken: Sequence[str]
-    odd: Sequence[str] = ()  # the few of quite another size than the others, with their shorter side
+    odd: Sequence[str] = ()  # the few much smaller or larger than the others, with their shorter side
 
     @property
     def side(self) -> int:
         """The shorter side that nine in ten images have at least."""
         return int(np.percentile(self.sides, 10, method="lower"))
 
-    def told(self) -> list[str]:
-        """The lines that a person reads."""
+    def lines(self) -> list[str]:
+        """Return the survey as lines of text."""
         counts = sorted(self.classes.values())
         low, high = min(self.sides), max(self.sides)
         split = "train/ and test/ as given" if self.own_split else "a fifth of each class is the test set"
@@ -51,7 +51,7 @@ class Survey:
             f"color    {'gray' if self.channels == 1 else 'RGB'}",
         ]
         if self.odd:
-            lines.append(f"odd      {len(self.odd)} of quite another size than the others, as {self.odd[0]}")
+            lines.append(f"odd      {len(self.odd)} much smaller or larger than the others, such as {self.odd[0]}")
         if self.broken:
             some = "; ".join(self.broken[:NAMED])
             lines.append(f"broken   {len(self.broken)} files, which `ablate run` refuses: remove them: {some}")
@@ -59,7 +59,7 @@ class Survey:
 
 
 def survey(path: Path) -> Survey:
-    """Looks at every image. Raises ValueError for what is no data set, and for classes too small to split."""
+    """Look at every image. Raises ValueError for a path that is no data set, and for classes too small to split."""
     return of_pack(path) if (path / MANIFEST).is_file() else of_folder(path)
 
 
@@ -83,7 +83,7 @@ def of_folder(path: Path) -> Survey:
     classes = dict(zip(listing.classes, counts, strict=True))
     refuse_small(path, classes, np.bincount(listing.labels).tolist(), own_split)
     with ThreadPoolExecutor() as pool:
-        looked = dict(zip(listing.files, pool.map(look, listing.files), strict=True))
+        looked = dict(zip(listing.files, pool.map(shorter_side, listing.files), strict=True))
     broken = [f"{file.relative_to(path)}: {why}" for file, why in looked.items() if isinstance(why, str)]
     sides = {file: side for file, side in looked.items() if isinstance(side, int)}
     if not sides:
@@ -106,14 +106,17 @@ def of_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images below half or above twice the median side; none where they are more than FEW of all."""
+    """Return the images below half or above twice the median side; none if they are more than FEW of all."""
     median = float(np.median(list(sides.values())))
     found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
     return found if len(found) <= FEW * len(sides) else {}
 
 
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
-    """Raises ValueError naming classes with too few images. classes: training images. in_all: and those to test on."""
+    """Raise ValueError naming classes with too few images.
+
+    classes: training images. in_all: training and test images.
+    """
     counts = list(classes.values()) if own_split else in_all
     small = [
         f"{name} ({count})"
@@ -133,8 +136,8 @@ def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own
         )
 
 
-def look(file: Path) -> int | str:
-    """The shorter side of an image, which is decoded whole; or why it cannot be."""
+def shorter_side(file: Path) -> int | str:
+    """Decode an image and return its shorter side, or the reason why it cannot be read."""
     try:
         with open_image(file) as image:
             eight_bits(image).load()

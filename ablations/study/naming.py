@@ -11,7 +11,7 @@ ALL_ARMS = ("*",)
 
 
 def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
-    """The arms whose name matches any glob. Raises ValueError for a glob that matches none of `owner`."""
+    """Return the arms whose name matches any glob. Raises ValueError for a glob that matches none of `owner`."""
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
             raise ValueError(f"--arm {glob}: {owner} has the arms {', '.join(names)}")
@@ -19,10 +19,10 @@ def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]
 
 
 def stem(name: str) -> str:
-    """The name of a study or recipe given by name or file."""
+    """Return the name of a study or recipe given by name or file."""
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
-    """The folder of a plan: <study>@<recipe>[+<hash of overrides>]."""
+    """Return the folder of a plan: <study>@<recipe>[+<hash of overrides>]."""
     return f"{study}@{recipe}" + (f"+{store.checksum(dict(overrides))[:6]}" if overrides else "")

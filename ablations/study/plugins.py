@@ -68,7 +68,7 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 
 
 def moved(error: ModuleNotFoundError) -> str:
-    """Why an import failed; for a moved module of vitcore, where its public names are."""
+    """Say why an import failed; for a moved module of vitcore, where its public names are."""
     if (error.name or "").partition(".")[0] == "vitcore":
         return f"no module {error.name} (public names come from vitcore itself: from vitcore import Position, POSITION)"
     return f"{type(error).__name__}: {error}"
@@ -82,7 +82,7 @@ def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Variant]]])
 
 
 def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
-    """The classes that a plug-in added to the dictionaries, each of its slot's base class."""
+    """Return the classes that a plug-in added to the dictionaries. Raises Refused for anything else."""
     new = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if name not in before[slot]]
     for slot, name in new:
         part: object = VARIANTS[slot][name]

@@ -1,4 +1,4 @@
-"""Reading and checking the YAML files of studies and recipes."""
+"""Read and check the YAML files of studies and recipes."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ Record = TypeVar("Record", Study, Recipe)
 
 
 def packaged(kind: str) -> list[str]:
-    """The names of the packaged studies or recipes."""
+    """Return the names of the packaged studies or recipes."""
     return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
 
 def find(kind: str, name: str) -> Path:
-    """The file of a packaged name, or a given file. Raises ValueError with the nearest name."""
+    """Return the file of a packaged name, or a given file. Raises ValueError with the nearest name."""
     path = Path(name)
     known = packaged(kind)
     if path.suffix in (".yaml", ".yml"):
@@ -59,7 +59,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def refuse_unknown(path: Path, where: str, key: str) -> None:
-    """Raises ValueError for what is neither a setting nor an option of a variant."""
+    """Raise ValueError for a key that is neither a setting nor an option of a variant."""
     known = [*Config.model_fields, *Config.shorthands]
     if "." not in key and key not in (*known, RECIPE_ARM):
         meant = nearest(OTHER_NAMES.get(key, key), known)
@@ -78,7 +78,7 @@ def typed(record: type[Record], path: Path) -> Record:
 
 
 def check_varied(study: Study, path: Path) -> None:
-    """Check that something varies, nothing twice, and that every list has distinct values."""
+    """Check that something varies, that nothing varies twice, and that every list has distinct values."""
     axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
     if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
@@ -119,13 +119,13 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def written(study: Study) -> list[str]:
-    """All settings that the study writes."""
+    """Return all settings that the study writes."""
     layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *axes_of(study)]
     return [key for layer in [*layers, *named_settings(study)] for key in layer]
 
 
 def starts(study: Study) -> list[tuple[str, Any]]:
-    """The settings that may name a stage, each with its values in the study."""
+    """Return the settings that may name a stage, each with its values in the study."""
     layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
     lists = [(key, axis[key]) for axis in axes_of(study) for key in stages.LINKS if isinstance(axis.get(key), list)]
     found = [(key, value) for key, values in lists for value in values]
@@ -141,18 +141,18 @@ def without_recipe_arm(settings: Values) -> Values:
 
 
 def axes_of(study: Study) -> list[dict[str, Axis]]:
-    """All mappings from what varies to its values."""
+    """Return all mappings from what varies to its values."""
     return [study.factors, *study.crosses, study.curves, study.tune]
 
 
 def keys_of(study: Study, where: str) -> list[str]:
-    """The keys that vary in one of the study's fields."""
+    """Return the keys that vary in one of the study's fields."""
     found: Any = getattr(study, where)
     return [key for group in (found if isinstance(found, list) else [found]) for key in group]
 
 
 def refuse_unvariable(path: Path, key: str) -> None:
-    """Raises ValueError for a factor that is no field of Config or cannot vary (model sizes, seeds)."""
+    """Raise ValueError for a factor that is no field of Config or cannot vary (model sizes, seeds)."""
     reasons = {
         "seed": "seeds are given with --seeds",
         "data_seed": "it is what pairs the arms",

@@ -1,4 +1,4 @@
-"""Statements of a recipe: what its config reaches, how long it takes, how much it varies, and who measured it."""
+"""Facts that a recipe states: what its config reaches, how long it takes, how much it varies, and the sources."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -68,15 +68,15 @@ class Spread(Figure):
 class AtTwiceTheSteps(Figure):
     """Differences of test accuracy from the recipe's config after twice its steps, as fractions.
 
-    Another sign than at the recipe's steps means that an arm learns faster, not better.
+    If the sign differs from that at the recipe's steps, the arm learns faster, not better.
     """
 
-    n: Count | None = None  #: Seeds an arm.
+    n: Count | None = None  #: Seeds per arm.
     differences: dict[str, Difference]  #: From the recipe's own config, by arm as tables name it.
     resolved: list[str] = []  #: The arms whose difference is resolved there.
 
     def of(self, arm: str) -> LaterDifference | None:
-        """What a plan says of an arm."""
+        """Return the part of the statement that a plan records for an arm."""
         seeds = f", n = {self.n}" if self.n else ""
         if arm not in self.differences:
             return None

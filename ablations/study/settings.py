@@ -1,4 +1,4 @@
-"""ablate.toml: what a working directory sets once for all commands.
+"""Settings in ablate.toml that a working directory gives to all commands.
 
 A pack is looked for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie in
 the first of these that is given.
@@ -66,7 +66,10 @@ class Places:
 
 
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
-    """The folders of data in order of precedence: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA."""
+    """Return the folders of data in order of precedence.
+
+    It is --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA.
+    """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if explicit:
         own = {name: str(explicit / name) for name in named}
@@ -83,8 +86,8 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     return Places(said[0], tuple(more), packs, images)
 
 
-def looked_in(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """The folders searched for a pack, and why each has none."""
+def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
+    """List the folders searched for a pack, and why each has none."""
     from vitcore.data.pack import lacking  # late: numpy
 
     said = {
@@ -94,7 +97,7 @@ def looked_in(name: str, settings: Settings, explicit: Path | None = None) -> st
         "ABLATE_DATA": os.environ.get("ABLATE_DATA") and Path(os.environ["ABLATE_DATA"]) / name,
     }
     found = [
-        f"{what} ({lacking(Path(os.path.expanduser(folder))) if folder else 'says nothing'})"
+        f"{what} ({lacking(Path(os.path.expanduser(folder))) if folder else 'not set'})"
         for what, folder in said.items()
     ]
     found.insert(2, "a profile's data_dir (give it as --data-dir)")
@@ -106,7 +109,7 @@ def is_pack(folder: str) -> bool:
 
 
 def has_folders(folder: str) -> bool:
-    """Whether a folder holds one folder per class, and is not an unfinished pack."""
+    """Return whether a folder holds one folder per class and is not an unfinished pack."""
     try:
         with os.scandir(folder) as inside:
             return any(one.is_dir() for one in inside)
@@ -117,7 +120,7 @@ def has_folders(folder: str) -> bool:
 def named(content: Any, images: Mapping[str, str]) -> Any:
     """Replace names of image folders by their paths in settings, nested ones included.
 
-    `pretrain.data=NAME` too. Packs keep their names. images: as in Places.
+    `pretrain.data=NAME` is replaced too. Packs keep their names. images: as in Places.
     """
     if isinstance(content, dict):
         return {
@@ -132,7 +135,7 @@ def is_data(key: str, value: Any) -> bool:
 
 
 def folder_of(name: str, images: Mapping[str, str]) -> str:
-    """The absolute form of a named or given image folder; other names, packs included, stay."""
+    """Return the absolute path of a named or given image folder; other names, packs included, unchanged."""
     if name not in images and not name.startswith(FOLDER):
         return name
     folder = images[name] if name in images else name.removeprefix(FOLDER)
@@ -140,7 +143,7 @@ def folder_of(name: str, images: Mapping[str, str]) -> str:
 
 
 def scratch(folder: str) -> Path:
-    """The folder in `checkpoints`. Raises ValueError unless it means the same everywhere, also to SLURM."""
+    """Return the folder in `checkpoints`. Raises ValueError unless it means the same everywhere, also to SLURM."""
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

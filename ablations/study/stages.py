@@ -32,9 +32,10 @@ HEAD = ("head", "head_init")  # what a stage keeps to itself
 
 @dataclass(frozen=True)
 class Stage:
-    """A trial that others start from, before a seed is set. name: includes what the study varies in it.
+    """A trial that others start from, before a seed is set.
 
-    own: the settings written for this stage alone. link: the setting by which its children name it.
+    name: includes what the study varies in it. own: the settings written for this stage alone. link: the setting by
+    which its children name it.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Stage:
     link: str = "init_from"
 
     def trial(self, seed: int) -> Config:
-        """The config of one trial; it starts from its parent's trial of the same seed."""
+        """Return the config of one trial, which starts from its parent's trial of the same seed."""
         try:
             return trial(self.settings, self.parent, seed)
         except ConfigError as error:
@@ -53,12 +54,12 @@ class Stage:
 
     @cached_property
     def config(self) -> Config:
-        """At seed 0."""
+        """The stage's config at seed 0."""
         return self.trial(0)
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """The config of one trial; it starts from its parent's trial of the same seed."""
+    """Return the config of one trial, which starts from its parent's trial of the same seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -66,19 +67,22 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """The key as the study wrote it: pretrain.steps for steps if that is one of the stage's own settings."""
+    """Return the error with the key as the study wrote it: pretrain.steps for a stage's own steps."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:
-    """A stage and its parents, nearest first."""
+    """Yield a stage and its parents, nearest first."""
     while parent is not None:
         yield parent
         parent = parent.parent
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """The value of a setting, also of a stage's ('pretrain.lr'); the stage of one that names it; None if not set."""
+    """Return the value of a setting, also of a stage's such as 'pretrain.lr'; None if it is not set.
+
+    For a setting that names a stage, that is the stage.
+    """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
         if stage.stage == name:
@@ -104,7 +108,7 @@ class Stages:
     shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
-        """The settings of a trial and the stage it starts from. Raises ValueError for a cycle of stages."""
+        """Return the settings of a trial and the stage it starts from. Raises ValueError for a cycle of stages."""
         mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.start(mine, written, ())
 
@@ -114,14 +118,17 @@ class Stages:
             return mine, None
         name = str(mine[links[0]])
         if len(links) > 1:
-            raise ValueError(f"init_from={name}, teacher={mine['teacher']}: one of both may be a stage")
+            raise ValueError(f"init_from={name}, teacher={mine['teacher']}: only one of them may be a stage")
         if name in after:
             raise ValueError(f"stages: {' starts from '.join([*after, name])}")
         rest = {key: value for key, value in mine.items() if key != links[0]}
         return rest, self.stage(name, links[0], rest, written, (*after, name))
 
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """The stage that a trial with the settings `child` starts from, and gets that trial's model; or its teacher."""
+        """Return the stage that a trial with the settings `child` starts from or learns from.
+
+        A stage to start from has the trial's model; a teacher has its own.
+        """
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
         changed = {key: value for key, value in of_stage(name, written)}
         base = {key: value for key, value in self.base.items() if key not in LINKS}
@@ -134,12 +141,12 @@ class Stages:
 
 
 def is_body(key: str) -> bool:
-    """Whether a setting, or an option of one, belongs to the model without its head."""
+    """Return whether a setting, or an option of one, belongs to the model without its head."""
     return of_architecture(key) and key.partition(".")[0] not in HEAD
 
 
 def reaches(key: str) -> bool:
-    """Whether a setting of the command line overrides what the recipe says of a stage.
+    """Return whether a setting of the command line overrides the recipe's setting of a stage.
 
     The model always comes from the stage's children.
     """
@@ -147,7 +154,7 @@ def reaches(key: str) -> bool:
 
 
 def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The settings of a stage among those of an arm ('pretrain.lr'), without the stage's name."""
+    """Yield a stage's settings among those of an arm ('pretrain.lr'), without the stage's name."""
     for key, one in written.items():
         stage, _, rest = key.partition(".")
         if stage == name:
@@ -167,7 +174,7 @@ def plain_starts(content: Any) -> Any:
 
 
 def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tuple[str, Any]], path: object) -> None:
-    """Check that stages have valid names and settings, and that what arms start from exists.
+    """Check that stages have valid names and settings, and that arms start from stages that exist.
 
     keys: all settings that the study writes; starts: those that may name a stage, with values. Raises ValueError.
     """
@@ -188,7 +195,7 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tu
 
 
 def check_setting(key: str, where: str = "") -> None:
-    """Raises ValueError if 'pretrain.lr' is not a setting of a stage."""
+    """Raise ValueError if 'pretrain.lr' is not a setting of a stage."""
     field = key.partition(".")[2].partition(".")[0]
     if field in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
@@ -197,7 +204,7 @@ def check_setting(key: str, where: str = "") -> None:
 
 
 def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[str], overrides: Values) -> None:
-    """Raises ValueError for a command-line setting that is neither a stage's nor common to all stages."""
+    """Raise ValueError for a command-line setting that is neither a stage's nor common to all stages."""
     alone = [*stages, FINETUNE]
     for key, one in overrides.items():
         name, dot, _ = key.partition(".")
@@ -216,6 +223,6 @@ def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[s
 
 
 def is_set(stage: str, key: str, own: Values, varied: Iterable[str]) -> bool:
-    """Whether the study itself sets or varies a stage's setting."""
+    """Return whether the study itself sets or varies a stage's setting."""
     same = {"steps", "epochs"} if key in ("steps", "epochs") else {key}
     return bool(same & own.keys() or {f"{stage}.{one}" for one in same} & set(varied))

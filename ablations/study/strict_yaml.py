@@ -1,4 +1,4 @@
-"""Strict YAML 1.2 (core schema) as plain data: no tags, no aliases, no duplicate keys.
+"""Read strict YAML 1.2 (core schema) as plain data: no tags, no aliases, no duplicate keys.
 
 `1e-3` is a number, `010` is ten, `no` and `on` are strings. Limits on size and depth keep every file cheap to read.
 """
@@ -61,7 +61,7 @@ class Loader(yaml.CSafeLoader):
         return value
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
-        """Construct a decimal integer, leading zeros or not; 0o is octal, 0x hexadecimal."""
+        """Construct a decimal integer, with or without leading zeros; 0o is octal, 0x hexadecimal."""
         text = self.construct_scalar(node)
         try:
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
@@ -118,7 +118,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """'lr=1e-3' -> ('lr', 0.001), with the value read as YAML. Raises ValueError."""
+    """Parse 'lr=1e-3' to ('lr', 0.001), with the value read as YAML. Raises ValueError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"'{text}' is neither a study nor key=value")

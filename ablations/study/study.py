@@ -1,7 +1,7 @@
-"""Study and Recipe, and the arms that follow from them.
+"""Study and Recipe: a question and its setting.
 
-A study is one YAML file, a question; a recipe is one YAML file, a setting. Neither names the other: a recipe supplies
-`axes`, values that depend on the setting, to studies that say `patch: axis`. Reading them loads no torch.
+Each is one YAML file, and neither names the other. A recipe supplies `axes`, values that depend on the setting, to
+studies that say `patch: axis`. Reading them loads no torch.
 """
 
 import re
@@ -23,7 +23,7 @@ PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published n
 
 
 class Study(Options):
-    """What varies. name: the file's name."""
+    """A study: what varies. name: the file's name."""
 
     name: str  #: The file's name, unless set.
     question: str  #: What the study asks. It is the title of its table and figure.
@@ -60,13 +60,13 @@ class Study(Options):
 
 
 class Recipe(Options):
-    """The setting: data, size, schedule, seeds, and what to expect of it. name: the file's name."""
+    """A recipe: data, size, schedule, seeds, and what to expect. name: the file's name."""
 
     name: str  #: The file's name, unless set.
     description: str  #: What the setting is, for the top of tables and reports.
     config: Values  #: Settings of every trial.
     pack: recipe_facts.Packed | None = None  #: What the data are once packed, so that `plan` needs no pack.
-    seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds an arm.
+    seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values for the studies that say `axis`.
     arms: dict[str, Values] = {}  #: Settings for the studies that name an arm of the recipe.
     #: Settings of the stages that studies have, and under `finetune` of the arms that start from them.
@@ -88,6 +88,6 @@ class Recipe(Options):
         return values
 
     def on_other_data(self) -> "Recipe":
-        """Without what it states of its own data."""
+        """Return the recipe without its statements about its own data."""
         blank = Recipe(name=self.name, description="", config=self.config)
         return self.model_copy(update={name: getattr(blank, name) for name in OF_ITS_DATA})

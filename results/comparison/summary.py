@@ -1,4 +1,4 @@
-"""A comparison for people: the table, what else differs, and the result of a gate in CI."""
+"""Show a comparison: the table, what else differs, and the result of a gate in CI."""
 
 from collections import Counter
 from collections.abc import Sequence

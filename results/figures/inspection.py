@@ -115,7 +115,7 @@ def draw_side_by_side(
 
 
 def check_format(format: str) -> None:
-    """Raises ValueError for an unknown format."""
+    """Raise ValueError for an unknown format."""
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
 

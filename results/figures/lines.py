@@ -35,7 +35,7 @@ GAP = 9.0  # points of paper between crosses, as wide as what is written above t
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How a series is drawn in every panel."""
+    """The look of a series in every panel."""
 
     colour: str
     marker: str

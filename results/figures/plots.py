@@ -125,7 +125,7 @@ def objective_labels(plan: Plan) -> dict[str, str]:
 
 
 def check_axis(x: str) -> str:
-    """Raises ValueError unless `x` is one of AXES."""
+    """Raise ValueError unless `x` is one of AXES."""
     if x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     return x

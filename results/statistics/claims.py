@@ -27,7 +27,7 @@ def judge_claims(
     unjudged: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> list[Claim]:
-    """Judge each claim at each point of the study's curves: agree, disagree, not-resolved, or None where untested.
+    """Judge each claim at each point of the study's curves: agree, disagree, not-resolved; None where untested.
 
     An arm against its own baseline takes the table's p. All other pairs form a Holm family of their own. Tuned arms
     stand at their own best value.

@@ -111,7 +111,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """The mean over seeds and images; None unless all seeds test the same images."""
+    """Estimate the mean over seeds and images; None unless all seeds test the same images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
@@ -122,7 +122,7 @@ def has_all_images(trials: Sample) -> bool:
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
-    """Correctness (n, images), NaN where a seed skipped the image; None unless it is known for every seed."""
+    """Return correctness (n, images), NaN where a seed skipped the image; None unless known for every seed."""
     if not has_all_images(trials):
         return None
     tests = [trials.correct[seed] for seed in trials.seeds]

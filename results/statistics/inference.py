@@ -51,12 +51,12 @@ class Estimate:
 
 @lru_cache(1024)  # a table asks for few of them, thousands of times
 def t_quantile(probability: float, df: float) -> float:
-    """The quantile of Student's t distribution with df degrees of freedom."""
+    """Return the quantile of Student's t distribution with df degrees of freedom."""
     return float(special.stdtrit(df, probability))
 
 
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
-    """The mean of values (n,) with SE^2 = s^2 / n + extra_variance and n - 1 degrees of freedom.
+    """Estimate the mean of values (n,) with SE^2 = s^2 / n + extra_variance and n - 1 degrees of freedom.
 
     For per-seed differences this is the paired t test. There is no interval for fewer than two values or for identical
     ones: accuracies are discrete, so zero spread is not certainty. `image` is passed to `are_identical`.
@@ -71,7 +71,7 @@ def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) ->
 
 
 def variance(values: np.ndarray) -> float:
-    """The sample variance of values (n,), n > 1. On five values, a Python sum takes a tenth of NumPy's time."""
+    """Return the sample variance of values (n,), n > 1. A Python sum of five values is faster than NumPy's."""
     numbers = values.tolist()
     center = exact_sum(numbers) / len(numbers)
     return exact_sum([(number - center) * (number - center) for number in numbers]) / (len(numbers) - 1)
@@ -86,7 +86,7 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Tell whether values (n,) differ only by rounding or by less than one test image.
+    """Return whether values (n,) differ only by rounding or by less than one test image.
 
     image: what one test image adds to an accuracy; 0 for other metrics. Image counts differ by whole images, so half an
     image separates real differences from unequal fold sizes (360 and 359 images).
@@ -110,7 +110,7 @@ def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
 
 
 def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
-    """Welch's degrees of freedom. parts: the variances of the two means (2,). sizes: the sample sizes (2,)."""
+    """Return Welch's degrees of freedom. parts: the variances of the two means (2,). sizes: the sample sizes (2,)."""
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
@@ -137,7 +137,7 @@ def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) ->
 
 
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
-    """The variance that retested images add to a mean over seeds that are folds of repeated partitions.
+    """Return the variance that retested images add to a mean over seeds that are folds of repeated partitions.
 
     correct: (n, images), one seed per row, NaN outside its fold; correctness or its difference between two arms.
     repetition: (n,), the partition of each seed. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an
@@ -155,7 +155,7 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
 
 def covariances(rows: np.ndarray) -> np.ndarray:
-    """The covariance matrix (r, r) of rows (r, images) over commonly tested images; 0 with fewer than two."""
+    """Return the covariance matrix (r, r) of rows (r, images) over commonly tested images; 0 with fewer than two."""
     there = (~np.isnan(rows)).astype(float)
     values = np.nan_to_num(rows)
     both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i where row j is there
@@ -164,7 +164,7 @@ def covariances(rows: np.ndarray) -> np.ndarray:
 
 
 def crossed_mean(correct: np.ndarray) -> Estimate:
-    """The mean over seeds and images as two crossed random factors. correct: (n, images) without NaN.
+    """Estimate the mean over seeds and images as two crossed random factors. correct: (n, images) without NaN.
 
     SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), the two-way random model, never below the variance over
     seeds alone. It uses n - 1 degrees of freedom, so the interval contains that over seeds.
@@ -193,27 +193,27 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
 
 
 def tost_p(difference: Estimate, margin: float) -> float | None:
-    """The p value of two one-sided tests (Schuirmann 1987); p < 0.05 puts the 90% interval inside (-margin, margin)."""
+    """Return p of two one-sided tests (Schuirmann 1987); p < 0.05 puts the 90% interval inside (-margin, margin)."""
     sides = [p_below(difference, margin), p_below(-difference, margin)]
     return None if None in sides else max(side for side in sides if side is not None)
 
 
 def p_below(difference: Estimate, bound: float) -> float | None:
-    """The one-sided p value of the null hypothesis that the difference is at least `bound`."""
+    """Return the one-sided p value of the null hypothesis that the difference is at least `bound`."""
     if difference.value is None or difference.se is None or difference.df is None:
         return None
     return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
 
 
 def fisher_p(k: int, n: int, others: int, of: int) -> float:
-    """The one-sided p value of Fisher's exact test that k of n exceeds `others` of `of`."""
+    """Return the one-sided p value of Fisher's exact test that k of n exceeds `others` of `of`."""
     total, both = k + others, n + of
     ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
     return ways / math.comb(both, total)
 
 
 def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
-    """The marginal level at which t intervals cover all of their means at once (max-t, like Dunnett's).
+    """Return the marginal level at which t intervals cover all of their means at once (max-t, like Dunnett's).
 
     samples: matrices of differences (n, contrasts). Columns of one matrix are correlated as observed; matrices are
     independent. The level is simulated with a fixed seed from studentized normal samples with these correlations.
@@ -232,7 +232,7 @@ def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> fl
 
 
 def robust_deviation(values: np.ndarray) -> float:
-    """The median absolute deviation, scaled to the standard deviation of a small normal sample (Croux 1992)."""
+    """Return the median absolute deviation, scaled to the standard deviation of a normal sample (Croux 1992)."""
     n = len(values)
     return NORMAL_MAD * n / (n - 0.8) * float(np.median(np.abs(values - np.median(values))))
 
@@ -250,7 +250,7 @@ def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
 
 
 def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
-    """The exact binomial interval of the proportion k of n (Clopper and Pearson 1934)."""
+    """Return the exact binomial interval of the proportion k of n (Clopper and Pearson 1934)."""
     tail = (1 - level) / 2
     low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
     high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
@@ -258,18 +258,18 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
 
 
 def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
-    """The pooled standard deviation of several samples and its degrees of freedom; (nan, 0) for no data."""
+    """Return the pooled standard deviation of several samples and its degrees of freedom; (nan, 0) for no data."""
     v = sum(max(len(sample) - 1, 0) for sample in samples)
     squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)
 
 
 def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
-    """The degrees of freedom, rounded down, of a spread pooled over differences. Each group shares a baseline.
+    """Return the degrees of freedom, rounded down, of a spread pooled over differences.
 
-    Two of m differences from one baseline correlate by 1/2 where all arms vary alike, and their variances by 1/4. This
-    gives v / (1 + (m - 1) / 4) per group, added over groups as Satterthwaite does. Using plain v, the 80% bound of 8
-    arms would hold in only 68% of cases.
+    Each group shares a baseline. Two of m differences from one baseline correlate by 1/2 where all arms vary alike, and
+    their variances by 1/4. This gives v / (1 + (m - 1) / 4) per group, added over groups as Satterthwaite does. Using
+    plain v, the 80% bound of 8 arms would hold in only 68% of cases.
     """
     own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
     total = sum(v for v, _ in own)
@@ -277,12 +277,12 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
 
 
 def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
-    """The upper confidence bound of a standard deviation estimated with v degrees of freedom."""
+    """Return the upper confidence bound of a standard deviation estimated with v degrees of freedom."""
     return sd * math.sqrt(v / float(special.chdtri(v, confidence)))
 
 
 def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8) -> float:
-    """The smallest difference that n pairs resolve with this power at 5% two-sided, in Holm's first step.
+    """Return the smallest difference that n pairs resolve with this power at 5% two-sided, in Holm's first step.
 
     Solves P(T'_{n-1}(d sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power by bisection. Returns inf for n < 2.
     """
@@ -299,7 +299,10 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
 
 
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
-    """The probability that n pairs resolve a difference at 5% two-sided, in Holm's first step: P(T'_{n-1} > t)."""
+    """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
+
+    It is P(T'_{n-1} > t).
+    """
     critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))
     if math.isnan(below):  # what SciPy gives where the tail is too thin for it

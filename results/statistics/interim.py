@@ -23,7 +23,7 @@ def correction_factor(plan: Plan) -> int:
 
 
 def p_value(pairs: Sample, plan: Plan) -> float | None:
-    """The p value of arm - baseline, corrected for looks: min(1, 4 min_k p_k), p_k over the first k seeds.
+    """Return p of arm - baseline, corrected for looks: min(1, 4 min_k p_k), p_k over the first k seeds.
 
     A look with the opposite sign, or without a test, counts as 1: the verdict is about the difference over all seeds.
     """

@@ -14,19 +14,20 @@ NODES = 2000  # quantiles over which the spread that a table will find is averag
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """The fewest pairs that resolve a difference with 80% power (`inference.power_to_resolve`); None above
-    MOST_SEEDS.
-    """
+    """Return the fewest pairs that resolve a difference with 80% power; None above MOST_SEEDS."""
     return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """The fewest pairs that show two equal arms equivalent with 80% power; None above MOST_SEEDS."""
+    """Return the fewest pairs that show two equal arms equivalent with 80% power; None above MOST_SEEDS."""
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
-    """The smallest margin within which n pairs show two equal arms equivalent with 80% power; inf for n < 2."""
+    """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power.
+
+    Returns inf for n < 2.
+    """
     if n < 2:
         return math.inf
     low, high = 0.0, sd
@@ -39,7 +40,7 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 
 
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
-    """The probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
+    """Return the probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
 
     tests: the number of tests corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no
     difference may be resolved at 5%. With mean D and deviation S of normal differences, the power is P(|D| < min(margin

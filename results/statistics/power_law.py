@@ -30,9 +30,7 @@ class Fits:
         return inference.mean(self.b)
 
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """The mean fitted errors (points,) and their estimates over seeds. Raises ValueError outside the fitted
-        range.
-        """
+        """Return the mean fitted errors (points,) and their estimates. Raises ValueError outside the fitted range."""
         if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
             raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
         errors = self.a * compute[:, None] ** -self.b  # (points, seeds)

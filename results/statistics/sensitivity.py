@@ -8,7 +8,7 @@ from results.statistics.inference import Estimate
 
 
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
-    """The smallest difference that each test resolves with 80% power; None where there is no test.
+    """Return the smallest difference that each test resolves with 80% power; None where there is no test.
 
     All differences must be of one metric and one kind of test: their spread is pooled and raised to its upper 80%
     bound.

@@ -40,7 +40,7 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 
 
 def p_value(of: Pair, plan: Plan) -> float | None:
-    """The two-sided p value: the largest over the grid of whichever arm is behind."""
+    """Return the two-sided p value: the largest over the grid of whichever arm is behind."""
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
         return own
@@ -49,7 +49,7 @@ def p_value(of: Pair, plan: Plan) -> float | None:
 
 
 def p_towards(value: float, sample: Sample, plan: Plan) -> float:
-    """The p value of a difference with the sign of `value`; 1 for the opposite sign or no test."""
+    """Return the p value of a difference with the sign of `value`; 1 for the opposite sign or no test."""
     found, mean = interim.p_value(sample, plan), sample.mean.value
     return found if found is not None and mean is not None and mean * value > 0 else 1.0
 
@@ -62,7 +62,7 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
 
 
 def p_equivalence(of: Pair, margin: float | None, plan: Plan) -> float | None:
-    """The p value of equivalence within the margin: the largest of all one-sided tests, corrected for looks."""
+    """Return p of equivalence within the margin: the largest of all one-sided tests, corrected for looks."""
     if margin is None:
         return None
     found = [inference.p_below(one, margin) for one in advantages(of, plan)]
@@ -70,7 +70,7 @@ def p_equivalence(of: Pair, margin: float | None, plan: Plan) -> float | None:
 
 
 def margin_met(of: Pair, plan: Plan) -> float | None:
-    """The smallest margin within which both arms are equivalent: the largest end of the 90% intervals."""
+    """Return the smallest margin within which both arms are equivalent: the largest end of the 90% intervals."""
     level = 1 - 2 * verdict.ALPHA / interim.correction_factor(plan)
     found = [one.interval(level) for one in advantages(of, plan)]
     return None if None in found else max(interval[1] for interval in found if interval is not None)

@@ -113,7 +113,7 @@ def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
 
 
 def validation_scores(trials: Mapping[int, Trial], seeds: Sequence[int], chance: float) -> np.ndarray:
-    """Validation accuracies (n,) of one grid point by seed: chance where diverged, NaN where missing."""
+    """Return validation accuracies (n,) of one grid point by seed: chance where diverged, NaN where missing."""
     return np.array([validation_score(trials[seed], chance) if seed in trials else math.nan for seed in seeds])
 
 
@@ -154,7 +154,7 @@ def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[i
 
 
 def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
-    """The distance (points,) of each grid point from the middle, in steps along the axes."""
+    """Return the distance (points,) of each grid point from the middle, in steps along the axes."""
     places = np.indices(shape).reshape(len(shape), -1)
     middle = (np.array(shape)[:, None] - 1) / 2
     distance: np.ndarray = np.abs(places - middle).sum(axis=0)

@@ -112,7 +112,7 @@ def sync(folder: Path) -> None:
 
 
 def read(path: Path | str, schema: type[Kind]) -> Kind:
-    """Read a file of this schema. Raises as `read_json`."""
+    """Read a file of this schema. Raises what `read_json` raises."""
     return parse(read_bytes(path), path, schema)
 
 
@@ -122,7 +122,7 @@ def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def typed(content: Json, path: Path | str, schema: type[Kind]) -> Kind:
-    """The content of the file at `path` as its schema. Raises Broken naming file and field."""
+    """Check the content of the file at `path` against its schema. Raises Broken naming file and field."""
     try:
         return validated(schema, content)
     except Broken as error:
@@ -130,7 +130,7 @@ def typed(content: Json, path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
-    """Read a file that contains its own checksum. Raises as `read_json`; Broken also for another checksum."""
+    """Read a file that contains its own checksum. Raises what `read_json` raises; Broken also for another checksum."""
     content = read_json(path)
     found = typed(content, path, schema)
     if content.get("checksum") != checksum(content):
@@ -161,7 +161,7 @@ def parse_json(payload: bytes, path: Path | str) -> Json:
 
 
 def read_lines(path: Path, schema: type[Schema] | None = None) -> list[Json]:
-    """The lines of a JSON-lines file up to the first that is torn or breaks the schema. Raises Broken."""
+    """Return the lines of a JSON-lines file up to the first that is torn or breaks the schema. Raises Broken."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
@@ -182,7 +182,7 @@ def parse_lines(payload: bytes, schema: type[Schema] | None = None) -> list[Json
 
 
 def checksum(content: Json) -> str:
-    """sha256 of the canonical JSON of a record without its checksum."""
+    """Return the sha256 of the canonical JSON of a record without its checksum."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
 
@@ -194,8 +194,8 @@ def checksum(content: Json) -> str:
 class TrialState:
     """The state of a trial on disk.
 
-    status: finished, diverged (a result), failed, running, interrupted, missing, or broken (reason says why).
-    folder: of the attempt with the winner's files, or of the newest.
+    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken (reason says why).
+    folder: of the attempt with the published files, or of the newest.
     """
 
     status: str
@@ -251,11 +251,11 @@ class Trial:
         return Path(self.folder)
 
     def attempts(self) -> list[Path]:
-        """The folders of all attempts, oldest first."""
+        """Return the folders of all attempts, oldest first."""
         return lease.numbered(self.path / "attempts")
 
     def result(self) -> Result | None:
-        """The verified result; None if there is none. Raises Broken, NewerSchema."""
+        """Return the verified result; None if there is none. Raises Broken, NewerSchema."""
         try:
             result = read_sealed(f"{self.folder}/result.json", Result, "result.json")
         except FileNotFoundError:
@@ -265,7 +265,7 @@ class Trial:
         return result
 
     def state(self) -> TrialState:
-        """The trial's state. Raises NewerSchema only."""
+        """Return the trial's state. Raises NewerSchema only."""
         try:
             result, broken = self.result(), ""
         except Broken as error:
@@ -286,7 +286,10 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Why the newest attempt failed; None if it did not (a torn report is a failure without details)."""
+        """Return why the newest attempt failed; None if it did not.
+
+        A torn report is a failure without details.
+        """
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None
@@ -296,12 +299,12 @@ class Trial:
             return Failure(cause=f"unknown: {error}")
 
     def config(self, result: Result | None = None) -> Settings:
-        """The resolved config, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
+        """Return the resolved config, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
         path = f"{self.folder}/{CONFIG}"
         return parse(read_vouched(result, path), path, TrialConfig).config
 
     def ensure_no_links(self) -> None:
-        """Raises ValueError if a folder that attempts or evals are written to is a link."""
+        """Raise ValueError if a folder that attempts or evals are written to is a link."""
         inside = [self.path / "attempts", self.path / "evals", *self.attempts()]
         refuse_links(self.path.parent.parent, *inside, *(attempt / "checkpoints" for attempt in self.attempts()))
 
@@ -312,7 +315,7 @@ class Trial:
             write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **config})
 
     def claim(self, watch: lease.Watch) -> "Attempt | None":
-        """A new attempt, if the trial is not over and the newest attempt's holder is dead; else None.
+        """Make a new attempt, if the trial is not over and the newest attempt's holder is dead; else return None.
 
         The folder appears under its number with the lease inside. Whoever loses the rename looks again and never takes
         the next number. A broken result is moved into the new attempt's folder. Raises ValueError for a link.
@@ -335,8 +338,8 @@ class Trial:
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
         """Let a trial that ended be run again: move its result aside and forgive failures.
 
-        Done under a claim, by an attempt that holds nothing but the result. False: the trial is held, or has another
-        result than the caller saw. Raises ValueError for a link.
+        Done under a claim, by an attempt that holds nothing but the result. Returns False if the trial is held, or has
+        another result than the caller saw. Raises ValueError for a link.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -353,7 +356,7 @@ class Trial:
         return True
 
     def _over(self, aside: Path | None = None) -> bool:
-        """Whether a valid result exists; a broken one is moved to `aside`, if given."""
+        """Return whether a valid result exists; a broken one is moved to `aside`, if given."""
         try:
             return self.result() is not None
         except Broken:
@@ -376,19 +379,19 @@ class Trial:
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """The folders that may hold an attempt's checkpoints, the one to write to first."""
+        """Return the folders that may hold an attempt's checkpoints, the one to write to first."""
         inside = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
         return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
 
     def checkpoints(self) -> list[Path]:
-        """The checkpoints of all attempts, newest first."""
+        """Return the checkpoints of all attempts, newest first."""
         folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
         found = [file for folder in folders for file in folder.glob("*.safetensors")]
         return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=age, reverse=True)
 
     def newest_step(self) -> int:
-        """The step of the newest checkpoint with a valid checksum; 0 if there is none."""
+        """Return the step of the newest checkpoint with a valid checksum; 0 if there is none."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space that fails, or was cleared meanwhile
                 if holds(file, sha256(file)):
@@ -396,14 +399,14 @@ class Trial:
         return 0
 
     def step(self) -> int:
-        """The last step that any attempt reached, from checkpoints and metrics."""
+        """Return the last step that any attempt reached, from checkpoints and metrics."""
         logged = [read_metrics(attempt)[-1:] for attempt in self.attempts()]
         steps = [int(line["step"]) for lines in logged for line in lines]
         return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[Json]:
-    """The lines of an attempt's metrics.jsonl; empty if it cannot be read."""
+    """Return the lines of an attempt's metrics.jsonl; empty if it cannot be read."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
@@ -411,7 +414,7 @@ def read_metrics(attempt: Path) -> list[Json]:
 
 
 def age(checkpoint: Path) -> tuple[int, int, int]:
-    """The sort key of a checkpoint: step, attempt, time (verifying a divergence writes a step twice)."""
+    """Return the sort key of a checkpoint: step, attempt, time. Verifying a divergence writes a step twice."""
     try:
         written = checkpoint.stat().st_mtime_ns
     except OSError:  # the trial has ended meanwhile, or another attempt has newer ones
@@ -420,7 +423,7 @@ def age(checkpoint: Path) -> tuple[int, int, int]:
 
 
 def holds(checkpoint: Path, digest: str) -> bool:
-    """Whether a checkpoint's content matches the checksum in its name."""
+    """Return whether a checkpoint's content matches the checksum in its name."""
     return digest.startswith(checkpoint.stem.partition("-")[2])
 
 
@@ -432,7 +435,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 class Attempt:
-    """The one writer of an attempt's folder while it holds the trial; a context manager.
+    """The only writer of an attempt's folder while it holds the trial; a context manager.
 
     This is the run that `vitcore.train` writes to. Every important write first checks that no newer attempt exists, and
     raises Superseded if one does.
@@ -473,7 +476,7 @@ class Attempt:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Report progress several times a second; writes nothing."""
+        """Report progress. Called several times a second, so it writes nothing."""
         self.on_progress(step, accuracy)
 
     def compiling(self) -> None:
@@ -481,19 +484,19 @@ class Attempt:
         self.on_compiling()
 
     def record(self, facts: Json) -> None:
-        """Add to env.json how steps are computed."""
+        """Add to env.json the facts on how steps are computed."""
         self.write_env({**self.env, **facts})
         self.on_record(facts)
 
     def write_env(self, env: Json) -> None:
-        """Write env.json: where this attempt runs and which checkpoint it resumes from (none: its own, step 0)."""
+        """Write env.json: where this attempt runs and which checkpoint it resumes from, by default its own step 0."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
-        """The newest valid checkpoint of any attempt; this attempt's metrics are then copied up to it.
+        """Return the newest valid checkpoint of any attempt, and copy its metrics into this attempt up to it.
 
-        None if there is none: metrics are then empty. An attempt may return to its own checkpoints.
+        Returns None if there is none; metrics are then empty. An attempt may return to its own checkpoints.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -571,7 +574,7 @@ class Attempt:
         self.trial.sweep()
 
     def _digests(self) -> dict[str, str]:
-        """The sha256 of each file that tables, figures and exports read besides the result."""
+        """Return the sha256 of each file that tables, figures and exports read besides the result."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
@@ -587,17 +590,17 @@ class Attempt:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    """The trial with this id. Raises ValueError for an invalid id."""
+    """Return the trial with this id. Raises ValueError for an invalid id."""
     return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
 
 
 def study_folder(runs: Path, name: str) -> Path:
-    """The folder of a plan. Raises ValueError for an invalid name."""
+    """Return the folder of a plan. Raises ValueError for an invalid name."""
     return runs / "studies" / safe_name(name)
 
 
 def plan_content(plan: Plan) -> Json:
-    """The content of plan.json, without its checksum."""
+    """Return the content of plan.json, without its checksum."""
     return {"schema": SCHEMA, **plan.content()}
 
 
@@ -608,7 +611,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
+    """Read a plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
     content = read_json(path)
     recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
     plan = typed(content, path, Plan)
@@ -621,7 +624,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The content of a folder, sorted; empty if it does not exist. Raises ValueError if it cannot be read."""
+    """Return the content of a folder, sorted; empty if it does not exist. Raises ValueError if it cannot be read."""
     try:
         return sorted(folder / name for name in os.listdir(folder))
     except FileNotFoundError:
@@ -631,7 +634,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def plans(runs: Path) -> Iterator[Plan]:
-    """All plans of the run directory, by name. Raises Broken, NewerSchema."""
+    """Yield all plans of the run directory, by name. Raises Broken, NewerSchema."""
     for folder in listed(runs / "studies"):
         path = folder / "plan.json"
         try:
@@ -646,5 +649,5 @@ def plans(runs: Path) -> Iterator[Plan]:
 
 
 def now() -> str:
-    """The time in UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,4 +1,4 @@
-"""Reading .npz archives that anybody may have written: no pickles, and no more than fits."""
+"""Read .npz archives from untrusted sources: no pickles, and no more than fits."""
 
 import io
 import zipfile
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """The arrays of an archive's bytes. Raises Broken, naming the file, also for arrays that take too much memory.
+    """Return the arrays of an archive's bytes. Raises Broken naming the file, also for arrays that are too large.
 
     A member yields no more bytes than the archive's directory says.
     """

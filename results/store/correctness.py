@@ -1,4 +1,4 @@
-"""Which test images a trial classified correctly: the content of an attempt's `correct.npz`."""
+"""Read which test images a trial classified correctly: an attempt's `correct.npz`."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ class Unusual(Exception):
 
 
 def parse(content: bytes) -> Correct:
-    """index (images,) and correct (images,) from the file's bytes. Raises Broken."""
+    """Return index (images,) and correct (images,) from the file's bytes. Raises Broken."""
     try:
         index, correct = quick(content)
     except (Unusual, struct.error, zlib.error, ValueError):
@@ -33,7 +33,7 @@ def parse(content: bytes) -> Correct:
 
 
 def belong(index: np.ndarray, correct: np.ndarray) -> bool:
-    """Whether `index` lists images and `correct` has a 0 or 1 for each."""
+    """Return whether `index` lists images and `correct` has a 0 or 1 for each."""
     kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
     return kinds and index.ndim == 1 and index.shape == correct.shape and set(np.unique(correct)) <= {0, 1}
 
@@ -58,7 +58,7 @@ def quick(content: bytes) -> Correct:
 
 
 def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
-    """The files of an archive from its directory: name, compressed size, offset, crc, size."""
+    """Return the files in an archive's directory: name, compressed size, offset, crc, size."""
     signature, *_, count, size, start, comment = struct.unpack("<4s4H2IH", content[-22:])
     if signature != END or comment or start + size != len(content) - 22:
         raise Unusual
@@ -76,7 +76,7 @@ def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
 
 
 def packed(content: bytes, size: int, offset: int) -> bytes:
-    """The compressed bytes of one file of the archive."""
+    """Return the compressed bytes of one file of the archive."""
     signature, *_, name, extra = struct.unpack("<4s5H3I2H", content[offset : offset + 30])
     start = offset + 30 + name + extra
     if signature != LOCAL or start + size > len(content):
@@ -85,7 +85,7 @@ def packed(content: bytes, size: int, offset: int) -> bytes:
 
 
 def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
-    """A read-only array from an .npy file's bytes."""
+    """Return a read-only array from an .npy file's bytes."""
     if size > LARGEST:
         raise Unusual
     plain = zlib.decompressobj(-15).decompress(compressed, size + 1)
@@ -101,7 +101,7 @@ seen = lru_cache(maxsize=128)(array)  # all trials of one seed test the same ima
 
 @cache
 def header(text: bytes) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type from the header of a version 1 .npy file."""
+    """Return shape and type from the header of a version 1 .npy file."""
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(text))
     if fortran or dtype.hasobject:
         raise Unusual

@@ -1,4 +1,4 @@
-"""Which trials start from which, as plan.json says, and whether a trial may begin.
+"""Find which trials start from which, as plan.json says, and whether a trial may begin.
 
 A trial begins once its parent has finished and left its weights. If the weights were lost, the parent is trained again.
 """
@@ -27,11 +27,11 @@ class Parent:
 
 @dataclass(frozen=True)
 class Start:
-    """Whether a trial may begin.
+    """Whether a trial may begin, and why not.
 
-    kind: READY; WAITS for a training; LOST: a parent must be trained again since its weights are gone; BLOCKED: a
-    parent failed or diverged. why: text. running: a parent is being trained. open: parents to train first, nearest
-    first; lost: those of them that had finished.
+    kind: READY; WAITS for a training; LOST: a parent's weights are gone, so it must be trained again; BLOCKED: a parent
+    failed or diverged. running: a parent is being trained. open: parents to train first, nearest first. lost: those of
+    them that had finished.
     """
 
     kind: str = READY
@@ -45,7 +45,7 @@ Look = Callable[[str], Parent]
 
 
 def start(parents: Mapping[str, str], look: Look) -> Start:
-    """Whether a trial may begin, decided by its farthest open parent. parents: nearest first, id -> name."""
+    """Decide by a trial's farthest open parent whether it may begin. parents: id -> name, nearest first."""
     found: dict[str, Parent] = {}
     for key in parents:
         if (parent := look(key)).kind == READY:
@@ -67,13 +67,16 @@ def start(parents: Mapping[str, str], look: Look) -> Start:
 
 
 def begin(runs: Path, key: str, parents: Mapping[str, str], look: Look) -> Start:
-    """Whether the trial `key` may begin. A trained trial needs only its own weights, for the evals it owes."""
+    """Decide whether the trial `key` may begin. A trained trial needs only its own weights, for the evals it owes."""
     found = start(parents, look)
     return Start() if found.kind != READY and store.trial(runs, key).state().over else found
 
 
 def on_disk(runs: Path, code: str | None = None) -> Look:
-    """A function that looks at each trial once. code: count only failures under it; None: under any."""
+    """Return a function that looks up each trial once.
+
+    code: count only failures under it; None: under any.
+    """
 
     @cache
     def look(key: str) -> Parent:
@@ -93,7 +96,7 @@ def on_disk(runs: Path, code: str | None = None) -> Look:
 
 
 def counts(failure: Failure | None, code: str | None) -> bool:
-    """Whether a failure keeps a trial from running: only under the code that it happened under."""
+    """Return whether a failure keeps a trial from running: only under the code that it happened under."""
     return failure is not None and code in (None, failure.code)
 
 
@@ -101,13 +104,13 @@ def counts(failure: Failure | None, code: str | None) -> bool:
 
 
 def starts(runs: Path, plan: Plan) -> dict[str, Start]:
-    """Trial id -> whether it may begin, for all trials with parents; failures count under any code."""
+    """Return trial id -> whether it may begin, for all trials with parents; failures count under any code."""
     look = on_disk(runs)
     return {key: begin(runs, key, parents, look) for key, parents in starting(plan)}
 
 
 def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
-    """Trial id -> its parents, for all trials with parents."""
+    """Yield trial id and its parents, for all trials with parents."""
     stages = by_name(plan)
     for entry in planned.trained(plan):
         for seed, key in entry.ids.items() if entry.parent else ():
@@ -115,7 +118,7 @@ def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def probed(runs: Path, plan: Plan) -> dict[str, Metrics]:
-    """Trial id -> metrics of its parent's evals, as start_<metric>."""
+    """Return trial id -> metrics of its parent's evals, as start_<metric>."""
 
     @cache
     def metrics(key: str) -> Metrics:
@@ -132,17 +135,17 @@ def by_name(plan: Plan) -> dict[str, Stage]:
 
 
 def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
-    """The stages that an arm or stage starts from, nearest first."""
+    """Yield the stages that an arm or stage starts from, nearest first."""
     while parent := stages.get(entry.parent):
         yield parent
         entry = parent
 
 
 def link(config: Settings) -> str:
-    """The setting by which trials with parents name the nearest one: the one that is left out of their config."""
+    """Return the setting that names a trial's nearest parent, which a plan leaves out of the config."""
     return "teacher" if "init_from" in config else "init_from"
 
 
 def parents(entry: Entry, stages: Mapping[str, Stage], seed: int) -> dict[str, str]:
-    """The parents with this seed, nearest first: id -> name."""
+    """Return the parents with this seed, nearest first: id -> name."""
     return {one.ids[seed]: one.name for one in lineage(entry, stages)}

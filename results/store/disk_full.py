@@ -1,4 +1,4 @@
-"""Waiting on a full disk: once space is freed everything continues, and nothing is lost."""
+"""Wait on a full disk: once space is freed everything continues, and nothing is lost."""
 
 import errno
 import time
@@ -12,7 +12,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for space, when to give up earlier, and whom to tell."""
+    """A policy for a full disk: how long to wait for space, when to give up earlier, and whom to notify."""
 
     seconds: float = 0.0
     given_up: Callable[[], bool] = lambda: False

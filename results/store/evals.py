@@ -35,7 +35,7 @@ TESTED = re.compile(r"test(?:_accuracy|_loss)?@((patch|merge)?([1-9]\d*))")  # a
 
 
 def of_metric(metric: str) -> str:
-    """The eval that a metric comes from; "" for one of the result's own."""
+    """Return the eval that a metric comes from; "" for one of the result's own."""
     if metric in FEW_SHOT:
         return "fewshot"
     found = TESTED.fullmatch(metric)
@@ -43,19 +43,19 @@ def of_metric(metric: str) -> str:
 
 
 def tested(name: str) -> tuple[str, int]:
-    """What an eval or metric test...@ varies, and its value: "" the image's size, "patch", or "merge" for tokens."""
+    """Parse an eval or metric test...@ into what it varies and its value: "" (image size), "patch" or "merge"."""
     found = TESTED.fullmatch(name)
     assert found, f"{name}: no such eval"
     return found[2] or "", int(found[3])
 
 
 def known(name: str) -> bool:
-    """Whether there is an eval of that name."""
+    """Return whether there is an eval of that name."""
     return name in ("fewshot", "inspect") or (name.startswith("test@") and TESTED.fullmatch(name) is not None)
 
 
 def owed(evals: Iterable[str], metric: str) -> list[str]:
-    """The evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
+    """Return the evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
     names = [*evals, *filter(None, [of_metric(metric)])]
     for name in names:
         if not known(name):
@@ -71,12 +71,12 @@ def folder(trial: Trial) -> Path:
 
 
 def file(trial: Trial, name: str, suffix: str) -> Path:
-    """The path of an eval's file. Raises ValueError for an invalid name."""
+    """Return the path of an eval's file. Raises ValueError for an invalid name."""
     return folder(trial) / f"{safe_name(name)}{suffix}"
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
-    """The verified eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
+    """Return the verified eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
     found = store.read_sealed(file(trial, name, ".json"), Eval, f"evals/{name}.json")
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
@@ -86,7 +86,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
 
 
 def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
-    """The arrays of an eval. Raises Broken if they are not those that were written."""
+    """Return the arrays of an eval. Raises Broken if they are not those that were written."""
     path = file(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
@@ -98,7 +98,10 @@ def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
 
 
 def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
-    """Write an eval, arrays first, so that its JSON means that it is whole. content: metrics and notes at least."""
+    """Write an eval, arrays first, so that an existing JSON file means a complete eval.
+
+    content: at least metrics and notes.
+    """
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
         import numpy as np  # late: as above
@@ -145,7 +148,7 @@ def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 
 def all_names(trial: Trial) -> list[str]:
-    """The names of all evals, computed or failed."""
+    """Return the names of all evals, computed or failed."""
     try:
         files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:
@@ -157,7 +160,7 @@ def all_names(trial: Trial) -> list[str]:
 
 
 def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
-    """The evals among `names` that a finished trial lacks; empty if it has not finished. Raises NewerSchema."""
+    """Return the evals among `names` that a finished trial lacks; empty if it has not finished. Raises NewerSchema."""
     if result is None or result.status != "finished":
         return []
     missing = []
@@ -170,7 +173,7 @@ def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]
 
 
 def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Why one of these evals (or any) could not be computed; None if none failed."""
+    """Return why one of these evals (or any) could not be computed; None if none failed."""
     for name in all_names(trial) if names is None else names:
         try:
             return store.read(file(trial, name, ".failure.json"), Failure)
@@ -182,7 +185,7 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
 
 
 def state(trial: Trial, names: Sequence[str]) -> TrialState:
-    """The trial's state; while it owes evals it is running, failed or missing instead of finished."""
+    """Return the trial's state; while it owes evals it is running, failed or missing instead of finished."""
     found = trial.state()
     missing = left(trial, names, found.result)
     if not missing:
@@ -198,7 +201,7 @@ def state(trial: Trial, names: Sequence[str]) -> TrialState:
 
 
 def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Eval name -> metrics and notes; an unreadable eval has no metrics and says why."""
+    """Return eval name -> metrics and notes; an unreadable eval has no metrics and says why."""
     found: dict[str, EvalSummary] = {}
     for name in all_names(trial):
         try:
@@ -211,7 +214,7 @@ def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 
 
 def absent(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
-    """Why a finished trial has no number for `metric`."""
+    """Say why a finished trial has no number for `metric`."""
     name = of_metric(metric)
     if not name:
         return f"its result has no {metric}"

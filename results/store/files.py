@@ -1,4 +1,4 @@
-"""Reading untrusted files: regular files up to a size."""
+"""Read untrusted files: regular files up to a size."""
 
 import hashlib
 import io
@@ -32,19 +32,19 @@ def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
 
 
 def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
-    """The bytes of a regular file. Raises as `open_regular`."""
+    """Return the bytes of a regular file. Raises what `open_regular` raises."""
     with open_regular(path, largest) as file:
         return file.readall()
 
 
 def read_end(path: Path | str, most: int) -> bytes:
-    """The last bytes of a regular file of any size. Raises FileNotFoundError, Broken."""
+    """Return the last bytes of a regular file of any size. Raises FileNotFoundError, Broken."""
     with open_regular(path, ANY) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
 def sha256(path: Path | str) -> str:
-    """The checksum of a regular file of any size, without its content in memory. Raises FileNotFoundError, Broken."""
+    """Return the checksum of a regular file of any size without loading it whole. Raises FileNotFoundError, Broken."""
     with open_regular(path, ANY) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

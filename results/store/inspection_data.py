@@ -1,4 +1,4 @@
-"""The result of `ablate inspect` as data: read from a trial's folder, packed into an export."""
+"""Read the result of `ablate inspect` from a trial's folder, or pack it into an export."""
 
 import base64
 import io
@@ -26,14 +26,14 @@ class Inspection:
 
 
 def read(trial: store.Trial) -> Inspection:
-    """The inspection of a trial. Raises FileNotFoundError if there is none; Broken; NewerSchema."""
+    """Read the inspection of a trial. Raises FileNotFoundError if there is none; Broken; NewerSchema."""
     result = trial.result()
     found = evals.read(trial, "inspect", result.weights_sha256 if result else None)
     return Inspection(trial.id, found.content(), evals.read_arrays(trial, found))
 
 
 def pack(inside: Inspection) -> str:
-    """An inspection as text; equal inspections give equal texts."""
+    """Write an inspection as text; equal inspections give equal texts."""
     facts = np.frombuffer(json.dumps(dict(inside.facts), sort_keys=True).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{**inside.arrays, FACTS: facts})
@@ -41,7 +41,7 @@ def pack(inside: Inspection) -> str:
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """An inspection from the text of `pack`. Raises Broken for anything else."""
+    """Read an inspection from the text of `pack`. Raises Broken for anything else."""
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)

@@ -31,7 +31,7 @@ RELEASED = "released.json"
 
 
 def holder() -> Lease:
-    """This process, as a lease describes it."""
+    """Return this process as a lease describes it."""
     pid = os.getpid()
     return Lease(host=socket.gethostname(), boot=boot(), pids=pid_namespace(), pid=pid, started=started(pid))
 
@@ -44,7 +44,7 @@ def boot() -> str:
 
 
 def pid_namespace() -> str:
-    """The namespace of process ids: containers may share host and boot but not this."""
+    """Return the namespace of process ids: containers may share host and boot but not this."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -52,7 +52,7 @@ def pid_namespace() -> str:
 
 
 def stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; empty if there is no such process or it is a zombie."""
+    """Return the fields of /proc/PID/stat from the state on; empty for a missing process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -61,13 +61,13 @@ def stat(pid: int) -> list[str]:
 
 
 def started(pid: int) -> str | None:
-    """The process's start time in clock ticks since boot; None if there is no such process."""
+    """Return the process's start time in clock ticks since boot; None if there is no such process."""
     fields = stat(pid)
     return fields[19] if fields else None
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The folders in `folder` whose names are numbers, oldest first."""
+    """Return the folders in `folder` whose names are numbers, oldest first."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if NUMBER.fullmatch(entry.name) and entry.is_dir()]
@@ -77,9 +77,10 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def take_next(folder: Path, watch: "Watch") -> Path | None:
-    """Take the next number in `folder` if the newest one's holder is dead. None: it lives, or another was quicker.
+    """Take the next number in `folder` if the newest one's holder is dead.
 
-    Raises OSError if no folder of that number can be made.
+    Returns None if the holder lives or another process was quicker. Raises OSError if no folder of that number can be
+    made.
     """
     taken = numbered(folder)
     if taken and not watch.dead(taken[-1]):
@@ -96,7 +97,7 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make the attempt's folder with the lease inside, in one rename. False: another process made it first.
+    """Make the attempt's folder with the lease inside, in one rename. Returns False if another process made it first.
 
     Raises OSError if it cannot be made, or a file has its name.
     """
@@ -170,7 +171,7 @@ def release(attempt: Path) -> None:
 
 
 def read(attempt: Path) -> Lease | None:
-    """The lease of an attempt; None if it is missing or unreadable."""
+    """Read the lease of an attempt; None if it is missing or unreadable."""
     return parsed(attempt / NAME)
 
 
@@ -183,13 +184,13 @@ def parsed(path: Path) -> Lease | None:
 
 
 def nonce(attempt: Path) -> str:
-    """The lease's random number, which distinguishes run directories; "" if there is none."""
+    """Return the lease's random number, which distinguishes run directories; "" if there is none."""
     found = parsed(attempt / NAME) or parsed(attempt / RELEASED)
     return found.nonce if found else ""
 
 
 def known(held: Lease | None) -> bool | None:
-    """Whether the holder lives, if this host can tell at once; else None."""
+    """Return whether the holder lives, if this host can tell at once; else None."""
     if held is None or not is_here(held):
         return None
     fields = stat(held.pid)
@@ -199,12 +200,12 @@ def known(held: Lease | None) -> bool | None:
 
 
 def is_here(held: Lease) -> bool:
-    """Whether the holder's pid is valid for this process."""
+    """Return whether the holder's pid is valid for this process."""
     return (held.host, held.boot, held.pids) == (socket.gethostname(), boot(), pid_namespace())
 
 
 def stopped(attempt: Path) -> str:
-    """The stopped process that holds the attempt, for display, if this host can tell; else ""."""
+    """Describe the stopped process that holds the attempt, if this host can tell; else ""."""
     holder = read(attempt)
     if holder is None or not is_here(holder) or known(holder) is not None:
         return ""
@@ -219,12 +220,12 @@ def changed(attempt: Path) -> int:
 
 
 def held(attempt: Path) -> bool | None:
-    """Whether the attempt is held, if this host can tell at once; else None."""
+    """Return whether the attempt is held, if this host can tell at once; else None."""
     return False if (attempt / RELEASED).exists() else known(read(attempt))
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Whether the holder seems to live, for display: for another host, by the lease's age on our clock."""
+    """Return whether the holder seems to live. For another host, the lease's age on our clock decides."""
     alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 

@@ -1,4 +1,4 @@
-"""Paths from untrusted names: a name stays one name, and no link leads out of its folder."""
+"""Build paths from untrusted names: a name stays one name, and no link leads out of its folder."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def safe_name(name: object) -> str:
 
 
 def refuse_links(root: Path, *paths: Path) -> None:
-    """Raises ValueError for a link between `root` and these paths: writing and removing would follow it."""
+    """Raise ValueError for a link between `root` and these paths: writing and removing would follow it."""
     for path in paths:
         for part in (path, *path.parents):
             if part == root:
@@ -24,5 +24,5 @@ def refuse_links(root: Path, *paths: Path) -> None:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """An opener for `open` that refuses a link. Raises OSError."""
+    """Open a file without following a link, as an opener for `open`. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

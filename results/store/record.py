@@ -1,4 +1,4 @@
-"""Record: what a run directory holds of one trial; many trials are read in parallel processes."""
+"""Read what a run directory holds of a trial; many trials are read in parallel processes."""
 
 import itertools
 import json

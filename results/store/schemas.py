@@ -57,7 +57,7 @@ class Schema(BaseModel):
     file: ClassVar[str]  # what the file is called in messages
 
     def content(self, *without: str) -> dict[str, Any]:
-        """The fields that were given, as JSON."""
+        """Return the fields that were given, as JSON."""
         return self.model_dump(exclude_unset=True, exclude={*without})
 
 
@@ -172,7 +172,7 @@ class PlannedTrial(Schema):
 
 
 class LaterDifference(Schema):
-    """What the recipe states of an arm's difference after twice the steps."""
+    """The recipe's statement of an arm's difference after twice the steps."""
 
     difference: FiniteFloat
     origin: str
@@ -274,7 +274,7 @@ class PlannedData(Schema):
 
 
 class Stated(Schema):
-    """What a recipe states: whether it was measured, derived or cited, and where."""
+    """The origin of a recipe's statement: measured, derived or cited, and where."""
 
     how: str
     source: str
@@ -295,12 +295,12 @@ class StatedCost(Schema):
     gpu: Took | None = None
 
     def of(self, gpu: bool) -> Took | None:
-        """What a trial takes on a GPU, or on a CPU."""
+        """Return the time of a trial on a GPU, or on a CPU."""
         return self.gpu if gpu else self.cpu
 
 
 class Expected(Stated):
-    """What trials reach with these settings."""
+    """The metric that trials reach with these settings."""
 
     settings: Settings = {}
     metric: str
@@ -408,7 +408,7 @@ class ExportHeader(Schema):
 
 
 class Submission(Schema):
-    """submissions/<campaign>/campaign.json: the request of one `submit`. The profile is checked by its own rules."""
+    """submissions/<campaign>/campaign.json: one `ablate submit`. The profile is checked by its own rules."""
 
     file = "campaign.json"
     plans: list[str]
@@ -477,7 +477,7 @@ class EvalSummary(Schema):
 
 
 def encoded(schema: Any) -> AfterValidator:
-    """A type for text that is JSON of this type, or empty."""
+    """Return a type for text that is JSON of this type, or empty."""
     content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
 
     def check(text: str) -> str:
@@ -519,7 +519,7 @@ FILES: Mapping[str, type[Schema]] = {
 
 
 def stray(content: object, at: str = "") -> str:
-    """The first field of a file that its schema does not name; "" if there is none."""
+    """Return the first field of a file that its schema does not name; "" if there is none."""
     if isinstance(content, list):
         return next(filter(None, (stray(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):
@@ -530,7 +530,7 @@ def stray(content: object, at: str = "") -> str:
 
 
 def validated(schema: type[Kind], content: object) -> Kind:
-    """A file's content as its schema. Raises Broken with one line that names the field."""
+    """Check a file's content against its schema. Raises Broken with one line that names the field."""
     if depth_exceeds(content, DEEPEST):
         raise Broken(f"nested more than {DEEPEST} levels deep")
     try:
@@ -543,7 +543,7 @@ def validated(schema: type[Kind], content: object) -> Kind:
 
 
 def problem(schema: type[Schema], content: object) -> str:
-    """What is wrong with a file's content, as one line naming the field; "" if nothing is."""
+    """Say what is wrong with a file's content, in one line naming the field; "" if nothing is."""
     try:
         validated(schema, content)
     except Broken as error:
@@ -552,7 +552,7 @@ def problem(schema: type[Schema], content: object) -> str:
 
 
 def depth_exceeds(content: object, levels: int) -> bool:
-    """Whether containers are nested deeper than this, found without recursion."""
+    """Return whether containers are nested deeper than this, found without recursion."""
     inside: list[object] = [content]
     for _ in range(levels + 1):
         inside = [

@@ -1,4 +1,4 @@
-"""One study on several recipes in one table: a row an arm, a group of columns a recipe."""
+"""Show one study on several recipes in one table: a row per arm, a group of columns per recipe."""
 
 import json
 from collections.abc import Sequence

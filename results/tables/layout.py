@@ -167,7 +167,7 @@ def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: st
 
 
 def check_columns(columns: Sequence[str] | None, table: Table) -> None:
-    """Raises ValueError for an unknown or repeated column."""
+    """Raise ValueError for an unknown or repeated column."""
     for name in columns or ():
         if name not in COLUMNS and name.removesuffix(INTERVAL) not in table.besides:
             raise unknown_column(name, table.besides)

@@ -194,7 +194,7 @@ def opening(table: Table) -> str:
     rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
     over, planned = progress(table)
     start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(rows)}"
-    return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are over):"
+    return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are done):"
 
 
 def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
@@ -211,16 +211,16 @@ def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str,
 
 
 def unfinished(table: Table) -> str:
-    """Warn "Interim: 12 of 20 planned trials are over, so there is no verdict."; "" for a finished table."""
+    """Warn "Interim: 12 of 20 planned trials are done, so there is no verdict."; "" for a finished table."""
     if not table.interim:
         return ""
     over, planned = progress(table)
     so = "a verdict says what it would be now" if table.judged else "so there is no verdict (--interim shows it)"
-    return f"Interim: {over} of {planned} planned trials are over, {so}."
+    return f"Interim: {over} of {planned} planned trials are done, {so}."
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return how many trials are over and how many are planned."""
+    """Return how many trials are done and how many are planned."""
     rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
     return sum(row.n + row.diverged for row in rows), sum(row.planned for row in rows)
 
@@ -235,10 +235,10 @@ def departure_text(table: Table) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Write "n = 5 seeds an arm", or a range."""
+    """Write "n = 5 seeds per arm", or a range."""
     counts = sorted({row.n for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"n = {several} seeds an arm"
+    return f"n = {several} seeds per arm"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

@@ -25,12 +25,12 @@ from results.style import current
 from results.tables import layout, provenance, sentences
 
 FEW = 5
-INTERIM = "no verdict before all planned trials are over"
+INTERIM = "no verdict before all planned trials are done"
 START = "start_fewshot5_accuracy"
 
 
 class Outcome(NamedTuple):
-    """What became of one planned trial. value: the study's metric, NaN where there is none."""
+    """The outcome of one planned trial. value: the study's metric, NaN where there is none."""
 
     seed: int
     status: str
@@ -151,7 +151,7 @@ def is_unfinished(study: StudyResults) -> bool:
 
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
-    """Group what became of the planned trials by arm."""
+    """Group the outcomes of the planned trials by arm."""
     found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
     names = ("arm", *Outcome._fields[:-1], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):

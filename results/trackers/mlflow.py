@@ -1,4 +1,4 @@
-"""Runs of MLflow in a file: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows them."""
+"""Write MLflow runs to a file: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ LONGEST = 500  # characters of a parameter
 
 
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
-    """A run a trial, an experiment a study; a second export adds new runs.
+    """Write a run per trial and an experiment per study; a second export adds new runs.
 
     Raises ValueError where there is no curve, and ModuleNotFoundError where mlflow is not installed.
     """

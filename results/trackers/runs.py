@@ -1,4 +1,4 @@
-"""What a tracker is told of a trial: its settings, its curves, what it reached."""
+"""Collect what trackers record of a trial: its settings, its curves, its final metrics."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from results.tensorboard import events
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial of a study. points: (seconds, step, scalars), what it reached last."""
+    """A trial of a study. points: (seconds, step, scalars), the final metrics last."""
 
     study: str
     arm: str
@@ -27,7 +27,7 @@ class TrackedRun:
 
 
 def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
-    """Every trial that has been evaluated. Raises ValueError where there is none."""
+    """Yield every trial that has been evaluated. Raises ValueError where there is none."""
     if all(study.history.empty for study in studies):
         raise ValueError("nothing to export: no trial has been evaluated yet")
     for study in studies:

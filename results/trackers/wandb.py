@@ -1,4 +1,4 @@
-"""Runs of Weights & Biases, offline: `wandb sync FOLDER/wandb/offline-run-*` uploads them."""
+"""Write offline runs of Weights & Biases: `wandb sync FOLDER/wandb/offline-run-*` uploads them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from results.trackers.runs import tracked
 
 
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
-    """A run a trial: the study is the project, the arm the group, the trial's id the run's.
+    """Write a run per trial: the study is the project, the arm the group, the trial's id the run's.
 
     Raises ValueError where there is no curve, and ModuleNotFoundError where wandb is not installed.
     """

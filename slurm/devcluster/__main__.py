@@ -1,4 +1,4 @@
-"""python -m slurm.devcluster: the cluster from a shell."""
+"""Control the cluster from a shell: `python -m slurm.devcluster`."""
 
 import argparse
 import os
@@ -96,7 +96,7 @@ def up(given: argparse.Namespace) -> int:
 
 
 def status(cluster: Cluster) -> int:
-    """Print the status of all daemons, asked at once: with a dead slurmctld each question takes its full timeout."""
+    """Print the status of all daemons, queried in parallel: with a dead slurmctld each query takes its full timeout."""
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(cluster.answers, cluster.daemons))
     for daemon, answer in zip(cluster.daemons, answers, strict=True):

@@ -1,4 +1,4 @@
-"""Running SLURM's commands against a cluster, and the queries that tests need most."""
+"""Run SLURM's commands against a cluster, and the queries that tests need most."""
 
 import os
 import re
@@ -19,7 +19,7 @@ class Client:
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's environment with SLURM_CONF, without variables of another SLURM's jobs or profiles."""
+        """Return this process's environment with SLURM_CONF, without variables of other SLURM jobs or profiles."""
         own = {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
         return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
 
@@ -45,7 +45,7 @@ class Client:
         return int(self.run("sbatch", "--parsable", *arguments).stdout.partition(";")[0])
 
     def state(self, job: int | str) -> str:
-        """The state in squeue (PENDING, RUNNING, ...); "" once slurmctld has forgotten the job."""
+        """Return the state in squeue (PENDING, RUNNING, ...); "" once slurmctld has forgotten the job."""
         query = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
         return self.run(*query, check=False).stdout.strip()
 

@@ -37,7 +37,7 @@ class Cluster(Client):
 
     @classmethod
     def at(cls, folder: Path) -> "Cluster":
-        """The cluster in this directory. Raises ValueError if there is none."""
+        """Return the cluster in this directory. Raises ValueError if there is none."""
         folder = resolved(folder)
         return cls(folder, load(folder))
 
@@ -53,8 +53,8 @@ class Cluster(Client):
     def up(self, guarded: bool = False) -> None:
         """Start everything and return when a job would run. guarded: end the cluster with this process.
 
-        Raises Unavailable if the machine lacks something, ValueError if the directory or a port is taken, RuntimeError
-        with the log of a daemon that does not start; then nothing is left behind.
+        Raises Unavailable if the machine lacks something, ValueError if the directory or a port is taken, and
+        RuntimeError with the log of a daemon that does not start. Then nothing is left behind.
         """
         if reason := requirements.unmet(self.settings.accounting):
             raise Unavailable(reason)
@@ -127,7 +127,7 @@ class Cluster(Client):
         return daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """The daemons of a name: slurmctld, slurmdbd, mariadbd, munged, a node's name, or slurmd for all nodes."""
+        """Return the daemons of a name, such as slurmctld or a node's; slurmd stands for all nodes."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
@@ -193,7 +193,7 @@ class Cluster(Client):
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """The daemon's process id, if it runs. The pid file alone is not enough: the number may be reused."""
+        """Return the daemon's process id, if it runs. A pid file alone is not enough: the number may be reused."""
         try:
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
         except (OSError, ValueError):

@@ -23,7 +23,7 @@ class Daemon:
 
 
 def daemons(folder: Path, settings: Settings) -> list[Daemon]:
-    """The daemons in the order of their dependencies."""
+    """Return the daemons in the order of their dependencies."""
     names = [_munged(folder)]
     if settings.accounting:
         names += [_mariadbd(folder), _slurmdbd()]

@@ -85,7 +85,7 @@ def _accounting(folder: Path, settings: Settings) -> dict[str, str]:
 
 
 def nodes(settings: Settings) -> str:
-    """The nodes' lines of slurm.conf: each is this machine under another name and port."""
+    """Return the nodes' lines of slurm.conf: each is this machine under another name and port."""
     gpus = f" Gres=gpu:{settings.gpu_type}:{settings.gpus}" if settings.gpus else ""
     return "".join(
         f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port}"
@@ -95,7 +95,10 @@ def nodes(settings: Settings) -> str:
 
 
 def partitions(settings: Settings) -> str:
-    """The partitions' lines of slurm.conf. PreemptMode says what happens to their jobs when `urgent` needs nodes."""
+    """Return the partitions' lines of slurm.conf.
+
+    PreemptMode says what happens to their jobs when `urgent` needs nodes.
+    """
     common = "Nodes=ALL MaxTime=1-00:00:00"
     return (
         f"PartitionName=main Default=YES {common} PriorityTier=1 PreemptMode=REQUEUE\n"

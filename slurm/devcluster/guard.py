@@ -1,4 +1,4 @@
-"""Taking a cluster down when the process that started it is gone, however it ended.
+"""Take a cluster down when the process that started it is gone, however it ended.
 
 The kernel then closes the pipe on our standard input. A process that ended the cluster itself writes to it first.
 """

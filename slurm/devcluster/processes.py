@@ -1,4 +1,4 @@
-"""Finding the processes of a cluster.
+"""Find the processes of a cluster.
 
 Pid files are not enough: numbers are reused, and jobs have none. A process is recognized by the mark in its
 environment, by the cluster's slurm.conf in a job's environment, or by a daemon's open files (slurmstepd overwrites its
@@ -23,7 +23,7 @@ class Process:
 
 
 def owned(folder: Path) -> list[Process]:
-    """The cluster's daemons, its jobs and all their descendants; never the caller or its ancestors."""
+    """Return the cluster's daemons, its jobs and all their descendants; never the caller or its ancestors."""
     processes = {process.pid: process for process in running()}
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
     while children := {pid for pid, process in processes.items() if process.parent in ours} - ours:
@@ -32,7 +32,7 @@ def owned(folder: Path) -> list[Process]:
 
 
 def running() -> Iterator[Process]:
-    """Every process of the machine except zombies."""
+    """Yield every process of the machine except zombies."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # gone meanwhile
@@ -61,7 +61,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def _callers(processes: dict[int, Process]) -> set[int]:
-    """This process and its ancestors: a shell inside a job may take the cluster down."""
+    """Return this process and its ancestors: a shell inside a job may take the cluster down."""
     callers, pid = set(), os.getpid()
     while pid in processes and pid not in callers:
         callers.add(pid)

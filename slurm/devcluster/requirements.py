@@ -1,4 +1,4 @@
-"""What a cluster needs from the machine: programs, root, free ports."""
+"""Check what a cluster needs from the machine: programs, root, free ports."""
 
 import os
 import random
@@ -19,7 +19,7 @@ class Unavailable(RuntimeError):
 
 
 def unmet(accounting: bool = True) -> str:
-    """Why no cluster can run on this machine, in one line; "" if one can."""
+    """Return why no cluster can run on this machine, in one line; "" if one can."""
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
     if missing:
@@ -30,7 +30,7 @@ def unmet(accounting: bool = True) -> str:
 
 
 def free_ports(count: int) -> int:
-    """The first port of `count` free ports in a row."""
+    """Return the first port of `count` free ports in a row."""
     for _ in range(1000):
         first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
         if not taken(range(first, first + count)):

@@ -1,4 +1,4 @@
-"""The settings of a cluster: chosen before it starts, stored in its directory."""
+"""The settings of a cluster, chosen before it starts and stored in its directory."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes per node. They need not exist: SLURM believes its configuration."""
+    """The size of a cluster. Nodes need not have what is set: SLURM believes its configuration."""
 
     nodes: int = 2  # two, so that a job can start again while its first process lives on
     cpus: int = 8
@@ -52,7 +52,7 @@ class Settings:
 
 
 def load(folder: Path) -> Settings:
-    """Raises ValueError where no cluster is."""
+    """Read the settings. Raises ValueError where no cluster is."""
     try:
         return Settings(**json.loads((folder / FILE).read_text()))
     except (OSError, TypeError, ValueError):
@@ -60,7 +60,10 @@ def load(folder: Path) -> Settings:
 
 
 def resolved(folder: Path) -> Path:
-    """The directory as the processes will see it. Raises ValueError for one that SLURM's files cannot name."""
+    """Return the directory as the processes will see it.
+
+    Raises ValueError for a path that SLURM's files cannot hold.
+    """
     path = folder.expanduser().resolve()
     if len(str(path)) > LONGEST_PATH:
         raise ValueError(f"{path}: sockets need a directory of at most {LONGEST_PATH} characters")

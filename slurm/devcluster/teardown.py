@@ -1,4 +1,4 @@
-"""Taking a cluster down, in whatever state its processes and its directory are."""
+"""Take a cluster down, in whatever state its processes and its directory are."""
 
 import contextlib
 import fcntl
@@ -39,7 +39,7 @@ def _killed(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Lock: one process at a time starts or ends the cluster. The kernel releases it if the holder is killed."""
+    """Let one process at a time start or end the cluster. The kernel releases the lock if the holder is killed."""
     try:
         file = open(folder / settings.FILE)  # noqa: SIM115  # closed below
     except FileNotFoundError:

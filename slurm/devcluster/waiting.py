@@ -1,4 +1,4 @@
-"""Waiting for other processes."""
+"""Wait for other processes."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Drafting a profile from what SLURM reports, for its user to correct."""
+"""Draft a profile from what SLURM reports, for the user to correct."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ def init() -> str:
 
 
 def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[str]) -> str:
-    """A profile as commented YAML. accounts: the user's default account first.
+    """Return a profile as commented YAML. accounts: the user's default account first.
 
     Proposes the open partition with GPUs, the default one if several. Raises ValueError if none is open.
     """
@@ -60,30 +60,30 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """A line that sets `key` to the first value that is a word; no line if none is."""
+    """Return a line that sets `key` to the first value that is a word; no line if none is."""
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 
 def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """A comment line with the other values that could be chosen."""
+    """Return a comment line with the other values that could be chosen."""
     return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
 
 
 def scalar(value: str) -> str:
-    """Text quoted so that YAML reads it back as text."""
+    """Quote text so that YAML reads it back as text."""
     plain = re.fullmatch(r"[A-Za-z][\w.+-]*", value) and value.lower() not in YAML_WORDS
     return value if plain else f'"{value}"'
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """The share of a node's cores or memory that goes with one of its GPUs."""
+    """Return the share of a node's cores or memory that goes with one of its GPUs."""
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 
 
 def table(known: Iterable[Nodes]) -> list[str]:
-    """The partitions as comment lines."""
+    """Return the partitions as comment lines."""
     heads = ("partition", "nodes", "CPUs", "memory", "GPUs", "longest")
     rows = [heads, *(row(nodes) for nodes in known if nodes.open)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(heads))]

@@ -15,7 +15,7 @@ MOST_CHARACTERS = 200
 
 
 def words(one: str) -> str:
-    """The pattern of a comma-separated list."""
+    """Return the pattern of a comma-separated list."""
     return f"{one}(,{one})*"
 
 
@@ -34,7 +34,7 @@ def one_line(key: str, value: str, meaning: str) -> str:
 
 
 def shown(value: object) -> str:
-    """The value as shown in an error: escaped and shortened if necessary."""
+    """Escape and shorten a value for an error message."""
     text = str(value)
     if not re.fullmatch(r"[\w.:/,+@-]{1,60}", text, re.ASCII):
         text = ascii(value)

@@ -52,13 +52,13 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """The option as on a command line; True stands for an option without a value."""
+        """Return the option as on a command line; True stands for an option without a value."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)
 
     def words(self, values: Mapping[str, Value]) -> list[str]:
-        """The options as words of a command line."""
+        """Return the options as words of a command line."""
         flags = (self.flag(*item) for item in values.items())
         return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags]
 

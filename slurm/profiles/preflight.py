@@ -1,10 +1,10 @@
-"""Checking before a submission whether SLURM would take a job of a profile, and which key is wrong if not.
+"""Check before a submission whether SLURM would take a job of a profile, and which key is wrong if not.
 
 `sbatch --test-only` judges the script. It refuses more than sbatch does: if the only fitting nodes are drained or
 reserved, sbatch would queue the job. Its refusals rarely name the setting ("Requested node configuration is not
-available"). So a key is blamed only if no node has what it asks for, or if without it SLURM says something else that
-is not about nodes. Everything else is a warning, and sbatch decides. Requests that SLURM accepts and never starts
-(longer than any limit, an unknown QOS where none is enforced) are checked here.
+available"). So a key is blamed only if no node has what it asks for, or if without it SLURM says something else that is
+not about nodes. Everything else is a warning, and sbatch decides. Requests that SLURM accepts and never starts (longer
+than any limit, an unknown QOS where none is enforced) are checked here.
 """
 
 import re
@@ -39,9 +39,9 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Why SLURM would start no such job now, though it may queue one; else ''.
+    """Return why SLURM would start no such job now, though it may queue one; "" if it would.
 
-    Raises Refused with the key, its value, SLURM's reason and what there is; Unreachable, NoSlurm.
+    Raises Refused with the key, its value, SLURM's reason and the values that SLURM has; Unreachable, NoSlurm.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):
@@ -58,7 +58,7 @@ def check(profile: Profile) -> str:
 
 
 def test_only(profile: Profile) -> str:
-    """Why SLURM refuses a job of the profile, in its own words; else ''. Raises Unreachable, NoSlurm."""
+    """Return SLURM's refusal of a job of the profile; "" if it accepts. Raises Unreachable, NoSlurm."""
     tasks = arrays.Tasks("", [], [[]])
     script = arrays.script(Path("/tmp"), tasks, submitit_parameters(profile, "preflight"), Path("/tmp"))
     try:
@@ -69,7 +69,7 @@ def test_only(profile: Profile) -> str:
 
 
 def blame(profile: Profile, refusal: str) -> str:
-    """The refusal with the key that is shown to be wrong; '' if none is."""
+    """Return the refusal with the key that is shown to be wrong; "" if none is."""
     wrong = lacking(profile) if OF_NODES.search(refusal) else telling(profile, refusal)
     for key in wrong:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
@@ -80,12 +80,12 @@ def blame(profile: Profile, refusal: str) -> str:
 
 
 def telling(profile: Profile, refusal: str) -> Iterator[str]:
-    """The keys whose removal changes SLURM's answer."""
+    """Yield the keys whose removal changes SLURM's answer."""
     return (key for key, other in variations(profile) if test_only(other) != refusal)
 
 
 def lacking(profile: Profile) -> Iterator[str]:
-    """The keys that no node of the profile's partitions satisfies, in any state."""
+    """Yield the keys that no node of the profile's partitions satisfies, in any state."""
     mine = partitions.of(profile.partition, partitions.nodes())
     if not mine:
         return
@@ -102,7 +102,7 @@ def lacking(profile: Profile) -> Iterator[str]:
 
 
 def number(nodes: Nodes, kind: str | None) -> int:
-    """The number of GPUs of a type (or any) per kind of node."""
+    """Return the number of GPUs of a type (or any) per kind of node."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
@@ -111,13 +111,13 @@ def megabytes(size: str) -> float:
 
 
 def states(profile: Profile) -> str:
-    """The states of nodes as text: '; nodes: 2 drained, 1 idle'."""
+    """Return the states of nodes as text: '; nodes: 2 drained, 1 idle'."""
     names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
     return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Key -> the profile without that setting."""
+    """Yield key -> the profile without that setting."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -128,14 +128,14 @@ def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
 
 
 def named(profile: Profile, key: str) -> str:
-    """A setting as text: 'memory=16G'."""
+    """Return a setting as text: 'memory=16G'."""
     field, _, option = key.partition(".")
     value = getattr(profile, field)
     return f"{key}={value[option] if option else value}"
 
 
 def never(profile: Profile) -> Iterator[tuple[str, str]]:
-    """The key, and why, of a request that SLURM accepts and never starts."""
+    """Yield the key and the reason of a request that SLURM accepts but never starts."""
     qualities = policy.all_qualities(policy.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"
@@ -188,7 +188,7 @@ def offer(profile: Profile, key: str) -> str:
 
 
 def gpus(nodes: Nodes) -> str:
-    """GPUs as text: '4 GPUs of type a100'."""
+    """Return GPUs as text: '4 GPUs of type a100'."""
     kinds = [f"{number} GPUs" + (f" of type {kind}" if kind else "") for kind, number in nodes.gpus.items()]
     return " and ".join(kinds) or "no GPU"
 

@@ -49,7 +49,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """What a job asks of a cluster. Raises ValueError with key, value and what is allowed."""
+    """The job that a profile asks a cluster for. Raises ValueError with key, value and what is allowed."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -88,7 +88,7 @@ class Profile(BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """A profile from a parsed file; empty keys count as missing. Raises ValueError beginning with `origin`."""
+        """Read a profile from a parsed file, without its empty keys. Raises ValueError beginning with `origin`."""
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
@@ -96,7 +96,7 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Raises ValueError for what a recipe may not ask for."""
+        """Raise ValueError for keys that a recipe may not ask for."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.of(content, "resources")
@@ -185,7 +185,7 @@ class Profile(BaseModel):
 
 
 def split(container: str) -> tuple[str, ...]:
-    """The words of a container's command. Raises ValueError."""
+    """Split a container's command into words. Raises ValueError."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
         words = shlex.split(grammar.one_line("container", container, meaning))
@@ -197,7 +197,7 @@ def split(container: str) -> tuple[str, ...]:
 
 
 def in_seconds(time: str | int) -> int:
-    """Seconds of '4:00:00', '2-00:00:00' or a number of minutes. Raises ValueError."""
+    """Convert '4:00:00', '2-00:00:00' or a number of minutes to seconds. Raises ValueError."""
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
         seconds = time * 60
@@ -212,7 +212,7 @@ def in_seconds(time: str | int) -> int:
 
 
 def exported(name: object, value: object) -> str:
-    """The text of an exported variable. Raises ValueError."""
+    """Return the text of an exported variable. Raises ValueError."""
     key = f"environment.{grammar.shown(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
@@ -224,7 +224,7 @@ def exported(name: object, value: object) -> str:
 
 
 def explain(error: ValidationError) -> str:
-    """The first validation error as one line: key, value, what is allowed."""
+    """Return the first validation error as one line: key, value, what is allowed."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
     match problem["type"]:
@@ -242,14 +242,14 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """The folders of profiles; the first is also written to: below $XDG_CONFIG_HOME and ~/.config."""
+    """Return the folders of profiles; the first is also written to: below $XDG_CONFIG_HOME and ~/.config."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
 
 
 def path_to_write(name: str) -> Path:
-    """The file for a new profile. Raises ValueError for an invalid name."""
+    """Return the file for a new profile. Raises ValueError for an invalid name."""
     if name.endswith((".yaml", ".yml")):
         raise ValueError(f"profile {grammar.shown(name)}: a name without its ending, or --out FILE")
     grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
@@ -257,7 +257,7 @@ def path_to_write(name: str) -> Path:
 
 
 def path_of(name_or_file: str) -> Path:
-    """The file of a profile's name or path. Raises ValueError listing the profiles there are."""
+    """Return the file of a profile's name or path. Raises ValueError listing the existing profiles."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
         if not os.path.isfile(path):  # which also takes what no file can be called
@@ -278,13 +278,14 @@ LONGEST_LABEL = 60  # characters
 SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
 
 
-def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Sequence[str] = ()) -> dict[str, Any]:
-    """Parameters for submitit.SlurmExecutor. The job name is label:tag; its comment begins with the tag.
+def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = ()) -> dict[str, Any]:
+    """Return parameters for submitit.SlurmExecutor.
 
-    shunned: nodes to avoid besides those that the profile excludes. Raises ValueError for an invalid node name.
+    The job name is label:tag; its comment begins with the tag. avoided: nodes to avoid besides those that the profile
+    excludes. Raises ValueError for an invalid node name.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
-    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *shunned])))
+    away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))
     extra = profile.extra | ({"exclude": options.SBATCH.check("exclude", away)} if away else {})
     chosen: dict[str, Any] = {
         "job_name": job_name(label, tag),
@@ -314,11 +315,11 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", shunned: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """The job name: the label as far as a name allows, then the tag."""
+    """Return the job name: as much of the label as fits, then the tag."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag
 
 
 def setup_lines(profile: Profile) -> list[str]:
-    """Shell lines that run on the node first: exported variables, then the user's lines."""
+    """Return shell lines that run on the node first: exported variables, then the user's lines."""
     return [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()] + list(profile.setup)

@@ -1,1 +1,1 @@
-"""Asking SLURM for its queue, limits, partitions and policies."""
+"""Query SLURM's queue, limits, partitions and policies."""

@@ -1,4 +1,4 @@
-"""Running a command of SLURM: no shell, a timeout, a neutral environment; failures told apart."""
+"""Run a SLURM command without a shell, with a timeout and a neutral environment, and classify its failures."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
 
 
 def failure(command: str, complaint: str) -> ValueError:
-    """The exception for a failed command's standard error."""
+    """Return the exception for a failed command's standard error."""
     said = sentence(complaint) or "no reason given"
     if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
@@ -65,7 +65,7 @@ def failure(command: str, complaint: str) -> ValueError:
 
 
 def sentence(complaint: str) -> str:
-    """SLURM's own lines of standard error as one line; all lines if none is SLURM's.
+    """Return SLURM's own lines of standard error as one line; all lines if none is SLURM's.
 
     A site's wrapper may print a banner there too, a different one each time.
     """

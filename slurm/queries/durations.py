@@ -2,7 +2,7 @@
 
 
 def seconds(span: str) -> int | None:
-    """Seconds of '1-00:00:00', '30:00', ...; None for 'infinite', 'UNLIMITED' and 'INVALID'."""
+    """Convert '1-00:00:00', '30:00', ... to seconds; None for 'infinite', 'UNLIMITED' and 'INVALID'."""
     days, _, rest = span.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in (days or "0", *parts)):

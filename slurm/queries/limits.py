@@ -1,4 +1,4 @@
-"""How many jobs SLURM accepts from this user now."""
+"""Find out how many jobs SLURM accepts from this user now."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Limits:
 
 
 def limits(profile: Profile) -> Limits:
-    """The limits for jobs of this profile and user. Raises Unreachable, NoSlurm."""
+    """Return the limits for jobs of this profile and user. Raises Unreachable, NoSlurm."""
     config = configuration()
     if not (size := config.get("MaxArraySize", "")).isdigit():
         raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
@@ -49,14 +49,17 @@ def limits(profile: Profile) -> Limits:
 
 
 def configuration() -> dict[str, str]:
-    """The output of `scontrol show config` as key -> value."""
+    """Return the output of `scontrol show config` as key -> value."""
     lines = ask("scontrol", "show", "config").stdout.splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def bounds(profile: Profile) -> Iterator[Bound]:
-    """The limits on queued jobs that apply to a job of this profile: 'MaxSubmitJobs=7(5)'; 'N(5)' is none."""
+    """Yield the limits on queued jobs that apply to a job of this profile.
+
+    SLURM prints 'MaxSubmitJobs=7(5)' for 5 of 7 in use, and 'N(5)' for no limit.
+    """
     for name, record in policy.applying(profile):
         for word in WORDS:
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):

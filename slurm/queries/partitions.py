@@ -27,13 +27,13 @@ class Nodes:
 
 
 def nodes() -> list[Nodes]:
-    """All partitions that the user may see, from one `sinfo`. Raises Unreachable, NoSlurm."""
+    """Return all partitions that the user may see, from one `sinfo`. Raises Unreachable, NoSlurm."""
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """The nodes of these partitions by state: '2 drained', '1 idle'. Raises as `nodes`."""
+    """Return the nodes of these partitions by state: '2 drained', '1 idle'. Raises what `nodes` raises."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -55,6 +55,6 @@ def described(
 
 
 def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """The nodes that a job in these partitions may get (comma-separated; None: the default partition)."""
+    """Return the nodes that a job in these partitions may get (comma-separated; None: the default partition)."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]

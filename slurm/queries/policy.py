@@ -24,10 +24,10 @@ def me() -> str:
 
 
 def records() -> list[Record]:
-    """The records of `scontrol show assoc_mgr` about this user, names without the numbers after them.
+    """Return the records of `scontrol show assoc_mgr` about this user, names without the numbers after them.
 
-    Kinds: UserName, ClusterName (an association), QOS, and within one QOS each User's and Account's share. Empty
-    if SLURM keeps no accounts. Raises Unreachable, NoSlurm.
+    Kinds: UserName, ClusterName (an association), QOS, and within one QOS each User's and Account's share. Empty if
+    SLURM keeps no accounts. Raises Unreachable, NoSlurm.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
@@ -52,7 +52,7 @@ def plain(name: str) -> str:
 
 
 def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
-    """The records that apply to a job of this profile, each with a name: 'account lab', 'qos normal'."""
+    """Yield the records that apply to a job of this profile, each with a name: 'account lab', 'qos normal'."""
     known = records()
     account = profile.account or own_account(known)
     for record in known:
@@ -69,17 +69,17 @@ def own_account(known: Iterable[Record]) -> str:
 
 
 def accounts(known: Iterable[Record]) -> list[str]:
-    """The accounts that this user may charge."""
+    """Return the accounts that this user may charge."""
     return sorted({r["Account"] for r in known if r["kind"] == "ClusterName" and r["UserName"] == me()})
 
 
 def all_qualities(known: Iterable[Record]) -> list[str]:
-    """The names of every QOS of the cluster."""
+    """Return the names of every QOS of the cluster."""
     return sorted({record["QOS"] for record in known if record["kind"] == "QOS"})
 
 
 def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """An account and those that contain it."""
+    """Yield an account and those that contain it."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record
@@ -87,7 +87,7 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 
 
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """A QOS, and the shares of this user and their accounts in it."""
+    """Yield a QOS, and the shares of this user and their accounts in it."""
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in (me(), number())]
     yield from ((f"qos {quality}", record) for record in mine)
     if not any(record["kind"] == "User" for record in mine):
@@ -100,7 +100,7 @@ def number() -> str:
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """The QOS of the job (the profile's or the account's) and that of its partition."""
+    """Return the QOS of the job (the profile's or the account's) and that of its partition."""
     chosen = profile.qos
     if not chosen:
         asked = accounting("assoc", "where", f"user={me()}", f"account={account}", "format=DefaultQOS")
@@ -113,7 +113,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """The lines of `sacctmgr show`, split into words; none if the accounting is off or slow."""
+    """Return the lines of `sacctmgr show`, split into words; none if the accounting is off or slow."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

@@ -1,4 +1,4 @@
-"""Our jobs in SLURM's queue and accounting, and cancelling them.
+"""Find our jobs in SLURM's queue and accounting, and cancel them.
 
 Jobs are known by their tag, which ends their name and begins their comment. A job id is a temporary address: SLURM may
 lose acknowledged jobs and reuse their ids.
@@ -46,7 +46,7 @@ class QueuedJob:
 
     @property
     def held(self) -> bool:
-        """Tell whether SLURM itself holds the job."""
+        """Return whether SLURM itself holds the job."""
         return self.waits and is_held(self.reason)
 
 
@@ -77,7 +77,7 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named d
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Our jobs whose tag starts with one of these, array tasks one by one.
+    """Return our jobs whose tag starts with one of these, array tasks one by one.
 
     ended: include jobs that ended and are not yet forgotten. Raises Unreachable, NoSlurm.
     """
@@ -91,14 +91,14 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
 
 
 def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
-    """The tag in a job's name ('label:tag') or comment ('tag, text of its user'); '' if there is none."""
+    """Return the tag in a job's name ('label:tag') or comment ('tag, user text'); "" if there is none."""
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
 
 
 def listed(options: Sequence[str], timeout: float) -> list[str]:
-    """The records that squeue prints for this user's jobs, without what a site prints around them.
+    """Return the records that squeue prints for this user's jobs, without a site's own output around them.
 
     The header proves that the queue was listed: without it an empty queue and a failed wrapper look alike.
     """
@@ -125,7 +125,7 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
 
 
 def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """The recent records of jobs of these names; None if the accounting is off or does not answer.
+    """Return the recent records of jobs of these names; None if the accounting is off or does not answer.
 
     The newest record of a job or array task comes last.
     """
@@ -146,14 +146,17 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
 
 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
-    """The jobs of a record: array tasks that never started share one record."""
+    """Yield the jobs of a record: array tasks that never started share one record."""
     job, _, index = fields.pop("job").partition("_")
     for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
         yield PastJob(job_id=int(job), index=each, **fields)
 
 
 def elements(index: str) -> list[int | None]:
-    """'7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array. Truncated lists lose their end."""
+    """Parse the indices of an array: '7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array.
+
+    A truncated list loses its end.
+    """
     if not index:
         return [None]
     spans = [span.partition("-") for span in index.strip("[]").partition("%")[0].split(",")]
@@ -179,7 +182,7 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def ends(jobs: Collection[int]) -> str:
-    """The dependency on the end of these jobs, however they end."""
+    """Return the dependency on the end of these jobs, however they end."""
     return "afterany:" + ":".join(map(str, jobs))
 
 

@@ -1,1 +1,1 @@
-"""Job arrays: written to disk, handed to sbatch once, run on a node."""
+"""Job arrays: written to disk, passed to sbatch once, run on a node."""

@@ -1,6 +1,6 @@
-"""Submitting tasks as job arrays: each is on disk before sbatch is called, and submitted exactly once.
+"""Submit tasks as job arrays: each is on disk before sbatch is called, and submitted exactly once.
 
-The tag travels as the job's comment. Whether SLURM has a job is asked by tag, whatever sbatch printed.
+The tag is in the job's comment. The queue is asked by tag whether SLURM has a job, whatever sbatch printed.
 """
 
 import shlex
@@ -60,7 +60,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """The script that `send` would give to sbatch."""
+    """Return the script that `send` would give to sbatch."""
     return executor(folder, "", tasks, parameters, code).script(len(tasks.shares))
 
 
@@ -77,7 +77,7 @@ def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code:
 
 
 def require_folder(folder: Path) -> None:
-    """Raises ValueError for a path that SLURM's file name patterns or PYTHONPATH would misread."""
+    """Raise ValueError for a path that SLURM's file name patterns or PYTHONPATH would misread."""
     for character in str(folder):
         if character in "%\\:" or not character.isprintable():
             raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")

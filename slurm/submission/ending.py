@@ -1,4 +1,4 @@
-"""Finds out whether the job of this process was cancelled.
+"""Find out whether the job of this process was cancelled.
 
 SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld tells them apart at once,
 with or without accounting.
@@ -10,13 +10,13 @@ from slurm.queries.ask import ask
 
 
 def cancelled() -> bool:
-    """Tell whether scancel ended this job. Raises Unreachable, Refused, NoSlurm if that is unknown."""
+    """Return whether scancel ended this job. Raises Unreachable, Refused, NoSlurm if that is unknown."""
     known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", own_job()).stdout.split())
     return is_cancelled(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
 def is_cancelled(known: dict[str, str], starts: str) -> bool:
-    """Tell whether the fields of `scontrol show job` mean scancel. starts: restarts when this process began.
+    """Return whether the fields of `scontrol show job` mean scancel. starts: restarts when this process began.
 
     A time limit and a lost node have a Reason, preemption a PreemptTime, a requeue counts one more restart.
     """

@@ -25,7 +25,7 @@ SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may go with a job: on the list above, and not secret by their name."""
+    """Return the variables that may go with a job: on the list above, and not secret by their name."""
     return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
 
 

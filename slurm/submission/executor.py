@@ -33,26 +33,27 @@ STARTS = 10  # of a persistent task that signals end
 
 
 class ArrayExecutor(SlurmExecutor):
-    """Submits calls of `slurm.submission.job.run` as one array whose intent is on disk before sbatch is called."""
+    """Submit calls of `slurm.submission.job.run` as one array whose intent is on disk before sbatch is called."""
 
     def __init__(
         self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
     ) -> None:
-        """tag: begins the job's comment. function: 'module:name', called by the tasks.
+        """Set up an executor for one array.
 
-        persistent: a task that a signal ends starts again in its job.
+        tag: begins the job's comment. function: 'module:name', called by the tasks. persistent: a task that a signal
+        ends starts again in its job.
         """
         super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
         self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
 
     @classmethod
     def affinity(cls) -> int:
-        """Always available: a dry run shows the script on a machine without SLURM."""
+        """Always report SLURM as available: a dry run shows the script on a machine without it."""
         return 1
 
     @property
     def _submitit_command_str(self) -> str:
-        """-P: nodes import the snapshot of the code, whatever lies in their working directory."""
+        """The command of a task. With -P, nodes import the copy of the code, not their working directory."""
         command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.function])}"
         if self.persistent:  # a status above 128 is a signal's
             again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
@@ -76,7 +77,7 @@ class ArrayExecutor(SlurmExecutor):
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]
 
     def _submit(self, script: Path) -> int:
-        """Call sbatch; return the job id. Any answer but a job id or slurmctld's refusal leaves it unknown."""
+        """Call sbatch; return the job id. Only a job id or slurmctld's refusal is a clear answer."""
         try:
             said = ask(*self._make_submission_command(script), timeout=SBATCH_SECONDS).stdout
             return int(self._get_job_id_from_submission_command(said))
@@ -98,7 +99,7 @@ class ArrayExecutor(SlurmExecutor):
         return SlurmExecutor._get_job_id_from_submission_command("\n".join(own))
 
     def _adopt(self, problem: str) -> int:
-        """The id of the job with our tag, polled from the queue until it settles. Raises Unreachable."""
+        """Return the id of the job with our tag, polling the queue until it settles. Raises Unreachable."""
         deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
         while time.monotonic() < deadline:
             time.sleep(1)

@@ -49,12 +49,12 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 
 
 def read(folder: Path) -> Intent:
-    """The intent of an array. Raises FileNotFoundError if SLURM refused it or it is still being written; ValueError."""
+    """Read the intent of an array. Raises ValueError; FileNotFoundError if it is refused or not yet written."""
     return parsed(folder / NAME, Intent)
 
 
 def parsed(path: Path, kind: type[Content]) -> Content:
-    """The file's content. Raises FileNotFoundError; ValueError with one line for invalid content."""
+    """Read a file. Raises FileNotFoundError; ValueError with one line for invalid content."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
@@ -70,17 +70,17 @@ def parsed(path: Path, kind: type[Content]) -> Content:
 
 
 def acknowledge(folder: Path, job_id: int | None) -> None:
-    """Record the job id; None: SLURM reported none, and the job can no longer turn up."""
+    """Record the job id. None: SLURM reported none, and the job can no longer appear."""
     durable(folder / ACK, {"job_id": job_id})
 
 
 def is_settled(folder: Path) -> bool:
-    """Tell whether the array can no longer turn up unexpectedly."""
+    """Return whether the array can no longer appear in the queue unexpectedly."""
     return (folder / ACK).exists()
 
 
 def was_taken(folder: Path) -> bool:
-    """Tell whether SLURM reported a job id."""
+    """Return whether SLURM reported a job id."""
     return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
 
 
@@ -90,7 +90,7 @@ def withdraw(folder: Path) -> None:
 
 
 def durable(path: Path, content: object) -> None:
-    """Write a file whole or not at all, also if the power fails."""
+    """Write a file completely or not at all, even if the power fails."""
     temporary = path.with_name(f".{path.name}")
     with open(temporary, "w") as file:
         json.dump(content, file, indent=1)

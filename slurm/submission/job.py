@@ -1,4 +1,4 @@
-"""Running one task of an array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
+"""Run one task of an array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
 
 The function comes from the script that SLURM stored: whoever can write to the folder later cannot name another.
 """
@@ -27,7 +27,7 @@ def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
 
 
 def shown(text: str) -> str:
-    """The text on one line, unprintable characters escaped."""
+    """Return the text on one line, with unprintable characters escaped."""
     line = " ".join(text.split())
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
 

@@ -388,7 +388,7 @@ def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert called(monkeypatch, "compare", a, other, "--fail-on", "worse", "--margin", "0.01")[0] == 0
     for wrong in (["--margin", "0.01"], ["--fail-on", "worse", "--margin", "-1"]):
         status, _, errors = called(monkeypatch, "compare", a, b, *wrong)
-        assert (status, "allowed is a number above 0, with --fail-on worse" in errors) == (2, True)
+        assert (status, "must be a number above 0, with --fail-on worse" in errors) == (2, True)
 
 
 def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:

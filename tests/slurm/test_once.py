@@ -175,7 +175,7 @@ def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluste
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("10 submitted") == 10
-    assert done.stdout.count("10 queued already, 0 submitted") == 10
+    assert done.stdout.count("10 already queued, 0 submitted") == 10
     for name in runs:
         shares, lasts = in_queue(closed, tmp_path / name)
         assert sorted(shares.values()) == [1] * 10

@@ -42,7 +42,7 @@ def test_jobs_show_their_study_and_their_users_comment(tmp_path: Path, ablate: A
         assert name.startswith("s@r:ablate:")
         assert comment == f"{name.removeprefix('s@r:')} main --output={tmp_path}/x"
     assert "queued" in ablate("status", "s", "--recipe", "r.yaml").stdout
-    assert "2 queued already, 0 submitted" in ablate(*SUBMIT).stdout
+    assert "2 already queued, 0 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_begin_and_dependency_hold_for_what_submit_hands_over(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:

@@ -39,7 +39,7 @@ def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, ablate: Ablate,
     cancel_all(cluster, tmp_path / "runs")
     shown = " ".join(ablate(*STATUS).stdout.split())
     assert "CANCELLED" in shown
-    assert "to go on: the same `ablate submit` again" in shown
+    assert "to continue: give the same `ablate submit` again" in shown
     assert "2 submitted" in ablate(*SUBMIT).stdout
 
 

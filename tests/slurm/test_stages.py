@@ -61,7 +61,7 @@ def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: 
     with synthetic.claimed(store.trial(runs, jobs[0].id)) as attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", provenance.source_digest())
     assert "1 failed" in (said := ablate(*SUBMIT).stdout)
-    assert "2 blocked by what they start from" in said
+    assert "2 blocked by their parents" in said
     until(lambda: len(results(runs)) == 3, f"3 results (logs: {logs(runs)})", 240)
     until(lambda: (runs / "report.html").exists(), "the report", 120)
     view = json.loads(ablate("status", "s", "--recipe", "r.yaml", "--json").stdout)

@@ -101,7 +101,7 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     print(shown)
     assert "queued    4 trials: pending (PartitionDown)" in shown
     assert f"ended     1 trial: {ended['job']}" in shown
-    assert "the submission's last job takes these up" in shown
+    assert "the submission's last job resubmits these" in shown
     assert "\x1b" not in shown  # no colours off a terminal
 
 

@@ -36,7 +36,7 @@ def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) ->
     assert (runs / "studies/s@r/tables/table.md").read_text().count("position=") > 1
     assert results(runs) == run_here(tmp_path)
     assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
-    assert "10 over, 0 queued already, 0 submitted" in ablate(*SUBMIT).stdout
+    assert "10 done, 0 already queued, 0 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate: Ablate) -> None:
@@ -48,7 +48,7 @@ def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate
     wait_for(runs, 5, 180)
     until(lambda: (runs / "report.html").exists(), "the report", 120)
     assert len(trials(runs)) == 5
-    assert "5 over, 0 queued already, 5 submitted" in ablate(*SUBMIT).stdout
+    assert "5 done, 0 already queued, 5 submitted" in ablate(*SUBMIT).stdout
     wait_for(runs, 10, 180)
     assert published(runs) == [1] * 10
 

@@ -135,7 +135,7 @@ def test_missing_last_job_is_told_beside_the_queued_trials(
     status, output, errors = called(monkeypatch, *SUBMIT)
     assert (status, errors) == (0, "")
     assert "2 submitted in 1 arrays" in output
-    assert "the trials are queued, a last job is not" in output
+    assert "the trials are queued, but no last job is" in output
     assert why in output
     wrap("sbatch", "REAL")
     cluster.run("scontrol", "update", "PartitionName=main", "State=UP")

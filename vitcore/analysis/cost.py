@@ -48,7 +48,7 @@ biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> dict[str, Any]:
-    """The cost of a config's model as a dictionary of Cost's fields. Allocates nothing."""
+    """Return the cost of a config's model as a dictionary of Cost's fields. Allocates nothing."""
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
     return asdict(measured[key])
@@ -67,9 +67,9 @@ def initial_weights(config: Config) -> dict[str, Drawn] | None:
 
 
 def bias_of(config: Config) -> Bias:
-    """The kind of bias added to the attention's logits: "learned", "fixed" or "" for none and for reference models.
+    """Return the kind of bias added to the attention's logits: "learned" or "fixed"; "" without one.
 
-    Measured with few patches: a kind gives any number of patches the same.
+    Reference models count as without. It is measured with few patches: the kind does not depend on their number.
     """
     if config.model:
         return ""

@@ -1,4 +1,4 @@
-"""Evaluating a finished trial later: its model from its weights, its accuracy at another resolution or patch."""
+"""Evaluate a finished trial later: restore its model, and test it at another resolution or patch size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def restored(config: Config, weights: bytes) -> Model:
-    """The trained model in evaluation mode, on the device of `config`. weights: safetensors. Raises ConfigError."""
+    """Restore the trained model in evaluation mode, on the device of `config`. weights: safetensors. Raises
+    ConfigError.
+    """
     model = build(config)
     own = model.state_dict()
     tensors = read_fitting(weights, own, "weights")
@@ -35,7 +37,7 @@ def restored(config: Config, weights: bytes) -> Model:
 
 
 def seen_by(model: Model, data_dir: Path | None = None) -> Data:
-    """The data of the model's trial, on the model's device. Raises ValueError as `vitcore.data.splits.load`."""
+    """Load the data of the model's trial, on the model's device. Raises what `vitcore.data.splits.load` raises."""
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
@@ -47,7 +49,7 @@ def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, im
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, float]:
-    """test_accuracy@SIZE and test_loss@SIZE on test images resized from the originals, or from the pack.
+    """Return test_accuracy@SIZE and test_loss@SIZE on test images resized from the originals, or from the pack.
 
     Standardized with the statistics of the training size. Raises ValueError if the model does not accept the size.
     """
@@ -58,7 +60,7 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> dict[str, 
 
 
 def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> dict[str, float]:
-    """test_accuracy@patchP and test_loss@patchP on test images that are cut into patches of another size.
+    """Return test_accuracy@patchP and test_loss@patchP on test images cut into patches of another size.
 
     Raises ValueError if the model does not accept the size.
     """
@@ -70,7 +72,7 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> dict[str
 
 
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> dict[str, float]:
-    """test_accuracy@mergeR and test_loss@mergeR on the test images, with R tokens merged in each layer (ToMe).
+    """Return test_accuracy@mergeR and test_loss@mergeR on the test images, merging R tokens in each layer (ToMe).
 
     Raises ValueError if a part of the model is not defined for merged tokens.
     """
@@ -82,7 +84,7 @@ def at_merge(model: Model, count: int, data_dir: Path | None = None) -> dict[str
 
 
 def scored(model: Model, trained: Data, images: Images, how: str) -> dict[str, float]:
-    """test_accuracy@HOW and test_loss@HOW on some images. Raises ConfigError for an objective without labels."""
+    """Return test_accuracy@HOW and test_loss@HOW on some images. Raises ConfigError for an objective without labels."""
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
     logits = batched(model, model.config, trained, images)  # (n, classes)
@@ -94,7 +96,7 @@ def scored(model: Model, trained: Data, images: Images, how: str) -> dict[str, f
 
 
 def check_size(config: Config, size: int) -> None:
-    """Raises ConfigError if a model of `config` does not accept images of `size`. Allocates nothing."""
+    """Raise ConfigError if a model of `config` does not accept images of `size`. Allocates nothing."""
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     with torch.device("meta"):
@@ -109,7 +111,7 @@ def check_size(config: Config, size: int) -> None:
 
 
 def check_merge(config: Config, count: int) -> None:
-    """Raises ConfigError if a model of `config` has a part that is not defined for merged tokens."""
+    """Raise ConfigError if a model of `config` has a part that is not defined for merged tokens."""
     if config.model:
         raise ConfigError(f"token_merging={count}: model={config.model} has none")
     type(config)(**config.model_dump() | {"token_merging": count})

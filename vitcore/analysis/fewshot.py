@@ -1,4 +1,4 @@
-"""The paper's few-shot probe: how well do a few images a class tell the classes apart in the frozen features?
+"""The paper's few-shot probe: how well frozen features separate the classes, given a few images of each.
 
 "A regularized least-squares regression problem that maps the (frozen) representation of a subset of training images to
 {-1, 1}^K target vectors", solved in closed form (arXiv 2010.11929, section 4.1). The constants are those of the
@@ -40,14 +40,14 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int, l2: float = L2) -> Probe:
-        """The ridge regression of {-1, 1} targets on features (n, D), standardised by themselves; labels (n,)."""
+        """Fit a ridge regression of {-1, 1} targets to features (n, D), standardized by themselves; labels (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
         return cls(mean, std, ridge(with_bias((features - mean) / std), targets, l2))
 
     def scores(self, features: Tensor) -> Tensor:
-        """The probe's scores (n, K) of features (n, D)."""
+        """Return the probe's scores (n, K) of features (n, D)."""
         return with_bias((features.double() - self.mean) / self.std) @ self.weights
 
 
@@ -56,7 +56,7 @@ def with_bias(x: Tensor) -> Tensor:
 
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """argmin |x w - y|^2 + l2 |w|^2 for x (n, D), y (n, K), using the smaller of the two Gram matrices."""
+    """Return argmin |x w - y|^2 + l2 |w|^2 for x (n, D), y (n, K), using the smaller Gram matrix."""
     n, width = x.shape
     if n >= width:
         primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
@@ -75,10 +75,10 @@ class FewShot:
 
 
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
-    """Accuracy on the test images of probes fitted to a few training images a class; the features are pre-logits.
+    """Return the test accuracy of probes fitted to a few training images per class; the features are pre-logits.
 
-    The images of a draw depend on the trial's data and data seed alone, so that paired arms see the same; those of few
-    shots are among those of more.
+    The images of a draw depend only on the trial's data and data seed, so that paired arms see the same. Larger draws
+    contain smaller ones.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
@@ -101,11 +101,11 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Indices of the first `count` images of each class in a random order, (count * K,)."""
+    """Return the indices of the first `count` images of each class in a random order, (count * K,)."""
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """The input (n, D) of the head's last layer, on the CPU."""
+    """Return the input (n, D) of the head's last layer, on the CPU."""
     return batched(model.features, model.config, data, images).cpu()

@@ -1,7 +1,7 @@
-"""Looking inside a trained model: the numbers behind the paper's figures 6, 7, 10 and 11 (arXiv 2010.11929).
+"""Look inside a trained model: the numbers behind figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
-Attention weights are computed again for looking, from what each layer was given; training keeps the fused kernel, which
-never has them.
+Attention weights are recomputed from the inputs of each layer; training keeps the fused kernel, which never stores
+them.
 
 Shapes: B images, T tokens (`prefix` of them before the N patches), L layers, H heads.
 """
@@ -38,7 +38,7 @@ MOST = 2**26  # attention weights at a time: an image has L x H x T x T
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Principal components (n, C, P, P) of the filters that see the image, their share of the variance (n,), the name.
+    """Return principal components (n, C, P, P) of the input filters, their share of the variance (n,), and their name.
 
     The filters are the first weights of the stem that have four dimensions: the patch embedding, or the first
     convolution. A component's sign is arbitrary: here its largest value is positive.
@@ -50,7 +50,7 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Principal directions (COMPONENTS, ...) of filters (D, C, P, P), each of length 1."""
+    """Return principal directions (COMPONENTS, ...) of filters (D, C, P, P), each of length 1."""
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     count = min(COMPONENTS, flat.shape[1], max(1, len(flat) - 1))
@@ -73,7 +73,7 @@ class Layer:
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
-    """The attention of every layer for standardized images (B, C, H, W)."""
+    """Return the attention of every layer for standardized images (B, C, H, W)."""
     found: list[Layer] = []
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -98,17 +98,17 @@ def hooked(modules: Sequence[nn.Module], look: Callable[[nn.Module, tuple[Any, .
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Distances in pixels between the centers of any two patches (N, N)."""
+    """Return distances in pixels between the centers of any two patches (N, N)."""
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
-    """Mean attention distance in pixels (B, H) of attention (B, H, T, T), over the patches' queries.
+    """Return the mean attention distance in pixels (B, H) of attention (B, H, T, T), over the patches' queries.
 
-    The distance between a query and what it attends to, weighted by the attention (D.7; arXiv 2108.08810, section 3). A
-    prefix token is nowhere: it is left out as query and as key, and what is left of each row is scaled to sum to 1.
+    The distance between a query and what it attends to is weighted by the attention (D.7; arXiv 2108.08810, section 3).
+    A prefix token has no place: it is left out as query and as key, and each remaining row is scaled to sum to 1.
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -116,15 +116,15 @@ def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tenso
 
 
 def uniform_distance(grid: Grid, patch: int) -> float:
-    """The mean attention distance of a head that attends to all patches alike."""
+    """Return the mean attention distance of a head that attends to all patches equally."""
     return distances(grid, patch).mean().item()
 
 
 def rollout(weights: list[Tensor]) -> Tensor:
-    """Attention rollout (B, T, T): how much of each input token is in each output token (arXiv 2005.00928, section 3).
+    """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    Of every layer's attention (B, H, T, T) the mean over the heads, half of it and half of the residual connection
-    (0.5 A + 0.5 I, rows summing to 1), multiplied from the first layer to the last.
+    Each layer's attention (B, H, T, T) is averaged over the heads and mixed with the residual connection: 0.5 A + 0.5
+    I, rows summing to 1. The results are multiplied from the first layer to the last (arXiv 2005.00928, section 3).
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -136,13 +136,13 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """The share of each patch (B, N) in what the pooling reads: the class token, or the mean of the patches."""
+    """Return the share of each patch (B, N) in what the pooling reads: the class token, or the mean of the patches."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
 def rollout_of(model: ViT) -> str:
-    """A sentence saying what `looked_at` shows: a pooling with weights is not followed into."""
+    """Describe what `looked_at` shows. A pooling with weights is not followed further."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     if model.pool.plain:
         return shown
@@ -154,12 +154,12 @@ def rollout_of(model: ViT) -> str:
 
 @dataclass(frozen=True)
 class Similarity:
-    """How a position embedding relates patches, by the site at which it acts.
+    """The similarity of patches under a position embedding, for one site at which it acts.
 
     site: tokens (cosine similarity of what is added to two patches), rotate (of one vector, rotated as the query of one
-    and the key of another: 1 where the two places are one), bias (what is added to the logits, mean over the images);
-    "" where the kind has nothing of the sort, which `note` says.
-    pairs (N, N): mean over layers and heads. centre (L', H', N): of the query in the middle, every layer and head.
+    and the key of another: 1 where both places are equal), bias (what is added to the logits, mean over the images); ""
+    where the kind has none of these, which `note` explains. pairs (N, N): mean over layers and heads. centre (L', H',
+    N): of the query in the middle, every layer and head.
     """
 
     site: str
@@ -169,7 +169,7 @@ class Similarity:
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
-    """The similarity maps of each site at which the model's position acts."""
+    """Return the similarity maps of each site at which the model's position acts."""
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
     turned = [rotated(model, layer, grid) for layer in range(count)]
@@ -185,14 +185,14 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """A Similarity from maps (L', H', N, N); equal layers are merged, and so are equal heads."""
+    """Build a Similarity from maps (L', H', N, N); equal layers are merged, and so are equal heads."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
 
 
 def middle(grid: Grid) -> int:
-    """The index of the patch in the middle, in raster order."""
+    """Return the index of the patch in the middle, in raster order."""
     rows, columns = grid
     return (rows // 2) * columns + columns // 2
 
@@ -207,17 +207,17 @@ def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | No
 
 
 def cosine(vectors: Tensor) -> Tensor:
-    """Cosine similarity (..., N, N) of vectors (..., N, D)."""
+    """Return the cosine similarity (..., N, N) of vectors (..., N, D)."""
     unit = nn.functional.normalize(vectors, dim=-1)
     return unit @ unit.mT
 
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Cosine similarity (H, N, N) of a vector of ones rotated to each place; None where nothing is rotated.
+    """Return the cosine similarity (H, N, N) of a vector of ones rotated to each place; None without rotation.
 
-    Ones have the same energy in every plane of rotation, so this is the mean over the planes of the cosine of the angle
-    between two places, however a kind lays its planes out.
+    Ones have the same energy in every plane of rotation. So this is the mean over the planes of the cosine of the angle
+    between two places, whatever the order of the planes.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
@@ -227,7 +227,7 @@ def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def absent(kind: str, position: Position) -> str:
-    """Why there is no map of a kind."""
+    """Say why there is no map of a kind."""
     if type(position).between is not Position.between:
         return f"position={kind} mixes neighbouring tokens between layers: it has neither vectors nor a bias to compare"
     return f"position={kind}: the model is told of no position"
@@ -238,10 +238,10 @@ def absent(kind: str, position: Position) -> str:
 
 @torch.no_grad()
 def summary(config: Config) -> list[dict[str, Any]]:
-    """A row for each part: part, shape of its output for one image, params, flops (2 a multiply-add).
+    """Return a row for each part: part, shape of its output for one image, params, flops (2 per multiply-add).
 
-    Params and flops sum to those of `vitcore.analysis.cost`. Position work in attention counts there.
-    Nothing is allocated.
+    Params and flops sum to those of `vitcore.analysis.cost`. Position work in attention counts there. Nothing is
+    allocated.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -280,13 +280,13 @@ def summary(config: Config) -> list[dict[str, Any]]:
 
 
 def within(flops: Mapping[str, int], prefix: str) -> int:
-    """The submodules of a module that is never called itself, such as a position."""
+    """Return the FLOPs of the submodules of a module that is never called itself, such as a position."""
     inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
     return sum(count for name, count in inside.items() if "." not in name)
 
 
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    """The model's parts in the order of the forward pass, the encoder by block."""
+    """Yield the model's parts in the order of the forward pass, the encoder by block."""
     yield "stem", model.stem
     yield "position", model.position
     if model.encoder.embedding_norm is not None:
@@ -339,7 +339,7 @@ class Inside:
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Compute everything above for a model in evaluation mode and so many random test images (fixed order)."""
+    """Compute everything above for a model in evaluation mode and `images` random test images in a fixed order."""
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

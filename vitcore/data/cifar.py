@@ -39,9 +39,9 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
-    """Images (M, 3, 32, 32) and labels to train on, then those to test; torchvision says their files and md5 sums.
+    """Read images (M, 3, 32, 32) and labels to train on, then those to test on.
 
-    Raises OSError for a missing file, ValueError for a damaged one.
+    Torchvision names the files and their md5 sums. Raises OSError for a missing file, ValueError for a damaged one.
     """
     train, test = (
         [read_batch(home / kind.base_folder / name, md5) for name, md5 in files]
@@ -51,7 +51,7 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
 
 
 def read_batch(path: Path, md5: str) -> dict[str, Any]:
-    """The arrays and labels of one file. Raises ValueError where its md5 sum differs, or it holds anything else."""
+    """Read the arrays and labels of one file. Raises ValueError for another md5 sum or any other content."""
     content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")

@@ -39,10 +39,10 @@ class Window(NamedTuple):
 
 
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
-    """A box (top, left, height, width) an image of `side` pixels: (B, 4), int64, for keys (B,) on the CPU.
+    """Draw a box (top, left, height, width) for each image of `side` pixels: (B, 4), int64, for keys (B,) on the CPU.
 
-    As torchvision.transforms.RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): the first
-    of ten tries that lies within the image, else all of it, for stored images are square.
+    This is torchvision.transforms.RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): the
+    first of ten tries that lies within the image, else the whole image, as stored images are square.
     """
     uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
     share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
@@ -57,12 +57,12 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
 
 
 def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
-    """Each image's own box (B, 4), bilinear with antialiasing: (B, C, size, size).
+    """Crop each image to its own box (B, 4), bilinear with antialiasing: (B, C, size, size).
 
-    `boxes` are on the CPU, or where `fixed` on the images' device.
+    `boxes` are on the CPU, or if `fixed` on the images' device.
 
-    On a CPU by PyTorch's resampling of bytes, an image at a time. On a GPU, which would have three launches for each,
-    by matrix products, whose rounding differs by a level at most.
+    A CPU uses PyTorch's resampling of bytes, an image at a time. A GPU would need three launches for each image, so it
+    uses matrix products, whose rounding differs by a level at most.
     """
     if fixed or images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
@@ -75,7 +75,7 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crops as matrix products, with boxes on the images' device: resampling is linear and separable."""
+    """Crop by matrix products, with boxes on the images' device: resampling is linear and separable."""
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
@@ -85,9 +85,9 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
-    """The weight of each of `side` pixels in each of `size` outputs (B, size, side): triangles as wide as an output.
+    """Return the weight of each of `side` pixels in each of `size` outputs (B, size, side).
 
-    start, length: of the box, (B,).
+    The weights are triangles as wide as an output. start, length: of the box, (B,).
     """
     scale = (length / size)[:, None, None]
     centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

@@ -1,4 +1,4 @@
-"""Reading untrusted files: regular files up to a size, so that no read blocks or fills the memory."""
+"""Read untrusted files: regular files up to a size, so that no read blocks or fills the memory."""
 
 import errno
 import os
@@ -17,19 +17,19 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Why something cannot be read, on one line: of an OSError the system's words, without number and file."""
+    """Say on one line why something cannot be read; for an OSError, in the system's words without number and file."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
 
 def reason_with_file(error: BaseException) -> str:
-    """The same, after the file of an OSError."""
+    """Say why something cannot be read, after the file of an OSError."""
     file = error.filename if isinstance(error, OSError) else None
     return f"{file}: {reason(error)}" if file else reason(error)
 
 
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
-    """The bytes of a regular file. Raises OSError, also if there are more than `largest` bytes."""
+    """Return the bytes of a regular file. Raises OSError, also if there are more than `largest` bytes."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
             raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))

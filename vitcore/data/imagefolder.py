@@ -38,7 +38,7 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """The facts about a folder; reads every byte once per process. Size: the first image's shorter side."""
+    """Return the facts about a folder. Reads every byte once per process. Size: the first image's shorter side."""
     listing = list_folder(root)
     try:
         with open_image(listing.files[0]) as first:
@@ -56,7 +56,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Every image, its shorter side resized to `size` and the middle square cropped."""
+    """Read every image, its shorter side resized to `size` and the middle square cropped."""
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):
@@ -76,7 +76,7 @@ def check_images(root: Path, channels: int) -> None:
 
 
 def failure(file: Path, channels: int) -> str:
-    """Why an image cannot be read; "" if it can."""
+    """Say why an image cannot be read; "" if it can."""
     try:
         read_image(file, 1, channels)
     except ValueError as error:
@@ -127,7 +127,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files below a folder. Raises ConfigError for a folder that cannot be read."""
+    """Yield all files below a folder. Raises ConfigError for a folder that cannot be read."""
 
     def unreadable(error: OSError) -> NoReturn:
         refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")
@@ -159,7 +159,7 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:
-    """sha256 over relative paths and contents; the folder's own name does not matter."""
+    """Return the sha256 over relative paths and contents; the folder's own name does not matter."""
     total = hashlib.sha256()
     for file in files:
         total.update(file.relative_to(root).as_posix().encode() + b"\0")

@@ -1,4 +1,4 @@
-"""Looking up data by name: a built-in dataset, a folder of images or a pack. Importing this loads no torch."""
+"""Look up data by name: a built-in dataset, a folder of images or a pack. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATED: dict[str, About] = {}  # packs that are not there, as somebody states th
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """The facts about a built-in dataset, 'imagefolder:PATH' or a pack (vitcore.data.datasets.data_homes).
+    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack (vitcore.data.datasets.data_homes).
 
     Reads no file of built-in data. Raises ConfigError for an unknown name or an invalid folder.
     """
@@ -42,7 +42,7 @@ def unpacked(name: str) -> str:
 
 
 def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
-    """The folder of the pack of this name; None for other data."""
+    """Return the folder of the pack of this name; None for other data."""
     return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
 
 

@@ -326,7 +326,7 @@ def check_records(records: Records, manifest: Manifest) -> None:
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Raises ValueError naming the first shard that is missing, truncated or of another pack."""
+    """Raise ValueError naming the first shard that is missing, truncated or of another pack."""
     for shard in manifest.shards:
         path = folder / shard.file
         try:

@@ -66,7 +66,7 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Options:
-    """How images are stored: squares of `size` pixels, of which evaluation sees the middle `crop`; see `pack`."""
+    """The options of a pack: squares of `size` pixels, of which evaluation sees the middle `crop`; see `pack`."""
 
     size: int = 256
     crop: int = 0
@@ -164,13 +164,13 @@ def repair(
 
 
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """The shards that a repair writes again: all JPEG shards if there is no index, which says where images end."""
+    """Return the shards that a repair writes again. Without an index, which places images, all JPEG shards are."""
     whole = INDEX in damaged and manifest.format == "jpeg"
     return [shard for shard in manifest.shards if whole or shard.file in damaged]
 
 
 def check(name: str, options: Options) -> None:
-    """Raises ConfigError naming an invalid option."""
+    """Raise ConfigError naming an invalid option."""
     check_name(name)
     if not 1 <= options.size <= LARGEST_SIDE:
         raise ConfigError(f"--size {options.size}: from 1 to {LARGEST_SIDE:,}")
@@ -203,13 +203,13 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, 
 
 
 def own_size(source: Source) -> dict[str, int]:
-    """Options that enlarge no image: the smallest shorter side of those looked at, and no crop, below 256 pixels."""
+    """Return options that enlarge no image: the smallest sampled shorter side, and no crop, below 256 pixels."""
     side = min(shorter_sides(source))
     return {"size": side, "crop": side} if side < Options.size else {}
 
 
 def enlarged(source: Source, size: int) -> str:
-    """A warning where images are smaller than what is stored of them; "" where none looked at is."""
+    """Return a warning if sampled images are smaller than what is stored of them; else ""."""
     sides = shorter_sides(source)
     small = [side for side in sides if side < size]
     if not small:
@@ -229,7 +229,7 @@ def shorter_sides(source: Source) -> list[int]:
 
 
 def looked_at(source: Source) -> Iterable[int]:
-    """Some images, evenly spaced."""
+    """Yield some images, evenly spaced."""
     return dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist())
 
 
@@ -382,7 +382,7 @@ def reread(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raises ValueError if a rewritten shard is not what was packed."""
+    """Raise ValueError if a rewritten shard is not what was packed."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(

@@ -64,22 +64,22 @@ class Images:
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
-        """These images on a device, or streamed to it."""
+        """Return these images on a device, or streamed to it."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
     def at(self, places: Indices | slice) -> Images:
-        """The images at these indices, in that order."""
+        """Return the images at these indices, in that order."""
         where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Stored images as evaluation sees them."""
+        """Return stored images as evaluation sees them."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """Batches of `size` images as evaluation sees them, in memory."""
+        """Yield batches of `size` images as evaluation sees them, in memory."""
         if not isinstance(self.pixels, Stored):
             return map(self.seen, torch.split(self.pixels, size))
         count = -(-len(self) // size)
@@ -87,7 +87,7 @@ class Images:
         return (self.seen(read(number)) for number in range(count))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
-        """A function: batch number (0 to count - 1, best in this order) -> stored images."""
+        """Return a function: batch number (0 to count - 1, best in this order) -> stored images."""
         kept = self.pixels
         if isinstance(kept, Stored):
             return Ahead(lambda number: kept[places(number)], count)
@@ -105,11 +105,13 @@ class Data:
     std: Tensor
 
     def standardise(self, images: Tensor) -> Tensor:
-        """Bytes (n, C, H, W) to floats of about zero mean and unit variance."""
+        """Convert bytes (n, C, H, W) to floats of about zero mean and unit variance."""
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """The data on a device: kept there if they fit (runtime.memory.room), else streamed; the batches are equal."""
+        """Return the data on a device: kept there if they fit (runtime.memory.room), else streamed; the batches are
+        equal.
+        """
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -117,7 +119,7 @@ class Data:
 
 
 def check(config: Config) -> None:
-    """Raises ConfigError if `config` has other channels or classes than its data. Reads no image.
+    """Raise ConfigError if `config` has other channels or classes than its data. Reads no image.
 
     A Config alone may have them: the weights of a model for other data are still a model.
     """
@@ -130,7 +132,7 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """The images of a trial, on the CPU. data_dir: where downloads and packs are; default: ABLATE_DATA.
+    """Load the images of a trial, on the CPU. data_dir: where downloads and packs are; default: ABLATE_DATA.
 
     Validation images are set aside before the fraction is taken and are the same at every fraction. A smaller fraction
     is a subset of a larger one; all are balanced over the classes. Images are resized to `config.image_size`. Raises
@@ -158,7 +160,7 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
 
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
-    """The images of a pack; none is read yet."""
+    """Open the images of a pack; none is read yet."""
     pack = opened(folder, about.fingerprint["sha256"])
     known = pack.manifest
     window = Window(known.image_size, config.image_size)
@@ -173,7 +175,7 @@ def load_pack(config: Config, folder: Path, about: About) -> Data:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """All images of a dataset at `size`."""
+    """Read all images of a dataset at `size`."""
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
     raw = read_digits() if home is None else read_torchvision(name, home)
@@ -183,10 +185,10 @@ def read(name: str, home: Path | None, size: int) -> Raw:
 def split(
     labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
 ) -> tuple[Indices, Indices, Indices]:
-    """Indices of the training, validation and test images of a trial; given are the dataset's own two parts.
+    """Return the indices of the training, validation and test images of a trial.
 
-    With folds, data seed s tests fold s mod 5 of the (s div 5)th random partition: five seeds from a multiple of
-    five test every image once.
+    train, test: the dataset's own two parts. With folds, data seed s tests fold s mod 5 of the (s div 5)th random
+    partition: five seeds from a multiple of five test every image once.
     """
     seed = config.data_seed
     if fold_count:
@@ -203,7 +205,7 @@ def part(raw: Raw, index: Indices) -> Images:
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel over all training images of the dataset, the same for all trials."""
+    """Return mean and deviation of each channel over all training images of the dataset, the same for all trials."""
     channels = range(raw.images.shape[1])
     return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
@@ -226,7 +228,7 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """The indices of the images number `start` to `start + count - 1` of the training."""
+        """Return the indices of the images number `start` to `start + count - 1` of the training."""
         taken = []
         while count:
             epoch, first = divmod(start, self.n)
@@ -236,7 +238,10 @@ class Order:
         return np.concatenate(taken)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """The epoch in which each of them is seen; with repeats, as many numbers an epoch: no two views share one."""
+        """Return the epoch in which each of these images is seen.
+
+        With repeats, an epoch gets as many numbers, so that no two views share one.
+        """
         epoch, place = np.divmod(np.arange(start, start + count), self.n)
         views: Indices = epoch * self.repeats + place % self.repeats
         return views

@@ -32,7 +32,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 
 
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raises ConfigError for a tensor that cannot be copied into `own`."""
+    """Raise ConfigError for a tensor that cannot be copied into `own`."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
         raise ConfigError(f"{what}: {name} is {there}, not {here}")

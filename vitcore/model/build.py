@@ -31,8 +31,11 @@ UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def build(config: Config) -> Model:
-    """What `config` trains: images (B, C, H, W), and in training the images' keys (B,), to logits (B, classes),
-    or as its objective says."""
+    """Build the model that `config` trains.
+
+    It maps images (B, C, H, W) to logits (B, classes), or to what its objective needs. In training it also takes the
+    images' keys (B,).
+    """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
@@ -51,7 +54,7 @@ class Reference(nn.Module):
         self.drops = asked or any(dropping(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """What it drops in training is a function of the images' keys together, so that a resumed training agrees."""
+        """Return the logits. Dropout depends on all keys of the images together, so that a resumed training agrees."""
         if not (self.drops and self.training):
             return self.model(images)  # type: ignore[no-any-return]
         assert keys is not None, "dropout in training needs the images' keys"
@@ -64,9 +67,9 @@ class Reference(nn.Module):
 
 
 def classifier(config: Config) -> nn.Module:
-    """timm's model, told what it understands of the config.
+    """Build timm's model with the settings of the config that it has.
 
-    Raises ConfigError for a rate of dropout that it has no place for; a size of images it may not need to know.
+    Raises ConfigError for a dropout rate that the model has no place for; it may do without an image size.
     """
     import timm  # late: takes seconds
 
@@ -103,7 +106,7 @@ def ties_images(model: nn.Module) -> bool:
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raises ConfigError for micro-batches of a model that learns something else from them; nothing is allocated."""
+    """Raise ConfigError for micro-batches of a model that learns something else from them; nothing is allocated."""
     if not 0 < config.micro_batch < config.batch:
         return
     with torch.device("meta"):
@@ -116,7 +119,7 @@ def check_micro_batch(config: Config) -> None:
 
 
 def check_patch(config: Config, patch: int) -> None:
-    """Raises ConfigError if a model of `config` cannot cut its images into patches of this size. Allocates nothing."""
+    """Raise ConfigError if a model of `config` cannot cut its images into patches of this size. Allocates nothing."""
     with torch.device("meta"):
         model = build(config).eval()
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
@@ -128,7 +131,7 @@ def check_patch(config: Config, patch: int) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """PyTorch's global generators start at `seed` inside, and are afterwards as they were."""
+    """Seed PyTorch's global generators within the block, and restore them after it."""
     cuda = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)

@@ -43,7 +43,7 @@ class DistilledViT(ViT):
         return self.vectors(images, keys)[0]
 
     def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
-        """What the two heads read, each (B, D)."""
+        """Return the inputs of the two heads, each (B, D)."""
         *_, x = self.states(images, keys)  # (B, T, D)
         before = self.config.final_norm == "before"
         x = self.encoder.norm(x) if before else x

@@ -30,7 +30,7 @@ def patch_dropout(rate: float) -> Noise:
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """No noise, or no norm: a function, as the calls of modules that do nothing show in a small model's step."""
+    """Return x: no noise, or no norm. A function costs less than calling a module that does nothing."""
     return x
 
 
@@ -84,7 +84,7 @@ class PatchDropout(nn.Module):
 
 
 def check_patches_may_leave(config: Config, what: str) -> None:
-    """Raises ConfigError, beginning with `what`, for parts that need every patch on the grid inside of the encoder."""
+    """Raise ConfigError, beginning with `what`, for parts that need every patch on the grid inside of the encoder."""
     sites = ("rotate", "bias", "between")
     free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
     if config.position not in free:

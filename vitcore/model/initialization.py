@@ -38,13 +38,13 @@ def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
 
 
 def generator(seed: int, name: str) -> Generator:
-    """A generator for one parameter: a pure function of (seed, name)."""
+    """Return a generator for one parameter: a pure function of (seed, name)."""
     key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
 
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
-    """The innermost Initial around a parameter, and the parameter's name inside it."""
+    """Return the innermost Initial around a parameter, and the parameter's name inside it."""
     path = name.split(".")
     for depth in range(len(path) - 1, -1, -1):
         module = model.get_submodule(".".join(path[:depth]))
@@ -72,7 +72,7 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types
-    """Writes down what changes meta tensors: the operations, their numbers, of tensors the shapes."""
+    """Record what changes meta tensors: the operations, their numbers, and the shapes of their tensors."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # nor has this
@@ -80,7 +80,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """As vitcore.analysis.cost.Flops."""
+        """Skip torch.compile, as vitcore.analysis.cost.Flops does."""
         return False
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -101,8 +101,8 @@ class Initial(nn.Module):
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fill `values`, the parameter called `name` in this module: by `draws`, else by the rule of its layer.
 
-        A linear layer is Xavier uniform with bias zero (as models_vit.py calls its attention and Dense), a
-        convolution LeCun normal (flax's default), a norm one and zero; a bare table, as of positions, as `init` says.
+        A linear layer is Xavier uniform with bias zero, as models_vit.py calls its attention and Dense. A convolution
+        is LeCun normal (flax's default), a norm one and zero. A bare table, such as of positions, follows `init`.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         draw = self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
@@ -149,14 +149,14 @@ def stacked(count: int, draw: Draw) -> Draw:
 
 
 def xavier_uniform(values: Tensor, generator: Generator) -> None:
-    """U(-a, a) with a^2 = 6 / (fan_in + fan_out)."""
+    """Draw from U(-a, a) with a^2 = 6 / (fan_in + fan_out)."""
     nn.init.xavier_uniform_(values, generator=generator)
 
 
 def lecun_normal(values: Tensor, generator: Generator) -> None:
-    """A normal cut at two deviations, of variance 1 / fan_in once cut (jax.nn.initializers.lecun_normal).
+    """Draw from a normal cut at two deviations, of variance 1 / fan_in once cut (jax's lecun_normal).
 
-    What lies beyond is drawn again, as nn.init.trunc_normal_ does in PyTorch 2.14; in 2.11 that gives other values.
+    Values beyond the cut are drawn again, as nn.init.trunc_normal_ does in PyTorch 2.14; 2.11 gives other values.
     """
     if values.is_meta:
         return

@@ -5,4 +5,4 @@ from vitcore.variant import Variant
 
 
 class Part(Variant, Initial):
-    """Its constructor says which parameters there are; `initial`, inherited, how they are drawn."""
+    """A module of the model. The constructor makes its parameters; the inherited `initial` draws them."""

@@ -56,7 +56,7 @@ class SelfAttention(Part):
         return self.dropout(self.out(x), context.keys)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Queries, keys and values (B, H, T, d_h), and what is added to the logits, expandable to (B, H, T, T)."""
+        """Return queries, keys and values (B, H, T, d_h), and what is added to the logits, if anything."""
         B, T, _ = x.shape
         # Unbound before they are transposed, the three gradients keep the product's layout and are copied once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
@@ -66,13 +66,13 @@ class SelfAttention(Part):
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
-        """(B, H, T, d_h)"""
+        """Return attention's output (B, H, T, d_h)."""
         if self.training and self.drops_weights:
             return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
         return attend(q, k, v, bias)
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """The attention weights (B, H, T, T) and the bias of their logits, written out, to look at."""
+        """Compute the attention weights (B, H, T, T) and the bias of their logits, for inspection."""
         q, k, _, bias = self.inputs(x, context)
         return softmax_of(q, k, bias), bias
 
@@ -188,7 +188,7 @@ class Differential(SelfAttention):
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Queries and keys of both maps (B, 2 H, T, d_h / 2), values (B, H, T, d_h)."""
+        """Return queries and keys of both maps (B, 2 H, T, d_h / 2), values (B, H, T, d_h)."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
         q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))
@@ -199,7 +199,7 @@ class Differential(SelfAttention):
         return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)  # type: ignore[no-any-return]
 
     def difference(self, both: Tensor) -> Tensor:
-        """Of what each head's two maps give (B, 2 H, T, d): (B, H, T, d)."""
+        """Subtract each head's second map, times lambda, from its first: (B, 2 H, T, d) to (B, H, T, d)."""
         first, second = both.view(len(both), self.heads, 2, *both.shape[2:]).unbind(2)
         plus, minus = torch.dot(self.lambda_q1, self.lambda_k1), torch.dot(self.lambda_q2, self.lambda_k2)
         return first - (plus.exp() - minus.exp() + self.lambda_init) * second
@@ -219,7 +219,7 @@ SELF_ATTENTION: dict[str, type[SelfAttention]] = {
 
 
 def need_sites_free(config: Config, *sites: str) -> None:
-    """Raises ConfigError for a position that acts at one of `sites`, where this attention has another shape."""
+    """Raise ConfigError for a position that acts at one of `sites`, where this attention has another shape."""
     free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
     if config.position not in free:
         raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")

@@ -57,7 +57,7 @@ class PatchStem(Stem):
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
 
     class Options(Stem.Options):
-        """How the projection is computed."""
+        """The options of the projection."""
 
         #: A matrix product over cut patches, or the strided convolution. They are equal to rounding.
         form: Literal["linear", "convolution"] = "linear"
@@ -122,7 +122,7 @@ class ConvStem(Stem):
     numerics = 1
 
     class Options(Stem.Options):
-        """Which convolutions, and the blocks that they stand for.
+        """The options of the convolutions, and of the blocks that they replace.
 
         The paper's 18GF model has channels [64, 128, 128, 256, 256, 512].
         """
@@ -245,7 +245,7 @@ class ResNetStem(ResidualStem):
     numerics = 1
 
     class Options(Stem.Options):
-        """Which ResNet."""
+        """The options of the ResNet."""
 
         layers: Literal[26, 50] = 50  #: Of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
 
@@ -352,7 +352,7 @@ def doubling(config: Config) -> list[int]:
 
 
 def need_halvings(slot: str, config: Config) -> None:
-    """Raises ConfigError for a patch that convolutions of stride 2 do not make."""
+    """Raise ConfigError for a patch that convolutions of stride 2 do not make."""
     if config.patch & (config.patch - 1):
         raise ConfigError(f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two")
 

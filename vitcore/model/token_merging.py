@@ -27,9 +27,9 @@ def unmerged(x: Tensor, context: Context) -> Tensor:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Tokens (B, T, D) with `count` patches fewer, by the keys that the attention before left in `context`.
+    """Return tokens (B, T, D) with `count` patches fewer, by the keys that the attention left in `context`.
 
-    How many patches each token stands for is left there, for the layers after it.
+    The number of patches that each token stands for is left there for later layers.
     """
     keys = context.shared["keys"].mean(dim=1)  # (B, T, d_h)
     sizes = context.shared.get("sizes", x.new_ones(x.shape[:2]))
@@ -38,11 +38,11 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
 
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
-    """Bipartite soft matching: x (B, T, D) and sizes (B, T) to those of T - count tokens, at most half of the patches.
+    """Merge x (B, T, D) and sizes (B, T) to T - count tokens, at most half of the patches (bipartite soft matching).
 
-    Tokens alternate between two sets. Of the first, the `count` patches with the most similar keys (B, T, d_h), by the
-    cosine, are each averaged into the patch of the second that they are most like, weighted by their sizes. What stays
-    of the first comes before the second; prefix tokens stay where they are.
+    Tokens alternate between two sets. The `count` patches of the first set with the most similar keys (B, T, d_h), by
+    the cosine, are each averaged, weighted by size, into the most similar patch of the second. The rest of the first
+    set comes before the second; prefix tokens stay where they are.
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)

@@ -1,9 +1,8 @@
-"""Which kernel computes attention: a rule on config and device.
+"""Choose the kernel that computes attention: a rule on config and device.
 
 By default PyTorch chooses. On a GPU it takes one kernel for attention alone, another one where something fixed is added
-to the logits, and a third where that is learned: they differ in rounding, and in speed. The memory-efficient one is
-the only fused one with the gradient of what is added (torch 2.14, derivatives.yaml); attention=pinned is that in all
-arms.
+to the logits, and a third where that is learned: they differ in rounding, and in speed. The memory-efficient one is the
+only fused one with the gradient of what is added (torch 2.14, derivatives.yaml); attention=pinned is that in all arms.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel takes heads o
 
 
 def pinned(config: Config, device: str) -> list[SDPBackend]:
-    """The kernels to be tried on `device`, cuda or cpu, in this order; none: PyTorch chooses."""
+    """Return the kernels to try on `device`, cuda or cpu, in this order; none: PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
@@ -34,13 +33,13 @@ def pinned(config: Config, device: str) -> list[SDPBackend]:
 
 
 def attending(config: Config, device: str) -> AbstractContextManager[Any]:
-    """Attention inside is computed as the rule says."""
+    """Compute attention within the block as the rule says."""
     backends = pinned(config, device)
     return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
 
 
 def named(config: Config, device: str) -> str:
-    """The name of the backend in a trial's record."""
+    """Return the name of the backend for a trial's record."""
     if (backends := pinned(config, device)) and not config.attention_dropout:
         return NAMES[backends[0]]
     if config.attention_dropout and not config.model:

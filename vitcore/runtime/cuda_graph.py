@@ -1,4 +1,4 @@
-"""A function of tensors that stay where they are, as one CUDA graph: one launch instead of hundreds."""
+"""Capture a function of tensors that stay where they are as one CUDA graph: one launch instead of hundreds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """What repeats all launches of `function`, and the tensor that then holds its result. Nothing is computed yet.
+    """Return a function that repeats all launches of `function`, and the tensor that holds its result.
 
-    Raises whatever the function raises, and RuntimeError where it reads a value from the GPU or has no fixed shapes.
-    Call it `without_waiting` first: PyTorch before 2.14 does not recover all memory after a capture that failed. Other
-    threads may use the GPU meanwhile, as those that read images ahead do.
+    Nothing is computed yet. Raises whatever the function raises, and RuntimeError where it reads a value from the GPU
+    or has no fixed shapes. Call it `without_waiting` first: PyTorch before 2.14 does not recover all memory after a
+    failed capture. Other threads may use the GPU meanwhile, such as those that read images ahead.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.current_stream()
@@ -38,7 +38,7 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Inside, operations that make the host wait for a GPU raise RuntimeError: no graph can hold them."""
+    """Raise RuntimeError within the block for operations that make the host wait for a GPU: no graph can hold them."""
     if device.type != "cuda":
         yield
         return
@@ -54,7 +54,7 @@ def without_waiting(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def aside(device: torch.device) -> Iterator[None]:
-    """Run what is inside on a stream of its own, as autograd and the libraries want before a capture."""
+    """Run the block on a stream of its own, as autograd and the libraries want before a capture."""
     here, side = torch.cuda.current_stream(device), side_stream(device)
     side.wait_stream(here)
     try:

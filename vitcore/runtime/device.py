@@ -45,14 +45,14 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def hardware(config: Config) -> str:
-    """The maker's name of the hardware that a trial runs on."""
+    """Return the maker's name of the hardware that a trial runs on."""
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """`function` of `inputs`, the images first, in the precision and with the attention of `config`; in float32 then.
+    """Apply `function` to `inputs`, images first, in the precision and attention of `config`; return float32.
 
-    One function for training and for what is computed from the weights later, so that both see one model.
+    Training and what is computed from the weights later share this function, so that both see one model.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # by the caller; to enter it shows in a small model's step
@@ -74,11 +74,11 @@ def computing(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flushing(on: bool) -> Iterator[None]:
-    """Inside, numbers below 2^-126 count as 0; off: as themselves, which is what PyTorch begins with.
+    """Flush subnormals (below 2^-126) to zero within the block; off: keep them, which is PyTorch's default.
 
     Attention that has found its keys leaves many, with which a product takes several times as long on some processors.
-    For this thread, and for those of PyTorch's that start inside: they keep what they begin with. A process that trains
-    with several threads therefore begins with it (ablations.execution.worker, ablations.execution.rank).
+    It holds for this thread and for those of PyTorch's that start inside. A process that trains with several threads
+    therefore begins with it (ablations.execution.worker, ablations.execution.rank).
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)

@@ -24,7 +24,7 @@ def least_bytes(config: Mapping[str, Any], cost: Mapping[str, Any]) -> int:
 
 
 def check_memory(config: Mapping[str, Any], cost: Mapping[str, Any], limit: float) -> None:
-    """Raises ConfigError if a training cannot fit into `limit` bytes, before anything is allocated."""
+    """Raise ConfigError if a training cannot fit into `limit` bytes, before anything is allocated."""
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)

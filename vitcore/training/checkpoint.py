@@ -30,7 +30,7 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raises ConfigError for another shape than the parameter's or a number's, and for a parameter that lacks a key."""
+    """Raise ConfigError for another shape than the parameter's or a number's, and for a parameter that lacks a key."""
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")

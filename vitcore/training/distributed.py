@@ -251,7 +251,7 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
 
 
 def check_ranks(config: Config) -> None:
-    """Raises ConfigError if so many ranks cannot share a batch. Allocates nothing."""
+    """Raise ConfigError if so many ranks cannot share a batch. Allocates nothing."""
     if config.gpus == 1:
         return
     if config.batch < 2 * config.gpus:
@@ -266,7 +266,7 @@ def check_ranks(config: Config) -> None:
 
 
 def refuse_tied(count: int, device: str) -> None:
-    """Raises ConfigError for batch norm, which PyTorch synchronizes on GPUs only."""
+    """Raise ConfigError for batch norm, which PyTorch synchronizes on GPUs only."""
     if device == "cpu":
         raise ConfigError(f"gpus={count}: batch norm ties the images of a batch together: on CPUs gpus=1")
 

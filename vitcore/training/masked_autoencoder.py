@@ -49,7 +49,7 @@ class MaskingOptions(Variant.Options):
         }
 
     def hidden(self, patches: int) -> int:
-        """How many of so many patches are masked, rounded as in the reference implementation: at least one is not."""
+        """Return how many patches are masked, rounded as in the reference implementation: at least one is not."""
         return patches - max(1, int(patches * (1 - self.ratio)))
 
 
@@ -127,7 +127,7 @@ def decoder_config(config: Config, options: MaskingOptions) -> Config:
 
 
 def check_decoder(config: Config) -> None:
-    """Raises ConfigError for a decoder whose heads or positions do not divide its width."""
+    """Raise ConfigError for a decoder whose heads or positions do not divide its width."""
     own = config.options_of("objective", MaskingOptions).decoder(config)
     width, heads = own["width"], own["heads"]
     if width < 8 or width % 4 or width % heads:
@@ -136,7 +136,7 @@ def check_decoder(config: Config) -> None:
 
 
 def split(keys: Tensor, patches: int, options: MaskingOptions) -> tuple[Tensor, Tensor]:
-    """The places of each image's patches that are left (B, N - M), and of those that are masked (B, M), in order."""
+    """Return the places of each image's visible patches (B, N - M) and masked ones (B, M), in order."""
     left = patches - options.hidden(patches)
     order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
     return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values

@@ -68,7 +68,7 @@ class Corruption(Initial):
 
 
 def corrupted(keys: Tensor, patches: int) -> Tensor:
-    """Which half of the patches of each image is corrupted: their places (B, N // 2)."""
+    """Choose the half of each image's patches to corrupt: their places (B, N // 2)."""
     return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 
 

@@ -75,7 +75,7 @@ class Objective(Variant):
         return logits
 
     def remembered(self, targets: Tensor) -> Tensor:
-        """What an evaluation keeps of the targets (B, ...) of some images."""
+        """Return what an evaluation keeps of the targets (B, ...) of some images."""
         return targets
 
     def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
@@ -118,21 +118,21 @@ class Classification(Objective):
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of both heads with their shares, where there are two: logits (B, 2, classes)."""
+        """Return the loss of logits (B, classes), or the weighted loss of two heads (B, 2, classes)."""
         if logits.ndim == 2:
             return self.label_loss(logits, targets)
         own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
         return own * (1 - self.options.alpha) + other * self.options.alpha
 
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
-        """Of the labels, and of a teacher's logits (B, classes), which the second head learns where there are two."""
+        """Return the loss on the labels and on a teacher's logits (B, classes), for the second head if there is one."""
         own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
         options = self.options
         taught = distillation_loss(other, teacher, options.distillation == "soft", options.tau)
         return self.label_loss(own, targets) * (1 - options.alpha) + taught * options.alpha
 
     def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of the labels (B,), or of their shares (B, classes) in mixed images."""
+        """Return the loss on the labels (B,), or on their shares (B, classes) in mixed images."""
         if self.options.loss == "cross-entropy":
             return super().loss(logits, targets)
         present = F.one_hot(targets, self.config.classes) if targets.ndim == 1 else targets > 0
@@ -145,7 +145,7 @@ class Classification(Objective):
 
 
 def distillation_loss(logits: Tensor, teacher: Tensor, soft: bool, tau: float) -> Tensor:
-    """The mean over images of what a student's logits (B, classes) miss of its teacher's.
+    """Return the mean loss of a student's logits (B, classes) against its teacher's.
 
     Hard: cross-entropy with the class that the teacher gives (arXiv 2012.12877, equation 3). Soft: tau^2 KL(teacher |
     student) at temperature tau (equation 2, in the direction of arXiv 1503.02531 and facebookresearch/deit, which also
@@ -276,7 +276,7 @@ class MAE(Objective):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of each image its squared error and that of predicting nothing (B, 2): its pixels are too many."""
+        """Return each image's squared error and that of predicting nothing (B, 2): all its pixels are too many."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:

@@ -34,7 +34,9 @@ def named(teacher: str) -> tuple[str, str]:
 
 
 def identified(teacher: str) -> Any:
-    """What represents it in an identity: the trial's id, or the model with its file's sha256. Raises ConfigError."""
+    """Return the teacher's part of an identity: the trial's id, or the model with its file's sha256. Raises
+    ConfigError.
+    """
     if teacher == NONE or is_trial(teacher):
         return teacher
     name, path = named(teacher)

@@ -80,7 +80,7 @@ def body(weights: Weights) -> dict[str, Tensor]:
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raises ConfigError if `config` cannot start from the weights of `parent`. Allocates nothing."""
+    """Raise ConfigError if `config` cannot start from the weights of `parent`. Allocates nothing."""
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()

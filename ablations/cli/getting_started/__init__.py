@@ -1,1 +1,1 @@
-"""The commands of the first hour: what there is, a demo, a recipe for own data."""
+"""Commands for the first hour: lists, a demo, a recipe for the user's own data."""

@@ -42,7 +42,7 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
 
 
 def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | None) -> str:
-    """What is about to happen, with what, how long it takes, and what it leaves."""
+    """Say what will be trained, with what, how long it takes, and what it writes."""
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
     from ablations.reporting import installed
@@ -57,7 +57,7 @@ def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | N
             plan.question,
             f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds",
             f"  takes      {takes} on idle cores, {places} trials at a time; the first steps measure it",
-            f"  installed  {installed.told()}",
+            f"  installed  {installed.summary()}",
             f"  writes     {place.runs}, a few MB; downloads nothing",
             "",
         ]
@@ -65,7 +65,7 @@ def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | N
 
 
 def shown(plan: Plan, place: "Place", where: str) -> str:
-    """The table, where the figure and the report are, and what to do next."""
+    """Return the table, where the figure and the report are, and what to do next."""
     from ablations.reporting.publish import publish
     from results import report, store
     from results.figures import plots

@@ -1,4 +1,4 @@
-"""`ablate init`: a recipe for somebody's own images."""
+"""`ablate init`: a recipe for the user's own images."""
 
 import re
 import shlex
@@ -44,22 +44,22 @@ def init(
     found = survey(path)
     target = out or Path(f"{recipe_name(found.name)}.yaml")
     if target.exists():
-        raise ValueError(f"{target}: exists already; --out names another file")
+        raise ValueError(f"{target}: exists already; use --out to name another file")
     if target.suffix not in (".yaml", ".yml"):
         raise ValueError(f"--out {target}: a recipe is a .yaml file")
-    print("\n".join(found.told()), flush=True)
+    print("\n".join(found.lines()), flush=True)
     device = init_recipe.GPU if machine.gpus() else init_recipe.CPU
     measured: dict[str, Choice] = {}
     if tune:
         from ablations.cli.getting_started.tune import measure  # late: torch
 
         measured = measure(found, device, runs, workers)
-    target.write_text(init_recipe.rendered(found, device, measured))
+    target.write_text(init_recipe.render(found, device, measured))
     print(f"\nwrote {target}: each number has its reason beside it\n\n{next_commands(target)}")
 
 
 def recipe_name(name: str) -> str:
-    """A file's name of letters, digits, _ and -."""
+    """Reduce a file's name to letters, digits, _ and -."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "recipe"
 
 

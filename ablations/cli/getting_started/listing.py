@@ -1,4 +1,4 @@
-"""`ablate list`: what there is."""
+"""`ablate list`: studies, recipes, variants and settings."""
 
 import inspect
 import re
@@ -62,7 +62,7 @@ def list_(
 
 
 def documented_settings() -> dict[str, str]:
-    """Each setting's default and the `#:` comment above it or beside it in the class."""
+    """Return each setting's default and the `#:` comment above it or beside it in the class."""
     from vitcore.config import Config
 
     found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Config), re.MULTILINE)

@@ -46,20 +46,22 @@ def show(
     entries = [*described(asked, on), ("cost", cost(find("studies", study), on))]
     entries += [("results", f"{name}: {answer}") for name, answer in found.items()]
     if not found:
-        entries.append(("results", f"none yet; `ablate plan {study}` says the hours, `ablate run {study}` trains it"))
+        entries.append(
+            ("results", f"none yet; `ablate plan {study}` estimates the hours, `ablate run {study}` trains it")
+        )
     print(f"{asked.name}: {asked.question}")
     print("\n".join(aligned([(title, text) for title, text in entries if text])))
 
 
 def aligned(entries: "list[tuple[str, str]]") -> Iterator[str]:
-    """A line each; a title is written where it is new."""
+    """Yield a line per entry; a title is written once, where it is new."""
     before = [None, *(title for title, _ in entries)]
     for (title, text), last in zip(entries, before, strict=False):
         yield f"  {'' if title == last else title:9} {text}"
 
 
 def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """What a study says of itself, as (title, text)."""
+    """Yield a study's description as (title, text)."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size(margin)}" if margin else ""
     yield "source", study.source
@@ -99,7 +101,7 @@ def assigned(settings: Settings) -> str:
 
 
 def cost(file: Path, recipe: "Recipe") -> str:
-    """What the head of the file expects, and a trial of the recipe."""
+    """Return the expected cost in the head of the study's file, and that of one trial of the recipe."""
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
     trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]
@@ -107,7 +109,7 @@ def cost(file: Path, recipe: "Recipe") -> str:
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
-    """The answer of each of the study's plans in a run directory or an exported file."""
+    """Return the answer of each of the study's plans in a run directory or an exported file."""
     names = [name for name in names_at(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}

@@ -1,4 +1,4 @@
-"""`ablate init --tune`: a small grid of rates and widths, trained before a recipe is written."""
+"""`ablate init --tune`: train a small grid of rates and widths before a recipe is written."""
 
 import itertools
 from pathlib import Path
@@ -21,7 +21,10 @@ LEAST_STEPS = 100
 
 
 def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
-    """The best rate and width by validation accuracy, with one seed; of equal ones the rules' own."""
+    """Return the best rate and width by validation accuracy, with one seed.
+
+    Among equals, the values that the rules would choose win.
+    """
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
     jobs = grid(settings | {"data": found.data})
     place = make_place(runs, None, None)
@@ -44,7 +47,7 @@ def measure(found: Survey, device: str, runs: Path | None, workers: int | None) 
 
 
 def grid(settings: Settings) -> list[Job]:
-    """Three rates, a half-decade apart, by two widths."""
+    """Return jobs for three rates, a half-decade apart, by two widths."""
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
     rates = init_recipe.rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
@@ -58,7 +61,7 @@ def grid_job(config: Config) -> Job:
 
 
 def accuracy(runs: Path, job: Job) -> float:
-    """Of the validation images; 0 of a trial that diverged."""
+    """Return the validation accuracy; 0 for a trial that diverged."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 

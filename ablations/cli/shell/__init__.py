@@ -1,1 +1,1 @@
-"""What a shell shows of the command: its help, and the words it completes."""
+"""What a shell shows of the command: its help, and completed words."""

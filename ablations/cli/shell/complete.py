@@ -1,4 +1,4 @@
-"""What the shell offers when Tab is pressed: names of studies and recipes."""
+"""Complete names of studies and recipes when Tab is pressed."""
 
 
 def studies(incomplete: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `-h` prints: usage in plain words, options without types of Python, examples, commands in panels."""
+"""Print `-h`: usage in plain words, options without Python types, examples, commands in panels."""
 
 import inspect
 import re
@@ -57,7 +57,7 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A group of commands that are shown as above."""
+    """A group of commands shown in the layout of this file."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=Group, rich_markup_mode=None, no_args_is_help=True, **settings)
@@ -93,7 +93,7 @@ def in_usage(argument: Any) -> str:
 
 
 def row(parameter: Any, ctx: Any) -> tuple[str, str]:
-    """How a parameter is written, and what it means with its default."""
+    """Return how a parameter is written, and its meaning with its default."""
     written, meaning = parameter.get_help_record(ctx)
     if parameter.param_type_name == "argument":
         written = called(parameter)

@@ -135,9 +135,9 @@ BAD = [
     ("table --format pdf", "Invalid value for '--format' / '-f': 'pdf' is not one of"),
     ("compare a b", "a: no such run directory"),
     ("compare r.yaml r.yaml", "r.yaml"),
-    ("compare a b --fail-on better", "--fail-on better: allowed is 'worse'"),
+    ("compare a b --fail-on better", "--fail-on better: must be 'worse'"),
     ("compare a published", "a: no such run directory"),
-    ("compare a published --fail-on worse", "--fail-on worse: published numbers are of another setting"),
+    ("compare a published --fail-on worse", "--fail-on worse: published numbers are from another setting"),
     ("check r.txt", "r.txt"),
     ("data download digits", "say where: --data-dir DIR, or set ABLATE_DATA"),
     ("data download digits --data-dir x", "digits"),
@@ -243,9 +243,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 UNPLANNED = [
-    ("table s lr=3", "lr=3: nothing of 's' was run with it in runs"),
-    ("table s position=2d", "position=2d: nothing of 's' was run with it in runs: position is what the study varies"),
-    ("status s lr=3", "lr=3: nothing of 's' was run with it in runs"),
+    ("table s lr=3", "lr=3: 's' was not run with it in runs"),
+    ("table s position=2d", "position=2d: 's' was not run with it in runs: position is what the study varies"),
+    ("status s lr=3", "lr=3: 's' was not run with it in runs"),
     ("plot s extra.yaml", "extra.yaml: no such file, and no study 'extra' in runs (there: s@r)"),
     ("compare runs publishd", "publishd: no such run directory or exported file (did you mean 'published'?)"),
     ("report --out /proc/x.html", "/proc/x.html: No such file or directory"),
@@ -448,7 +448,7 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
         display.running(0, job, step, None)
     (line,) = file.getvalue().splitlines()
     assert "first step after 3.0 s" in line
-    assert line.endswith("200 ms a step: 0:23 a trial, about 0:44 left")  # (4 - 0.1) * 22.8 s / 2
+    assert line.endswith("200 ms per step: 0:23 per trial, about 0:44 left")  # (4 - 0.1) * 22.8 s / 2
     assert display.left() == ", about 0:43 left"
     assert "for 4 trials" not in line
 

@@ -67,7 +67,7 @@ def test_what_is_no_nodes_name_is_not_handed_on(trials: list[store.Trial], name:
 def test_shunned_nodes_join_those_that_the_profile_excludes() -> None:
     """One list for sbatch; without any there is none."""
     excluding = Profile(gpus=0, memory="1G", time=5, extra={"exclude": "node[7-9]"})
-    chosen = submitit_parameters(excluding, "tag", shunned=["node1", "node2"])
+    chosen = submitit_parameters(excluding, "tag", avoided=["node1", "node2"])
     assert chosen["additional_parameters"] == {"exclude": "node[7-9],node1,node2"}
     assert "exclude" not in submitit_parameters(Profile(gpus=0, memory="1G", time=5), "tag")["additional_parameters"]
 

@@ -52,7 +52,7 @@ def test_submit_of_a_complete_study_writes_the_missing_report(
     report = Path("runs/report.html")
     status, output, errors = called(monkeypatch, *SUBMIT)
     assert (status, errors) == (0, "")
-    assert "2 over, 0 queued already, 0 submitted" in output
+    assert "2 done, 0 already queued, 0 submitted" in output
     assert "report written" in output
     written = report.stat().st_mtime_ns
     status, output, errors = called(monkeypatch, *SUBMIT)

@@ -104,7 +104,7 @@ def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) ->
     few = [Job("1" * 12, {"data": "photos", "steps": 11, "batch": 1}, "", "")]
     (line,) = stage(tmp_path / "node", few)
     where = f"stage: photos is read from {home / 'photos'}"
-    assert line == f"{where}: 11 images are left to train on, and a copy takes all 12"
+    assert line == f"{where}: only 11 images are left to train on, but a copy takes all 12"
     trial = store.trial(tmp_path, "1" * 12)
     trial.create({"config": few[0].config})
     with synthetic.claimed(trial) as attempt:

@@ -147,11 +147,11 @@ def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, s
     campaign = submitted(runs, POSITION)
     slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
     slurm.falls_silent()
-    with pytest.raises(Unreachable, match="what waits once the same is said again"):
+    with pytest.raises(Unreachable, match="to cancel pending ones, give the command again"):
         submit.cancel(runs, {POSITION})
     assert campaign.cancelled
     slurm.falls_silent(False)
-    assert "0 submissions cancelled, 2 jobs taken out" in submit.cancel(runs, {POSITION})
+    assert "0 submissions cancelled, 2 jobs removed" in submit.cancel(runs, {POSITION})
     assert slurm.tags == ["ablate:other:0001"]
 
 
@@ -167,7 +167,7 @@ def test_all_submissions_are_marked_before_slurm_is_asked(runs: Path, slurm: Fak
 def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Fake) -> None:
     """The others are named, and nothing is done until they all are."""
     campaign = submitted(runs, POSITION, POOLING)
-    with pytest.raises(ValueError, match=f"{POOLING}: submitted together"):
+    with pytest.raises(ValueError, match=f"{POOLING}: would be cancelled too"):
         submit.cancel(runs, {POSITION})
     assert not campaign.cancelled
     assert "1 submissions cancelled" in submit.cancel(runs, {POSITION, POOLING})
@@ -236,7 +236,9 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     no_progress.give_up(campaign)
     view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
     assert status.is_settled([view])
-    said = "given up after 5 rounds without progress; the newest task's log ends: slurmstepd: error: no such module"
+    said = (
+        "given up after 5 rounds without progress; the newest task's log ends with: slurmstepd: error: no such module"
+    )
     assert f"stopped   {said}" in render([view]).plain
     no_progress.reset(campaign)
     assert no_progress.give_up_message(runs, POSITION) == ""
@@ -360,7 +362,7 @@ def test_check_that_is_cut_short_leaves_nothing(
 
 def test_a_node_that_cannot_compile_is_a_warning() -> None:
     """Trials run there all the same, uncompiled; what they need is a failure."""
-    assert submit.told_of_probe("gpu", "") == "ok      gpu"
-    assert submit.told_of_probe("gpu", "no driver").startswith("FAILED  gpu: no driver")
-    told = submit.told_of_probe("torch.compile", "Failed to find C compiler.")
+    assert submit.check_line("gpu", "") == "ok      gpu"
+    assert submit.check_line("gpu", "no driver").startswith("FAILED  gpu: no driver")
+    told = submit.check_line("torch.compile", "Failed to find C compiler.")
     assert told == "warning torch.compile: Failed to find C compiler.; long trials are trained uncompiled"

@@ -401,7 +401,7 @@ def test_interrupted_run_continues_where_it_was(
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in errors
+    assert "the same command continues" in errors
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
     assert not workers_of(process.pid)
     runner.run(jobs, Place(tmp_path / "runs", None), Quiet(), workers=1)

@@ -20,7 +20,7 @@ def told(hours: float, unit: str = CORE_HOURS, varied: tuple[str, ...] = (), **s
     plan = Plan.model_validate(synthetic.position())
     arm = plan.baseline_arm.model_copy(update={"config": config.model_dump()})
     changes = {"arms": [arm], "factors": dict.fromkeys(varied), "curves": {}, "tune": {}}
-    return cheaper.told(hours, unit, plan.model_copy(update=changes))
+    return cheaper.suggestions(hours, unit, plan.model_copy(update=changes))
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ def test_only_an_expensive_plan_names_a_setting(hours: float, unit: str, said: i
     """From a day of a core on, or ten days of a GPU; what the hours are is said in days."""
     lines = told(hours, unit)
     assert len(lines) == said
-    assert all(line.startswith(f"{hours} {unit} are {hours / 24:.0f} days of one {unit[:-6]}; with ") for line in lines)
+    assert all(line.startswith(f"{hours} {unit} are {hours / 24:.0f} days on one {unit[:-6]}; with ") for line in lines)
 
 
 def test_the_named_setting_is_the_one_that_saves_most() -> None:
     """Its hours are in proportion to the FLOPs of its model, counted anew, and to its steps."""
     (line,) = told(1000)
-    match = re.search(r"with (\w+)=(\d+) about (\d+) core-hours", line)
+    match = re.search(r"with (\w+)=(\d+), about (\d+) core-hours", line)
     whole = measure(Config(**SETTINGS))["flops"]
     halved = {"image_size": 16, "patch": 4}
     shares = {key: measure(Config(**{**SETTINGS, key: value}))["flops"] / whole for key, value in halved.items()}
@@ -49,9 +49,9 @@ def test_the_named_setting_is_the_one_that_saves_most() -> None:
 def test_what_the_study_varies_is_not_named() -> None:
     """Half of the steps is half of the hours; where everything is varied, the days alone are said."""
     assert told(100, varied=("patch", "image_size")) == [
-        "100 core-hours are 4 days of one core; with steps=500 about 50 core-hours"
+        "100 core-hours are 4 days on one core; with steps=500, about 50 core-hours"
     ]
-    assert told(100, varied=("patch", "image_size", "steps")) == ["100 core-hours are 4 days of one core"]
+    assert told(100, varied=("patch", "image_size", "steps")) == ["100 core-hours are 4 days on one core"]
 
 
 def test_a_setting_that_the_model_cannot_have_is_not_named() -> None:

@@ -80,7 +80,7 @@ def test_a_plan_that_follows_from_the_same_is_not_made_again(tmp_path: Path, mon
     """It is what making it again gives, also with fewer seeds than were planned, and forgets that it was pruned."""
     runs = tmp_path / "runs"
     write_plan(runs, prepare(design(tmp_path), runs, 3, prune=True, code=CODE))
-    known = {"made_from": preparing.made_from(design(tmp_path), range(3), CODE)}
+    known = {"made_from": preparing.inputs_digest(design(tmp_path), range(3), CODE)}
     anew = unbased(prepare(design(tmp_path), runs, 3).model_copy(update=known))
     built = made(monkeypatch)
     assert unbased(prepare(design(tmp_path), runs, 3, code=CODE)) == anew
@@ -102,8 +102,8 @@ def test_a_plan_that_follows_from_the_same_is_not_made_again(tmp_path: Path, mon
 )
 def test_a_plan_of_anything_else_is_made(tmp_path: Path, changed: dict[str, Any]) -> None:
     """Of another study or recipe, even by a word, and of other settings."""
-    before = preparing.made_from(design(tmp_path), [0, 1], CODE)
-    assert preparing.made_from(design(tmp_path, **changed), [0, 1], CODE) != before
+    before = preparing.inputs_digest(design(tmp_path), [0, 1], CODE)
+    assert preparing.inputs_digest(design(tmp_path, **changed), [0, 1], CODE) != before
 
 
 def test_the_order_in_which_a_study_lists_things_counts(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_order_in_which_a_study_lists_things_counts(tmp_path: Path) -> None:
     both = "position: [1d, 2d]", "pool: [cls, gap]"
     asked = [design(tmp_path, crossed % order) for order in (both, both[::-1])]
     assert len({arm.name for one in asked for arm in one.arms}) == 6  # of 4 and 4, two of one setting
-    assert len({preparing.made_from(one, [0], CODE) for one in asked}) == 2
+    assert len({preparing.inputs_digest(one, [0], CODE) for one in asked}) == 2
 
 
 def test_a_plan_is_made_again_for_more_seeds_other_code_and_other_versions(
@@ -138,14 +138,14 @@ def test_a_plan_is_made_again_when_a_file_that_it_names_is_another(
     """The weights that arms start from, and the data; what is not there is for others to refuse."""
     file = tmp_path / "w.safetensors"
     asked = design(tmp_path, init_from=str(file))
-    assert preparing.made_from(asked, [0], CODE) == ""
+    assert preparing.inputs_digest(asked, [0], CODE) == ""
     found = set[str]()
     for classes in (10, 9):
         safetensors.torch.save_file(build(design(tmp_path, classes=classes).reference).state_dict(), file)
-        found.add(preparing.made_from(asked, [0], CODE))
+        found.add(preparing.inputs_digest(asked, [0], CODE))
     other = replace(describe("digits"), fingerprint={"sha256": "of others"})
     monkeypatch.setattr(preparing, "describe", lambda name: other)
-    found.add(preparing.made_from(asked, [0], CODE))
+    found.add(preparing.inputs_digest(asked, [0], CODE))
     assert len(found - {""}) == 3
 
 
@@ -157,7 +157,7 @@ def test_data_of_one_stage_alone_are_among_what_a_plan_follows_from(
     for images in ("of then", "of now"):
         about = {"cifar100": replace(describe("cifar100"), fingerprint={"sha256": images})}
         monkeypatch.setattr(preparing, "describe", lambda name, about=about: about.get(name) or describe(name))
-        found.add(preparing.made_from(asked, [0], CODE))
+        found.add(preparing.inputs_digest(asked, [0], CODE))
     assert len(found - {""}) == 2
 
 
@@ -180,7 +180,7 @@ def test_data_of_arms_that_nobody_asks_for_any_more_count_too(tmp_path: Path, mo
 
 def test_a_plan_with_plugins_is_always_made(tmp_path: Path) -> None:
     """What these import, numerics of their parts too, stands in no digest."""
-    assert preparing.made_from(design(tmp_path), [0], f"{CODE}+ba9876543210") == ""
+    assert preparing.inputs_digest(design(tmp_path), [0], f"{CODE}+ba9876543210") == ""
 
 
 def test_weights_are_those_of_the_folder_that_the_command_is_given_in(
@@ -192,7 +192,7 @@ def test_weights_are_those_of_the_folder_that_the_command_is_given_in(
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         Path("w.npz").write_bytes(b"the same")
-        found.add(preparing.made_from(design(tmp_path, init_from="w.npz"), [0], CODE))
+        found.add(preparing.inputs_digest(design(tmp_path, init_from="w.npz"), [0], CODE))
     assert len(found - {""}) == 2
 
 

@@ -150,7 +150,7 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
     plan = planning.build(design(tmp_path, study, recipe), [0])
     assert (plan.metric, plan.evals) == ("test_loss@16", ["test@16", "test@32"])
     alone = recipe.replace("[8, 16, 32]", "[8]")
-    with pytest.raises(ValueError, match="recipe 'r': axis image_size has only 8, which is trained at"):
+    with pytest.raises(ValueError, match="recipe 'r': axis image_size has only 8, the size of training"):
         planning.build(design(tmp_path, study, alone), [0])
 
 

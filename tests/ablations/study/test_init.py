@@ -67,8 +67,8 @@ def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch,
     file.write_text(edited)
     plan = build(Design(read_study("demo"), read_recipe("pets.yaml"), {}), [0])
     assert plan.description == (
-        "pets: 24 images of 2 classes. A ViT of width 32 and depth 3 with patches of 2 pixels, seen at 16 x 16 pixels, "
-        "400 steps of 8 images."
+        "pets: 24 images of 2 classes. A ViT of width 32 and depth 3 with patches of 2 pixels, "
+        "trained at 16 x 16 pixels, 400 steps of 8 images."
     )
     comments = re.findall(r"^  (?:width|depth|heads|patch|steps): \d+ +# (.*)$", edited, re.MULTILINE)
     assert len(comments) == 5
@@ -90,8 +90,8 @@ def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
     """One of them, with its side, and how many; where sizes vary anyway, none."""
     folder = photos(tmp_path / "pets", count=50)
     Image.new("RGB", (90, 80)).save(folder / "cat" / "7.png")
-    (line,) = (line for line in survey(folder).told() if line.startswith("odd"))
-    assert "1 of quite another size" in line
+    (line,) = (line for line in survey(folder).lines() if line.startswith("odd"))
+    assert "1 much smaller or larger" in line
     assert "cat/7.png (80 pixels)" in line
     for number in range(20):
         Image.new("RGB", (90, 80)).save(folder / "dog" / f"{number}.png")
@@ -143,4 +143,4 @@ def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatc
     chosen = tune.measure(found, CPU, None, None)
     assert (chosen["lr"].value, chosen["width"].value) == best
     assert "edge" in chosen["lr"].reason
-    assert "width: 128" in init_recipe.rendered(found, CPU, chosen)
+    assert "width: 128" in init_recipe.render(found, CPU, chosen)

@@ -93,7 +93,7 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     plan = build(design({"position": "1d"}, {"data": pets, "steps": 20}), range(3))
     study = synthetic.results(plan, synthetic.from_accuracies(plan, {arm.name: [0.5, 0.6, 0.7] for arm in plan.arms}))
     table = study_table.table(study)
-    assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds an arm")
+    assert sentences.answer(table).startswith("On pets (recipe digits) with steps=20, n = 3 seeds per arm")
     of_their_recipe = dataclasses.replace(
         table, recipe="small", data=plan.data.model_copy(update={"of_recipe": True}), overrides={}
     )

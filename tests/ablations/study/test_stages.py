@@ -148,7 +148,7 @@ def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Pat
         ("{stage: large}, pool", "{stage: big}, pool", "teacher=big: none, the id of a trial.*stages are large"),
         ("large: {width: 24", "large: {image_size: 16", "sees image_size=16, its student 8"),
         ("large: {width: 24", "large: {objective: masked-patch", "was trained with objective=masked-patch"),
-        ("hard: {", "hard: {init_from: {stage: large}, ", "one of both may be a stage"),
+        ("hard: {", "hard: {init_from: {stage: large}, ", "only one of them may be a stage"),
     ],
 )
 def test_teachers_that_cannot_be_are_named(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -284,7 +284,7 @@ def test_recipe_says_how_it_fine_tunes(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDY)
     (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "4").replace("finetune:", "other:"))
     said = (
-        r"^study 's' fine-tunes, and recipe 'r' does not say how: add to it `stages: {finetune: {}}`, which trains as"
+        r"^study 's' fine-tunes, but recipe 'r' does not say how: add to it `stages: {finetune: {}}`, which trains as"
     )
     with pytest.raises(ValueError, match=said):
         Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
@@ -750,4 +750,4 @@ def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypa
     describe_folder.cache_clear()
     code, _, errors = called(monkeypatch, "train", *words)
     assert (code, errors.count("\n")) == (2, 1)
-    assert f"init_from={second['id']}: its weights are not in {runs}, and today it would be another trial" in errors
+    assert f"init_from={second['id']}: its weights are not in {runs}, and it cannot be trained again" in errors

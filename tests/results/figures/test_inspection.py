@@ -180,7 +180,7 @@ def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate,
     [
         ("zz", "no trial or study 'zz' in "),
         ("", "no trial or study '' in "),
-        ("f", "has no weights to look at: missing (not started)"),
+        ("f", "has no weights to inspect: missing (not started)"),
     ],
 )
 def test_trial_that_cannot_be_looked_at_is_one_line(ablate: Ablate, runs: Path, prefix: str, said: str) -> None:
@@ -197,7 +197,7 @@ def test_prefix_that_fits_several_trials_is_refused(ablate: Ablate, tmp_path: Pa
         (tmp_path / "runs/trials" / name).mkdir(parents=True)
     status, _, errors = ablate("inspect", "ab")
     assert status == 2
-    assert "trial 'ab' is not unique: 2 begin so (abc, abd)" in errors
+    assert "trial 'ab' is not unique: 2 begin with it (abc, abd)" in errors
 
 
 def test_damaged_arrays_are_not_drawn(runs: Path, ablate: Ablate) -> None:
@@ -260,11 +260,11 @@ def test_a_study_means_the_first_seed_of_its_arms(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["STUDY", "--arm", "position=none"], "--arm position=none: no trial of STUDY@digits to look at"),
+        (["STUDY", "--arm", "position=none"], "--arm position=none: no trial of STUDY@digits to inspect"),
         (["STUDY", "--arm", "x"], "--arm x: STUDY@digits has the arms position="),
         (["all"], "no trial or study 'all' in all.parquet"),
-        (["zzz"], "no trial or study 'zzz' in all.parquet: of 2 of its trials it holds what `ablate inspect` found"),
-        (["", "--images", "5"], "--images 5: not of all.parquet, which holds what was computed before"),
+        (["zzz"], "no trial or study 'zzz' in all.parquet: it holds what `ablate inspect` found for 2 of its trials"),
+        (["", "--images", "5"], "--images 5: not with all.parquet, which holds only what was computed before"),
     ],
 )
 def test_what_an_export_has_not_is_one_line(

@@ -263,9 +263,9 @@ def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
         ]
     assert of(asked, "position=none").verdict == "worse"
     assert {claim.verdict for claim in plain.claims} == {None}
-    assert "19 of 20 trials are over): no verdict before all are." in sentences.answer(plain)
+    assert "19 of 20 trials are done): no verdict before all are." in sentences.answer(plain)
     text = render(plain, "md")
-    assert "Interim: 19 of 20 planned trials are over, so there is no verdict (--interim shows it)." in text
+    assert "Interim: 19 of 20 planned trials are done, so there is no verdict (--interim shows it)." in text
     assert "p (Holm)" not in text
     assert "worse (interim)" in render(asked, "md")
     assert next(csv.DictReader(io.StringIO(render(asked, "csv"))))["verdict"] == "worse (interim)"
@@ -315,7 +315,7 @@ def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
     assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
     for form in ("md", "latex", "csv", "json", "html"):
         assert "position=none" in render(found, form)
-    assert "0 of 20 trials are over" in sentences.answer(found)
+    assert "0 of 20 trials are done" in sentences.answer(found)
 
 
 @pytest.mark.parametrize(
@@ -730,7 +730,7 @@ def test_a_bound_that_says_nothing_is_not_told() -> None:
 def test_the_answer_tells_every_arm_and_its_setting() -> None:
     """On what, with how many seeds, each verdict, and at whose learning rate."""
     text = sentences.answer(made())
-    assert text.startswith("On digits, n = 5 seeds an arm: worse than position=1d: position=none by 18.40 points")
+    assert text.startswith("On digits, n = 5 seeds per arm: worse than position=1d: position=none by 18.40 points")
     assert text.endswith("All at the baseline's learning rate.")
     assert all(name in text for name in ACCURACIES)
     assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))

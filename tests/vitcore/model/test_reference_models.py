@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablations.study.confounds import moved
+from ablations.study.confounds import model_differences
 from vitcore import Config
 from vitcore.analysis.cost import measure
 from vitcore.config import merge
@@ -143,7 +143,7 @@ def test_cost_is_that_of_timms_model() -> None:
     assert cost["flops"] == pytest.approx(2 * 1.82e9, rel=0.01)  # multiply-adds in timm's results tables
     assert (cost["tokens"], cost["class_token"]) == (None, None)
     ours = measure(Config(**SHORT))
-    notes = [*moved(cost, ours), *moved(ours, cost)]
+    notes = [*model_differences(cost, ours), *model_differences(ours, cost)]
     assert [note.split()[0] for note, _ in notes] == ["parameters", "FLOPs"] * 2
 
 

@@ -17,7 +17,7 @@ ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Images (B, C, H, W) with keys (B,), each with `probability` erased in a rectangle of its own."""
+    """Erase a rectangle of its own in each of the images (B, C, H, W) with `probability`; keys (B,)."""
     rows, columns = images.shape[-2:]
     top, left, height, width = rectangles(keys, rows, columns, probability).view(-1, 4, 1, 1, 1).unbind(1)
     y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)
@@ -27,7 +27,7 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 
 
 def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
-    """(top, left, height, width) an image (B, 4): the first of ten tries within it; zeros where nothing is erased."""
+    """Draw (top, left, height, width) for each image (B, 4): the first of ten tries inside it; zeros for no erasing."""
     uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
@@ -42,7 +42,7 @@ def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Ten
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
-    """Normal numbers of the shape of `images`, a function of each image's key."""
+    """Return normal numbers of the shape of `images`, a function of each image's key."""
     uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)

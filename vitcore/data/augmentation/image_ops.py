@@ -125,14 +125,14 @@ def solarize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
-    """All channels the grayscale image."""
+    """Replace all channels by the grayscale image."""
     return images if images.shape[1] == 1 else grayscale(images).expand_as(images)
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blurred as by PIL's GaussianBlur of radius `amount`, at most 2: three box filters a side, each rounded to bytes.
+    """Blur as PIL's GaussianBlur of radius `amount` does, at most 2: three box filters per side, each rounded to bytes.
 
-    A box filter of a radius r weighs the pixels at its ends by what is left of r (Gwosdek et al.,
+    A box filter of a radius r weighs the pixels at its ends by the fraction of r (Gwosdek et al.,
     https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
     """
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
@@ -150,7 +150,7 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
-    """Weigh each pixel of a row, those beside it and those two away, by (B, 1, 1, 1) of ONE; edges are repeated."""
+    """Weigh each pixel of a row and its two neighbors on each side by (B, 1, 1, 1) of ONE; edges are repeated."""
     columns = images.shape[3]
     wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
     left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
@@ -158,7 +158,7 @@ def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Ten
 
 
 def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
-    """Brightness (0), contrast (1) and colour (2) by `amounts` (B, 3), each once, in an `order` (B, 3) an image."""
+    """Change brightness (0), contrast (1) and colour (2) by `amounts` (B, 3), in each image's `order` (B, 3)."""
     for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
         plain = images if images.shape[1] == 1 else grayscale(images)
         mean = plain.float().mean(dim=(1, 2, 3), keepdim=True)

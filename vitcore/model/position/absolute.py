@@ -30,7 +30,7 @@ class Absolute(Position):
     even_parts: ClassVar[int] = 1  # into how many parts of one width the vector is cut
 
     class Options(Position.Options):
-        """How the vector meets the patch."""
+        """The way the vector joins the patch."""
 
         combine: Literal["add", "concat"] = "add"  #: Whether it is added to the patch or put beside it.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels that `concat` gives to the position. 0: half of them.

@@ -57,7 +57,7 @@ class Relative(Position):
 
 
 def no_way(*grids: Grid) -> ConfigError:
-    """Why raster offsets of one grid are none of the other."""
+    """Return the error for raster offsets, which have no meaning on another grid."""
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
         f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "

@@ -37,7 +37,7 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Whether `init=big-vision` draws a table of another width than the model's, or a bias."""
+        """Return whether `init=big-vision` draws a bias, or a table whose width is not the model's."""
         return False
 
     @classmethod
@@ -53,33 +53,34 @@ class Position(Part):
         return config.width
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Patch tokens (B, N, D) as they enter `layer`."""
+        """Return patch tokens (B, N, D) as they enter `layer`."""
         return x
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        """The learned table `name` of a position of another grid, at this one's, to start from; as it is where this
-        kind has none that depends on the grid. Raises ConfigError where the kind cannot go to another grid.
+        """Return the learned table `name` of a position of another grid, resampled to this grid.
+
+        A table that does not depend on the grid is returned as it is. Raises ConfigError if the kind cannot be
+        resampled.
         """
         return table
 
     def class_token(self, token: Tensor) -> Tensor:
-        """The class token (1, 1, D) as it enters the encoder."""
+        """Return the class token (1, 1, D) as it enters the encoder."""
         return token
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Queries, then keys, (B, H, N, d_h)."""
+        """Rotate queries, then keys, (B, H, N, d_h)."""
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
-        """What is added to the attention's logits, (B, H, N, N) or a shape that expands to it; reads q (B, H,
-        N, d_h).
+        """Return what is added to the attention's logits, (B, H, N, N) or a shape that expands to it.
 
-        The logits already carry their 1 / sqrt(d_h).
+        It may read q (B, H, N, d_h). The logits already carry their 1 / sqrt(d_h).
         """
         return None
 
     def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Patch tokens (B, N, D) as they leave `layer`."""
+        """Return patch tokens (B, N, D) as they leave `layer`."""
         return x
 
 
@@ -99,22 +100,22 @@ class Context:
     shared: dict[str, Tensor] = field(default_factory=dict)
 
     def tokens(self, x: Tensor, layer: int) -> Tensor:
-        """Tokens (B, T, D) as they enter `layer`."""
+        """Return tokens (B, T, D) as they enter `layer`."""
         return self.on_patches(self.position.tokens, x, layer)
 
     def rotate(self, x: Tensor, layer: int) -> Tensor:
-        """Queries or keys (B, H, T, d_h)."""
+        """Rotate queries or keys (B, H, T, d_h)."""
         return self.on_patches(self.position.rotate, x, layer)
 
     def between(self, x: Tensor, layer: int) -> Tensor:
-        """Tokens (B, T, D) as they leave `layer`."""
+        """Return tokens (B, T, D) as they leave `layer`."""
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
-        """What is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing.
+        """Return what is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing.
 
-        Of merged tokens, whose positions have none, the logarithm of their sizes: a key counts once for each patch that
-        it stands for (proportional attention: arXiv 2210.09461, equation 1).
+        For merged tokens, which have no position, it is the logarithm of their sizes: a key counts once for each patch
+        that it stands for (proportional attention: arXiv 2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)
@@ -125,13 +126,13 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weighted(self, x: Tensor) -> Tensor:
-        """Tokens (B, T, D) scaled so that the mean of the patches' is that over all patches before they were merged."""
+        """Scale tokens (B, T, D) so that the patches' mean is that over all patches before merging."""
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
-        """`site` on the patches of x (..., T, D). A site that returns its input costs nothing."""
+        """Apply `site` to the patches of x (..., T, D). A site that returns its input costs nothing."""
         patches = x[..., self.prefix :, :] if self.prefix else x
         placed = site(patches, layer, self.grid)
         if placed is patches:
@@ -140,7 +141,7 @@ class Context:
 
 
 def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """The row (N,) and the column (N,) of each patch."""
+    """Return the row (N,) and the column (N,) of each patch."""
     rows, columns = grid
     place = torch.arange(rows * columns)
     return (place // columns).to(dtype), (place % columns).to(dtype)
