@@ -7,7 +7,6 @@ the config, not from the model, so that the model's own FLOPs check them; `share
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
@@ -46,59 +45,54 @@ def peak(config: Config) -> float | None:
     return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
 
 
-@dataclass(frozen=True)
-class Dense:
-    """`count` layers of (rows, inner) x (inner, columns). first: no gradient of its input is needed."""
-
-    name: str
-    rows: int
-    inner: int
-    columns: int
-    count: int = 1
-    first: bool = False
-
-
-def dense_layers(config: Config) -> list[Dense]:
-    """Return the dense layers of a batch's forward pass. Raises ValueError for a reference model."""
-    if (tokens := measure(config)["tokens"]) is None:
-        raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
-    B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
-    patches = Dense("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width, first=True)
-    return [
-        *([patches] if config.stem == "patch" else []),
-        Dense("qkv", B * tokens, D, 3 * D, L),
-        Dense("out", B * tokens, D, D, L),
-        Dense("up", B * tokens, D, M, L),
-        Dense("down", B * tokens, M, D, L),
-        Dense("head", B, D, config.classes),
-    ]
-
-
 class Floor:
-    """The matrix products and attention of one step; `run()` does them once. Raises ValueError if there are none."""
+    """The matrix products and attention of one step; `run()` does them once.
+
+    Raises ValueError for a reference model.
+    """
 
     def __init__(self, config: Config) -> None:
+        cost = measure(config)
+        if (tokens := cost["tokens"]) is None:
+            raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
         self.device = torch.device(device_of(config))
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        dense, cost = dense_layers(config), measure(config)
-        attended = 4 * config.batch * cost["tokens"] ** 2 * config.width * config.layers
-        flops = sum(2 * one.rows * one.inner * one.columns * one.count for one in dense) + attended
-        self.share_of_flops = flops / (cost["flops"] * config.batch)
+        self.precisions = exact_precisions(self.device, self.dtype)
         self.backends: dict[str, str] = {}  # by name of the work
         self.work: list[tuple[str, Call, int]] = []  # backend, call, how often
-        precisions = exact_precisions(self.device, self.dtype)
-        for one in dense:
-            for name, call in self.products(one).items():
-                self.add(f"{one.name} {name}", dict.fromkeys(precisions, call), one.count)
-        attention = self.attention(config, cost["tokens"])
-        ways = {f"{name} {way}": call for name, call in attention.items() for way in precisions}
-        self.add("attention", ways, config.layers)
+        self.flops = 0  # of the forward pass
+        B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
+        if config.stem == "patch":
+            self.add_dense("patches", B * prod(config.grid), config.channels * config.patch**2, config.stem_width)
+        self.add_dense("qkv", B * tokens, D, 3 * D, L)
+        self.add_dense("out", B * tokens, D, D, L)
+        self.add_dense("up", B * tokens, D, M, L)
+        self.add_dense("down", B * tokens, M, D, L)
+        self.add_dense("head", B, D, config.classes)
+        self.add_attention((B, config.heads, tokens, D // config.heads), L)
+        self.share_of_flops = self.flops / (cost["flops"] * B)
         self.run = as_graph(self.step, self.device)
 
     def step(self) -> None:
         for backend, call, count in self.work:
             with matmul_precision(backend):
                 repeat(call, count)
+
+    def add_dense(self, name: str, rows: int, inner: int, columns: int, count: int = 1) -> None:
+        """Add `count` dense layers (rows, inner) x (inner, columns). The gradient of images is not needed."""
+        self.flops += 2 * rows * inner * columns * count
+        x, w, g = self.random(rows, inner), self.random(columns, inner), self.random(rows, columns)
+        for product, call in products(x, w, g).items():
+            if (name, product) != ("patches", "inputs"):
+                self.add(f"{name} {product}", dict.fromkeys(self.precisions, call), count)
+
+    def add_attention(self, size: tuple[int, ...], count: int) -> None:
+        """Add attention, forward and backward, with each kernel that the device has. size: (B, H, N, D)."""
+        self.flops += 4 * prod(size) * size[2] * count
+        q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
+        there = {name: kernel for name, kernel in KERNELS.items() if has_gradient(kernel, q, k, v)}
+        calls = {name: with_gradient(kernel, q, k, v) for name, kernel in there.items()}
+        self.add("attention", {f"{name} {way}": call for name, call in calls.items() for way in self.precisions}, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
         """Add work that a step does `count` times, on the backend with the shortest of TRIALS turns."""
@@ -111,22 +105,14 @@ class Floor:
         self.backends[name] = fastest
         self.work.append((fastest, backends[fastest], count))
 
-    def products(self, shape: Dense) -> dict[str, Call]:
-        """Return the forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
-        x, w = self.random(shape.rows, shape.inner), self.random(shape.columns, shape.inner)
-        g = self.random(shape.rows, shape.columns)
-        factors = {"forward": (x, w.T), "weights": (g.T, x)} | ({} if shape.first else {"inputs": (g, w)})
-        return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
-
-    def attention(self, config: Config, tokens: int) -> dict[str, Call]:
-        """Return attention, forward and backward, with each kernel that the device has."""
-        size = (config.batch, config.heads, tokens, config.width // config.heads)
-        q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
-        there = {name: kernel for name, kernel in KERNELS.items() if has_gradient(kernel, q, k, v)}
-        return {name: with_gradient(kernel, q, k, v) for name, kernel in there.items()}
-
     def random(self, *size: int) -> Tensor:
         return torch.randn(*size, device=self.device, dtype=self.dtype)
+
+
+def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
+    """Return the forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
+    factors = {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}
+    return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 
 
 def exact_precisions(device: torch.device, dtype: torch.dtype) -> list[str]:

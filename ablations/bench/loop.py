@@ -40,10 +40,10 @@ from vitcore.training.loop import evaluation_steps
 POSITIONS = ("1d", "none")  # the baseline first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
 AUGMENTS = ("none", "flip-crop")  # supported by the script
-PASSED = {  # passed to the script as settings, images, evaluations or timm's arguments, or checked by first losses
-    *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes"),
-    *("model", "steps", "batch", "lr", "warmup", "weight_decay", "clip_norm", "label_smoothing", "precision"),
-    *("augment", "evaluations", "seed", "device"),
+GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # to the script as they are
+PASSED = {  # to the script in another form: as images, evaluations or timm's arguments; or checked by first losses
+    *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes", "model"),
+    *("warmup", "precision", "augment", "evaluations", "device"),
 } | {*ARCHITECTURE} - {"stem"}
 FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: ours runs as fast as it can
 
@@ -120,7 +120,7 @@ def check_alike(config: Config, source: Source) -> None:
 def refuse_unknown(config: Config) -> None:
     """Raise ConfigError for a setting that the script lacks and that is not at its default."""
     usual = Config(**{name: value for name, value in config.model_dump().items() if name != "options"}).options
-    own = {name: value for name, value in dict(config).items() if name not in PASSED | FREE | {"options"}}
+    own = {name: value for name, value in dict(config).items() if name not in {*GIVEN, "options"} | PASSED | FREE}
     own |= {name: value for name, value in config.options.items() if name != "augment.pad"}
     for name, value in own.items():
         default = usual[name] if name in usual else Config.model_fields[name].default
@@ -197,8 +197,7 @@ def script(config: Config, base: Path, source: Source) -> Path:
         "evaluate": evaluation_steps(config),
         "bf16": config.precision == "bf16",
         "device": device_of(config),
-        **{name: getattr(config, name) for name in ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm")},
-        "label_smoothing": config.label_smoothing,
+        **{name: getattr(config, name) for name in GIVEN},
     }
     base.with_suffix(".json").write_text(json.dumps(settings))
     return base.with_suffix(".json")

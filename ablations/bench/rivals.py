@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,20 +18,10 @@ from vitcore.training.loop import Training
 from vitcore.training.optimizers import Moments, decays, moments
 from vitcore.training.schedules import learning_rate
 
-OURS = "vitcore"
+OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
+RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}
 DRAWN = ("dropout", "attention_dropout", "patch_dropout", "drop_path")  # random numbers differ between models
 USUAL = {"objective": "classification", "optimizer": "adamw", "layer_decay": 1}
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A rival. convert: makes its model of ours. tuned: compiled, with a fused AdamW, subnormals flushed to 0."""
-
-    convert: Callable[[ViT], nn.Module]
-    tuned: bool = False
-
-
-KINDS = {"timm": Kind(to_timm), "torchvision": Kind(to_torchvision), "timm compiled": Kind(to_timm, tuned=True)}
 
 
 class Ours(Training):
@@ -43,21 +32,21 @@ class Ours(Training):
 
 
 class Rival:
-    """Their model in the usual script's step. Raises ValueError if its losses cannot equal ours."""
+    """One of RIVALS in the usual script's step. Raises ValueError if its losses cannot equal ours."""
 
-    def __init__(self, kind: Kind, config: Config, data: Data) -> None:
-        refuse(kind, config)
+    def __init__(self, name: str, config: Config, data: Data) -> None:
+        refuse(name, config)
         # As in a script.
         self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
         self.source = Training(self.config, data)  # rivals get their batches from our pipeline
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")
-        model = kind.convert(self.source.model)
+        model = RIVALS[name](self.source.model)
         self.source.model.to("meta")  # its memory would be counted as theirs
-        self.tuned = kind.tuned
+        self.tuned = name == TUNED
         self.parameters = list(model.parameters())
-        self.optimizer = adamw(model, config, fused=kind.tuned or None)
-        self.model = torch.compile(model) if kind.tuned else model
+        self.optimizer = adamw(model, config, fused=self.tuned or None)
+        self.model = torch.compile(model) if self.tuned else model
         self.loss = torch.zeros(())
 
     def advance(self) -> None:
@@ -84,13 +73,12 @@ class Rival:
 
 
 def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
-    """Make our training, or a rival of KINDS."""
-    return Rival(KINDS[name], config, data) if name in KINDS else Ours(config, data)
+    return Ours(config, data) if name == OURS else Rival(name, config, data)
 
 
 def compiles(name: str, config: Config) -> bool:
     """Tell whether a side's step is compiled."""
-    return KINDS[name].tuned if name in KINDS else step_compiles(config, device_of(config))
+    return name == TUNED or (name == OURS and step_compiles(config, device_of(config)))
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
@@ -102,17 +90,17 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
     return torch.optim.AdamW(groups, fused=fused, **moments(config, Moments))
 
 
-def refuse(kind: Kind, config: Config) -> None:
+def refuse(name: str, config: Config) -> None:
     """Raise ValueError for a setting with which a rival's losses would differ, or that it does not have."""
-    for name in DRAWN:
-        if getattr(config, name):
-            raise ValueError(f"{name}={getattr(config, name)}: their model drops others, so that losses differ")
-    for name, usual in USUAL.items():
-        if getattr(config, name) != usual:
-            raise ValueError(f"{name}={getattr(config, name)}: the usual script has {usual}")
+    for key in DRAWN:
+        if getattr(config, key):
+            raise ValueError(f"{key}={getattr(config, key)}: their model drops others, so that losses differ")
+    for key, usual in USUAL.items():
+        if getattr(config, key) != usual:
+            raise ValueError(f"{key}={getattr(config, key)}: the usual script has {usual}")
     if (loss := config.options.get("objective.loss", "cross-entropy")) != "cross-entropy":
         raise ValueError(f"objective.loss={loss}: the usual script has cross-entropy")
     if len(config.patches) > 1:
         raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
-    if kind.tuned and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
+    if name == TUNED and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
         raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")

@@ -81,15 +81,10 @@ def measure(config: Config, source: Source) -> tuple[float, list[int]]:
             training.losses[0].item()  # waits for a GPU
             first = first or time.time()
             training.evaluate()
-            graphs.append(compiled_graphs())
+            from torch._dynamo.utils import counters  # late: an eager step need not wait for its import
+
+            graphs.append(int(counters["stats"]["unique_graphs"]))  # compiled or taken from a cache
     return first, graphs
-
-
-def compiled_graphs() -> int:
-    """Return the number of graphs that this process has compiled or taken from a cache."""
-    from torch._dynamo.utils import counters  # late: an eager step need not wait for its import
-
-    return int(counters["stats"]["unique_graphs"])
 
 
 if __name__ == "__main__":

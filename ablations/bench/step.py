@@ -17,7 +17,7 @@ from ablations.bench.floor import Floor, matmul_precision, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
 from ablations.bench.result import Result, conditions, counted, mebibytes, text
-from ablations.bench.rivals import KINDS, OURS, Ours, Rival
+from ablations.bench.rivals import OURS, RIVALS, TUNED, Ours, Rival
 from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.analysis.cost import measure
@@ -178,11 +178,9 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
 def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
     """Return the rivals that can train this config, and why the others cannot."""
     rivals, left_out = {}, {}
-    for name, kind in KINDS.items():
-        if kind.tuned and not compiled:
-            continue
+    for name in [name for name in RIVALS if compiled or name != TUNED]:
         try:
-            rivals[name] = Rival(kind, config, data)
+            rivals[name] = Rival(name, config, data)
         except ValueError as error:
             left_out[name] = str(error)
     return rivals, left_out

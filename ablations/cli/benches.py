@@ -107,8 +107,7 @@ def study(
     from ablations.bench.study import bench, chosen
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
-    asked = Asked(made.asked.studies, made.asked.overrides | device(gpu))
-    arms = [(design, chosen(design, arm)) for design in designs(asked, recipe, data_dir)]
+    arms = [(design, chosen(design, arm)) for design in designs(made.asked, recipe, data_dir)]
     show(out, as_json, *(partial(bench, *pair, rounds, steps, made.source) for pair in arms))
 
 
@@ -193,10 +192,6 @@ def startup(
     show(out, as_json, lambda: bench(made.config(), rounds, made.source))
 
 
-def device(gpu: bool) -> Settings:
-    return {"device": "cuda" if gpu else "cpu"}
-
-
 def set_up(
     words: list[str] | None,
     recipe: str,
@@ -213,25 +208,25 @@ def set_up(
     from ablations.study.reading import read_recipe
     from vitcore.config import merge
 
-    asked = split(words or [])
+    asked, device = split(words or []), {"device": "cuda" if gpu else "cpu"}
     if asked.studies and not studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: studies are for `ablate bench study`")
     if studies and not asked.studies:
         raise ValueError("a study to measure: `ablate list` has their names")
-    refuse_elsewhere(asked, device(gpu))
+    refuse_elsewhere(asked, device["device"])
     if gpu:
         require_gpu()
     if out:
         refuse_unwritable(out)
     files, digests = load_plugins(plugin)
-    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device(gpu)), data_dir)
+    settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     source = Source(data_folder(data_dir), random_images, dict(zip(map(str, files), digests, strict=True)))
-    return Setup(asked, settings, source)
+    return Setup(Asked(asked.studies, asked.overrides | device), settings, source)
 
 
-def refuse_elsewhere(asked: Asked, device: Settings) -> None:
+def refuse_elsewhere(asked: Asked, device: str) -> None:
     """Raise ValueError for a device other than the measured one, or for several."""
-    if asked.overrides.get("device", device["device"]) != device["device"]:
+    if asked.overrides.get("device", device) != device:
         raise ValueError(f"device={asked.overrides['device']}: a bench runs on the CPU, with --gpu on a GPU")
     if asked.overrides.get("gpus", 1) != 1:
         raise ValueError(f"gpus={asked.overrides['gpus']}: a bench runs one process: leave it out")

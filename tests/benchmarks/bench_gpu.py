@@ -23,7 +23,7 @@ from torch import nn
 from ablations.bench import startup
 from ablations.bench.floor import peak
 from ablations.bench.process import Source
-from ablations.bench.rivals import KINDS, Rival, adamw
+from ablations.bench.rivals import Rival, adamw
 from ablations.bench.step import CHECKED, check_in_float32, telling
 from ablations.bench.timing import Call, interleaved, spread
 from ablations.execution.provenance import environment_record
@@ -146,7 +146,7 @@ def step_small(scale: Scale) -> Json:
         "ours": lambda: Step(config),
         "ours, uncompiled": lambda: Step(config, compile=False),
         "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
-        "timm, a plain script": lambda: Rival(KINDS["timm"], config, RANDOM.images(config)),
+        "timm, a plain script": lambda: Rival("timm", config, RANDOM.images(config)),
         COMPILED: lambda: Captured(config),
     })  # fmt: skip
 
@@ -159,7 +159,7 @@ def step_s4(scale: Scale) -> Json:
     return beside(scale, config, {
         "ours with RandAugment, mixup and drop path": lambda: Step(ours),
         "ours without": lambda: Step(config),
-        f"{tuned}, without": lambda: Rival(KINDS[tuned], config, RANDOM.images(config)),
+        f"{tuned}, without": lambda: Rival(tuned, config, RANDOM.images(config)),
     })  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
         sides: dict[str, Callable[[], Any]] = {"ours": lambda: Step(config)}
         if model == "S/16":
             sides["ours, attention=pinned"] = lambda: Step(config, attention="pinned")
-            sides[tuned] = lambda: Rival(KINDS[tuned], config, RANDOM.images(config))
+            sides[tuned] = lambda: Rival(tuned, config, RANDOM.images(config))
         found = beside(scale, config, sides)
         rate = 3 * measure(config)["flops"] * config.batch / found["seconds_per_step"]["ours"]["median"]
         most = peak(config)

@@ -17,7 +17,7 @@ from torch import nn
 
 from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
 from ablations.bench.process import Source, random_images
-from ablations.bench.rivals import KINDS, Kind, Ours, Rival
+from ablations.bench.rivals import RIVALS, Ours, Rival
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.interop.convert import to_timm
@@ -60,7 +60,7 @@ def test_rivals_train_as_we_do(name: str, changed: Mapping[str, Any]) -> None:
     """The whole step is the same one: losses of fifteen steps, not only of the first."""
     one = config(**COLOUR, **changed, steps=15, lr=1e-2)
     data = random_images(one)
-    np.testing.assert_allclose(losses(Rival(KINDS[name], one, data), 15), losses(Ours(one, data), 15), rtol=1e-5)
+    np.testing.assert_allclose(losses(Rival(name, one, data), 15), losses(Ours(one, data), 15), rtol=1e-5)
 
 
 def with_another_seed(model: Any) -> nn.Module:
@@ -84,7 +84,7 @@ def without_attention(model: Any) -> nn.Module:
 @pytest.mark.parametrize("wrong", [with_another_seed, without_position, without_attention])
 def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: str, wrong: Any) -> None:
     """A rival that is another model is not compared, whatever its speed, with the head of zeros and warm-up too."""
-    monkeypatch.setitem(KINDS, "timm", Kind(wrong))
+    monkeypatch.setitem(RIVALS, "timm", wrong)
     one = config(precision=precision, warmup=0.1)
     assert one.head_init == "zeros"
     with pytest.raises(ValueError, match=r"^step 1: losses differ \(.*, with timm .*\)"):
@@ -140,8 +140,8 @@ def test_every_kernel_of_attention_is_attention(size: tuple[int, ...]) -> None:
 
 def test_gradients_of_the_floor_are_those_of_a_dense_layer() -> None:
     """Its three products have the shapes of nn.Linear's output and gradients, and are as many."""
-    shape = floor.Dense("up", rows=6, inner=4, columns=3)
-    sizes = [tuple(product().shape) for product in floor.Floor(config()).products(shape).values()]
+    products = floor.products(torch.randn(6, 4), torch.randn(3, 4), torch.randn(6, 3))
+    sizes = [tuple(product().shape) for product in products.values()]
     layer, x = nn.Linear(4, 3, bias=False), torch.randn(6, 4, requires_grad=True)
     layer(x).sum().backward()
     assert layer.weight.grad is not None
@@ -361,6 +361,7 @@ def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
         ("loop weight_decay_on=all", "weight_decay_on=all: the script has matrices"),
         ("loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
         ("loop optimizer.eps=1e-6", "optimizer.eps=1e-06: the script has 1e-08"),
+        ("loop stem=conv", "stem=conv: the script has patch"),
         ("loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
     ],
 )
