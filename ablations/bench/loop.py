@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from statistics import fmean
 
@@ -133,13 +132,12 @@ class Study:
 
     def __init__(self, folder: Path, settings: Settings, configs: Sequence[Config], source: Source) -> None:
         self.folder, self.source = folder, source
-        self.names = (f"runs{number}" for number in count())
         self.scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
         write_study(folder, settings, POSITIONS, len(configs) // len(POSITIONS))
 
     def run(self) -> None:
         """Run `ablate run` in an empty directory."""
-        self.runs = self.folder / next(self.names)
+        self.runs = Path(tempfile.mkdtemp(dir=self.folder))
         words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
         words += [word for file in self.source.plugins for word in ("--plugin", file)]

@@ -139,14 +139,14 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
     return Measured(
         sides=[Side(name, rates[name], spread(took), faster.get(name)) for name, took in steps.items()],
         first_steps_seconds=first_steps,
-        floor=beside(floor, config, seconds["floor"], steps) if floor else None,
+        floor=floor_measured(floor, config, seconds["floor"], steps) if floor else None,
         input=InputMeasured(rates["input"], faster["input"]),
         waits_per_step=waits(ours.advance, WATCHED, ours.device),
         left_out=left_out,
     )
 
 
-def beside(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
+def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
     rate = 3 * measure(config)["flops"] * config.batch / steps[OURS]  # backward is twice forward
     most = peak(config)
     return FloorMeasured(

@@ -25,7 +25,7 @@ from ablations.bench.floor import peak
 from ablations.bench.process import Source
 from ablations.bench.rivals import Rival, adamw
 from ablations.bench.step import CHECKED, check_in_float32, telling
-from ablations.bench.timing import Call, interleaved, spread
+from ablations.bench.timing import Call, interleaved, ratios, spread
 from ablations.execution.provenance import environment_record
 from ablations.planning.measure_steps import with_steps
 from results import store
@@ -134,7 +134,7 @@ def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
     return {
         "config": config.model_dump(),
         "seconds_per_step": {name: asdict(spread(own)) for name, own in seconds.items()},
-        "ratio": {name: asdict(spread(own / seconds[first])) for name, own in seconds.items() if name != first},
+        "ratio": {name: asdict(ratio) for name, ratio in ratios(seconds, first).items()},
         "computed": {name: one.training.train_step.facts for name, one in made.items() if hasattr(one, "training")},
     }
 
