@@ -1,4 +1,4 @@
-"""Check a user's plug-in, study or recipe before anything is trained: `ablate check`."""
+"""Check plug-ins, studies and recipes before anything is trained: `ablate check`."""
 
 import re
 import traceback
@@ -8,23 +8,52 @@ from ablations.planning.plan import check
 from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
-from ablations.study.reading import read_recipe, read_study
+from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts
 from vitcore.data import splits
+from vitcore.data.datasets import BUILT_IN
+from vitcore.data.lookup import pack_of
 from vitcore.variants import VARIANTS
 
 
-def check_file(file: Path, recipe: str) -> bool:
-    """Print one line per check; return whether all pass. Raises ValueError for a file of another kind."""
-    if file.suffix == ".py":
-        return check_plugin(file)
-    if file.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"{file}: is neither a plugin (.py) nor a study or recipe (.yaml)")
-    if "question" in strict_yaml.read(file):
-        return check_study(str(file), recipe)
-    return check_recipe(str(file))
+def check_word(word: str, recipe: str) -> bool:
+    """Print one line per check; return whether all pass. Raises ValueError for a word that names nothing to check."""
+    if word == "all":
+        return check_everything(recipe)
+    if word.endswith(".py"):
+        return check_plugin(Path(word))
+    if word.endswith((".yaml", ".yml")):
+        return check_study(word, recipe) if "question" in strict_yaml.read(Path(word)) else check_recipe(word)
+    if word in packaged("studies"):
+        return check_study(word, recipe)
+    if word in packaged("recipes"):
+        return check_recipe(word)
+    raise ValueError(
+        f"{word}: is no plug-in (.py), no study or recipe (.yaml, or a name of `ablate list`), and not 'all'"
+    )
+
+
+def check_everything(recipe: str) -> bool:
+    """Check every part, study and recipe of the package. Print the error of one that fails, and go on."""
+    passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
+    for name in (*packaged("studies"), *packaged("recipes")):
+        try:
+            passed.append(without_data(name) or check_word(name, recipe))
+        except ValueError as error:
+            print(f"{name}\n  FAILED  {message_line(error)}")
+            passed.append(False)
+    return all(passed)
+
+
+def without_data(name: str) -> bool:
+    """Print a recipe whose pack is not here as skipped, and return whether it is one."""
+    data = read_recipe(name).config["data"] if name in packaged("recipes") else "digits"
+    if data in BUILT_IN or pack_of(data) is not None:
+        return False
+    print(f"{name}\n  skipped data={data}: no such pack here")
+    return True
 
 
 def check_plugin(file: Path) -> bool:
@@ -43,7 +72,8 @@ def check_plugin(file: Path) -> bool:
     return all([check_part(slot, name, file) for slot, name in added])
 
 
-def check_part(slot: str, name: str, file: Path) -> bool:
+def check_part(slot: str, name: str, file: Path | None = None) -> bool:
+    """Run the contract tests on one entry; `file` is the plug-in that added it."""
     passed = True
     for title, contract in contracts(slot, name):
         try:
@@ -63,8 +93,10 @@ def hint(error: BaseException) -> str:
     return " (the check runs in float64: follow x.dtype)"
 
 
-def last_place(error: BaseException, file: Path) -> str:
+def last_place(error: BaseException, file: Path | None) -> str:
     """Return where in the plug-in an exception was raised or passed through."""
+    if file is None:
+        return ""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{own[-1].lineno}]" if own else ""

@@ -21,7 +21,9 @@ from serial import called_serially
 from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.progress import Live
+from ablations.study import checking
 from vitcore.config import Config
+from vitcore.variants import VARIANTS
 
 RECIPE = """
     description: Small. For tests.
@@ -411,6 +413,22 @@ def test_check_tells_what_moves_in_each_arm(ablate: Ablate) -> None:
     assert output.startswith("s.yaml on recipe r\n")
     assert "position=1d: baseline" in output
     assert "30 steps" in output
+
+
+def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 0; a recipe is skipped if its pack is missing, and a study that fails does not end the others."""
+    monkeypatch.setattr(checking, "contracts", lambda slot, name: [("is tried", lambda slot, name: None)])
+    monkeypatch.setattr(
+        checking, "packaged", lambda kind: {"studies": ["pooling"], "recipes": ["digits", "imagenet"]}[kind]
+    )
+    status, output, _ = ablate("check", "all")
+    assert status == 0
+    assert all(f"  ok      {slot}={name}: is tried\n" in output for slot, parts in VARIANTS.items() for name in parts)
+    assert all(f"\n{line}" in output for line in ("pooling on recipe digits", "digits\n  ok", "imagenet\n  skipped"))
+    status, output, _ = ablate("check", "all", "--recipe", "nowhere")
+    assert status == 1
+    assert "pooling\n  FAILED  unknown recipe 'nowhere'" in output
+    assert "digits\n  ok" in output
 
 
 def test_a_mistake_of_ours_is_one_line_and_a_log(
