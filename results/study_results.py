@@ -16,6 +16,7 @@ from results.store import dependencies, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
 from results.store.schemas import Plan, PlannedTrial
+from results.store.standing import Standings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,11 +107,13 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     An eval `start` holds the metrics of the parent's evals as start_<metric>.
     """
     found = {}
-    starts, probed = dependencies.starts(runs, plan), dependencies.probed(runs, plan)
-    for trial_id in starts.keys() & records.keys():  # those of the arms
+    standings, probed = Standings(runs), dependencies.probed(runs, plan)
+    for trial_id, parents in dependencies.starting(plan):
+        if trial_id not in records:  # of a stage
+            continue
         values = dict(records[trial_id].values)
         if values["status"] == "missing":
-            values["reason"] = starts[trial_id].why or values["reason"]
+            values["reason"] = standings.of(trial_id, parents=parents).start.why or values["reason"]
         if metrics := probed[trial_id]:
             known = json.loads(values.get("evals") or "{}") | {"start": {"metrics": metrics, "notes": []}}
             values["evals"] = json.dumps(known, sort_keys=True)

@@ -7,7 +7,7 @@ from operator import itemgetter
 from ablations.cluster.campaign import LAST, SHARE, WATCH, Campaign, launcher_lock, read_intents
 from ablations.cluster.queued_tasks import QueuedTask, queued_tasks
 from ablations.cluster.shares import send, start_condition
-from ablations.execution import runner
+from results.store.standing import Standings
 from slurm.queries import queue
 from slurm.queries.ask import Refused, Unreachable
 from slurm.submission import arrays as submission
@@ -57,7 +57,8 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
     queue.release(task.job for task in tasks)
     if {task.function for task in waiting_last_jobs(campaign, tasks)} == {LAST, WATCH}:
         return
-    if all(runner.trial_outcome(place.runs, job, place.code)[0] != "todo" for job in campaign.jobs()):
+    standings = Standings(place.runs, place.code)
+    if not any(job.standing(standings).to_do for job in campaign.jobs()):
         return
     with launcher_lock(campaign.runs, PATIENCE_SECONDS):
         ensure_last_job(campaign, queued_tasks(campaign.runs), both=True)

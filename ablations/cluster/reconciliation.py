@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablations.cluster import bad_nodes
@@ -11,12 +11,12 @@ from ablations.cluster.campaign import Campaign, campaigns, read_intents
 from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
 from ablations.cluster.queued_tasks import queued_tasks
 from ablations.cluster.shares import chunks, send_shares, split_into_shares, start_condition
-from ablations.execution import retry, runner
+from ablations.execution import retry
 from ablations.execution.launch import Place
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
 from results import store
-from results.store import dependencies
+from results.store.standing import OVER, Kind, Standing, Standings
 from slurm.queries import limits, queue
 from slurm.queries.ask import Refused, Unreachable
 from slurm.submission.intent import SETTLE_SECONDS, acknowledge, is_settled
@@ -72,12 +72,12 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
     place, plans = campaign.place(), campaign.read_plans()
     asked = jobs(plans, campaign.arms)
     renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
-    starting = dependencies.on_disk(place.runs, place.code)
-    states = {job.id: runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked}
+    standings = Standings(place.runs, place.code)
+    found = {job.id: job.standing(standings) for job in asked}
     tasks = queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
     there = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
-    missing = [job for job in asked if states[job.id] == "todo" and job.id not in there]
+    missing = [job for job in asked if found[job.id].to_do and job.id not in there]
     todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
     bounds = limits.limits(campaign.profile)
@@ -91,23 +91,21 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
     if not campaign.cancelled:
         live = {task.job.job_id for task in tasks if task.share and task.campaign == campaign}
         start = {} if inside else campaign.profile.start
-        apart = generations(place.runs, todo, starting)
+        apart = generations(todo, standings)
         taken = submit_generations(campaign, apart, there, live, seconds, free, bounds.max_array_size, avoided, start)
     sent = list(dict.fromkeys(taken.values()))
-    count = Counter(states.values())
     last_job = no_last_job = ""
     cancelled = len(missing) - len(todo)
-    if count["todo"] > cancelled and not campaign.cancelled:
+    if sum(one.to_do for one in found.values()) > cancelled and not campaign.cancelled:
         try:
             last_job = ensure_last_job(campaign, tasks, sent)
         except (Refused, Unreachable) as error:
             if inside or not sent:
                 raise
             no_last_job = str(error)  # the shares submit one when they begin
-    return Reconciliation(
-        over=count["over"],
-        failed=count["failed"],
-        queued=sum(state == "todo" and key in there for key, state in states.items()),
+    return replace(
+        count_ended(found.values()),
+        queued=sum(one.to_do and key in there for key, one in found.items()),
         submitted=len(taken),
         arrays=len(sent),
         waiting=len(todo) - len(taken),
@@ -115,7 +113,6 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
         last_job=last_job,
         hours=sum(seconds[job.id] * job.ranks for job in todo) / 3600,
         avoided=tuple(avoided),
-        blocked=count["blocked"],
         renewed=tuple(renewed),
         no_last_job=no_last_job,
     )
@@ -123,17 +120,23 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
 
 def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliation:
     """Count trials of which none is left to submit, without asking SLURM."""
-    starting = dependencies.on_disk(place.runs, place.code)
-    count = Counter(runner.trial_outcome(place.runs, job, place.code, starting)[0] for job in asked)
-    return Reconciliation(over=count["over"], failed=count["failed"], blocked=count["blocked"])
+    standings = Standings(place.runs, place.code)
+    return count_ended(job.standing(standings) for job in asked)
 
 
-def generations(runs: Path, todo: Sequence[Job], look: dependencies.Look) -> list[list[Job]]:
+def count_ended(found: Iterable[Standing]) -> Reconciliation:
+    """Count the trials of which nothing is left to do."""
+    count = Counter(one.kind for one in found)
+    over = sum(count[kind] for kind in OVER)
+    return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
+
+
+def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
     """Group trials by their depth in the chain of parents, to be submitted one group after the other.
 
     Each share checks whether its parents ended well: SLURM cannot tell for single trials of an array.
     """
-    depths = [len(dependencies.begin(runs, job.id, job.parents, look).open) for job in todo]
+    depths = [len(job.standing(standings).start.open) for job in todo]
     levels = range(max(depths, default=-1) + 1)
     return [[job for job, depth in zip(todo, depths, strict=True) if depth == level] for level in levels]
 

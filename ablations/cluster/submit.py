@@ -13,15 +13,15 @@ from ablations.cluster import no_progress, reconciliation, shares, submitted_arr
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
 from ablations.cluster.reconciliation import Reconciliation
-from ablations.execution import provenance, retry, runner, slots
+from ablations.execution import provenance, retry, slots
 from ablations.execution.launch import Place
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.durations import clock
 from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
-from results.store import dependencies
 from results.store.schemas import NodeChecks, Plan
+from results.store.standing import Standings
 from slurm.profiles import profile as profiles
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
@@ -64,9 +64,8 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     """Return the script that a submission would pass to sbatch. Writes nothing."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
-    look = dependencies.on_disk(place.runs, place.code)
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
-    generations = filter(None, reconciliation.generations(place.runs, asked, look))
+    generations = filter(None, reconciliation.generations(asked, Standings(place.runs, place.code)))
     apart = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     split = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
@@ -200,11 +199,11 @@ def cancel(runs: Path, names: set[str]) -> str:
 def also_open(campaign: Campaign, names: set[str]) -> list[str]:
     """Return the campaign's other plans that still have trials to do."""
     place = campaign.place()
+    standings = Standings(place.runs, place.code)
     return [
         plan.name
         for plan in campaign.read_plans()
-        if plan.name not in names
-        and any(runner.trial_outcome(place.runs, job, place.code)[0] == "todo" for job in jobs([plan], campaign.arms))
+        if plan.name not in names and any(job.standing(standings).to_do for job in jobs([plan], campaign.arms))
     ]
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ablations.execution.attempts import read_or_none
-from ablations.execution.runner import trial_outcome
 from ablations.planning.jobs import Job
 from results import store
-from results.store import dependencies, evals, lease
+from results.store import evals, lease
 from results.store.schemas import Failure
+from results.store.standing import Kind, Standings
 
 Wanted = Callable[[store.Trial, store.TrialState], bool]
 
@@ -53,18 +53,18 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
     code: count only failures under this code; None: under any.
     """
-    look, found = dependencies.on_disk(runs, code), dict[str, str]()
+    standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
-        start = dependencies.begin(runs, job.id, job.parents, look)
-        if start.kind == dependencies.LOST and trial_outcome(runs, job, code, look)[0] == "todo":
-            found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in start.lost}
+        standing = job.standing(standings)
+        if standing.to_do and standing.start.kind is Kind.LOST:
+            found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in standing.start.lost}
     return found
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
     """The jobs that a run would train, lost parents included."""
-    look, again = dependencies.on_disk(runs, code), lost_parents(runs, jobs, code)
-    return [job for job in jobs if job.id in again or trial_outcome(runs, job, code, look)[0] == "todo"]
+    standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
+    return [job for job in jobs if job.id in again or job.standing(standings).to_do]
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:

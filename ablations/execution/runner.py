@@ -14,8 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from ablations.execution import launch, messages
 from ablations.execution.launch import Place, Process, close_stdin
@@ -23,9 +22,8 @@ from ablations.execution.machine import oom_kills
 from ablations.execution.slots import Slot, all_on_cpu, group_by_ranks, make_slots
 from ablations.planning.jobs import Job
 from results import store
-from results.store import dependencies, evals
+from results.store.standing import Kind, Standing, Standings, Start
 
-Standing = Literal["over", "failed", "blocked", "todo"]
 PoolEvent = messages.Event | messages.Said | messages.Died
 FAILED_STARTS = 3
 KILLED_STARTS = 20
@@ -61,28 +59,19 @@ class RunSummary:
     interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
     stopped: bool = False
 
+    def add(self, job: Job, end: messages.Ended) -> None:
+        """Record a trial that is finished, diverged, failed or blocked."""
+        if end.kind in ("failed", "blocked"):
+            (self.failed if end.kind == "failed" else self.blocked)[job.id] = end.cause
+        else:
+            self.done.append(job.id)
 
-# -- what is left ------------------------------------------------------------------------------------------------------
 
-
-def trial_outcome(
-    runs: Path, job: Job, code: str | None, look: dependencies.Look | None = None
-) -> tuple[Standing, str]:
-    """(standing, why): a failure counts only against the code it happened under.
-
-    look: what many that start from the same trials share.
-    """
-    trial = store.trial(runs, job.id)
-    state = evals.state(trial, job.evals)
-    if state.over:
-        return "over", state.status
-    failure = (evals.failure(trial, job.evals) or trial.failure()) if state.status == "failed" else None
-    if dependencies.counts(failure, code):
-        return "failed", state.reason
-    start = dependencies.begin(runs, job.id, job.parents, look or dependencies.on_disk(runs, code))
-    if start.kind == dependencies.BLOCKED:
-        return "blocked", start.why
-    return "todo", state.reason
+def end_elsewhere(found: Standing) -> messages.Ended:
+    """Return the event of a trial that another run, or an earlier one, has settled."""
+    if found.over:
+        return messages.Ended("finished", found.why, elsewhere=True)
+    return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)
 
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
@@ -167,18 +156,15 @@ class Pool:
 
         Another run may have finished it in the meantime.
         """
-        state, reason = trial_outcome(self.place.runs, job, self.place.code)
-        if state != "todo":
-            self.finish(job, messages.Ended("finished" if state == "over" else state, reason, elsewhere=True))
+        found = job.standing(Standings(self.place.runs, self.place.code))
+        if not found.to_do:
+            self.finish(job, end_elsewhere(found))
             return False
-        start = dependencies.begin(
-            self.place.runs, job.id, job.parents, dependencies.on_disk(self.place.runs, self.place.code)
-        )
-        if start.kind != dependencies.READY:
-            self.await_parent(job, start)
-        return start.kind == dependencies.READY
+        if found.start.kind is not Kind.READY:
+            self.await_parent(job, found.start)
+        return found.start.kind is Kind.READY
 
-    def await_parent(self, job: Job, start: dependencies.Start) -> None:
+    def await_parent(self, job: Job, start: Start) -> None:
         """Hold a trial while this or another run trains its parent; else interrupt it."""
         mine = [
             *self.waiting,
@@ -312,12 +298,7 @@ class Pool:
 
     def finish(self, job: Job, end: messages.Ended) -> None:
         """Record how a job ended, and let its children begin."""
-        if end.kind == "failed":
-            self.tally.failed[job.id] = end.cause
-        elif end.kind == "blocked":
-            self.tally.blocked[job.id] = end.cause
-        else:
-            self.tally.done.append(job.id)
+        self.tally.add(job, end)
         self.display.over(job, end)
         self.on_over(job)
         for key, (_, waiting) in list(self.held.items()):
@@ -389,17 +370,16 @@ def run(
     """
     todo, settled = [], RunSummary()
     for job in jobs:
-        state, reason = trial_outcome(place.runs, job, place.code)
-        if state == "todo":
+        found = job.standing(Standings(place.runs, place.code))
+        if found.to_do:
             todo.append(job)
+            continue
+        settled.add(job, end := end_elsewhere(found))
+        if found.over:
+            store.trial(place.runs, job.id, place.checkpoints).sweep()
         else:
-            if state == "over":
-                store.trial(place.runs, job.id, place.checkpoints).sweep()
-                settled.done.append(job.id)
-            else:
-                (settled.failed if state == "failed" else settled.blocked)[job.id] = reason
-                display.over(job, messages.Ended(state, reason, elsewhere=True))
-            on_over(job)
+            display.over(job, end)
+        on_over(job)
     pools = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_by_ranks(todo)]
     for group, places in pools:
         if settled.stopped:

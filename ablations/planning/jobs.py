@@ -11,6 +11,7 @@ from results.store import dependencies, lease
 from results.store.paths import refuse_links
 from results.store.planned import evals_of
 from results.store.schemas import Arm, Entry, Plan, Settings
+from results.store.standing import Standing, Standings
 
 TURN_SECONDS = 30.0
 COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # vitcore.analysis.cost.Cost, which loads torch
@@ -89,6 +90,10 @@ class Job:
     evals: tuple[str, ...] = ()  # evals that it owes besides its result
     parents: dict[str, str] = field(default_factory=dict)  # trials that it starts from, nearest first: id -> name
     cost: Settings | None = None  # fields of vitcore.analysis.cost.Cost, if the plan has them
+
+    def standing(self, known: Standings) -> Standing:
+        """Decide whether it is over, and if not, whether it may begin."""
+        return known.of(self.id, self.evals, self.parents)
 
     @property
     def ranks(self) -> int:

@@ -14,9 +14,9 @@ from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
 from ablations.study.naming import ALL_ARMS
 from results import store, units
-from results.store import evals
 from results.store.planned import objective, trained
 from results.store.schemas import Expected, Plan
+from results.store.standing import Standings
 
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's weight and its two moments
@@ -93,8 +93,8 @@ def overview(
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
-    ids, again = [job.id for job in mine], retry.lost_parents(runs, mine)
-    finished = {job.id for job in mine if evals.state(store.trial(runs, job.id), job.evals).over} - again.keys()
+    ids, again, standings = [job.id for job in mine], retry.lost_parents(runs, mine), Standings(runs)
+    finished = {job.id for job in mine if job.standing(standings).over} - again.keys()
     shared = [key for key in ids if key in before and key not in finished]
     todo = [key for key in ids if key not in before and key not in finished]
     untrained = {key for key in todo if key in again or not store.trial(runs, key).state().over}

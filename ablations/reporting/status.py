@@ -6,23 +6,21 @@ trials that are neither done nor queued. If either does not answer, the status i
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ablations.cluster import job_outcomes, no_progress, queued_tasks, written_reports
 from ablations.cluster import submitted_arrays as handed
 from results import store
-from results.store import dependencies, evals, lease
-from results.store.dependencies import Start
+from results.store import dependencies, lease
 from results.store.planned import evals_of, trained
 from results.store.schemas import Entry, Failure, Plan, PlannedTrial
+from results.store.standing import Kind, Standing, Standings
 from slurm.queries.ask import NoSlurm, Unreachable
 
 KINDS = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "blocked", "missing")
 OVER = ("finished", "diverged", "failed", "blocked")
-OPEN = ("missing", "interrupted", "broken")
-HELD = ("running", "interrupted")  # states that a stopped process may hold; others may take over after a minute
 QUEUE_SECONDS = 5.0  # with the accounting's timeout, an answer within 15 s in any case
 ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
 CANCELLED = "cancelled by `ablate cancel`"
@@ -93,7 +91,7 @@ def ask_slurm(runs: Path) -> SlurmState:
 
 
 def is_open(runs: Path, key: str) -> bool:
-    return store.trial(runs, key).state().status in OPEN
+    return Standings(runs).of(key).kind is Kind.READY
 
 
 # -- disk and answers together -----------------------------------------------------------------------------------------
@@ -177,8 +175,15 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
     A trial is blocked if its parent failed or diverged.
     """
-    starts = dependencies.starts(runs, plan)
-    entries = [arm_status(entry, runs, seen, evals_of(entry, plan), starts) for entry in trained(plan)]
+    standings, parents = Standings(runs), dict(dependencies.starting(plan))
+
+    def standing(entry: Entry, key: str) -> Standing:
+        return standings.of(key, evals_of(entry, plan), parents.get(key, {}))
+
+    entries = [
+        arm_status(entry, runs, seen, {key: standing(entry, key) for key in entry.ids.values()})
+        for entry in trained(plan)
+    ]
     total = {kind: sum(entry.counts[kind] for entry in entries) for kind in KINDS}
     return StudyStatus(
         study=plan.study,
@@ -195,32 +200,28 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
     )
 
 
-def arm_status(
-    arm: Entry, runs: Path, seen: SlurmState, evals_owed: Sequence[str], starts: Mapping[str, Start]
-) -> ArmStatus:
+def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
-        seed, key = planned.seed, planned.id
-        trial = store.trial(runs, key)
-        state, start = evals.state(trial, evals_owed), starts.get(key, Start())
-        kind = trial_kind(key, state, seen, start)
+        seed, key, standing = planned.seed, planned.id, standings[planned.id]
+        kind, state = trial_kind(key, standing, seen), standing.state
         if kind == "queued":
             found.now_queued.append(QueuedTrial(seed, key, *seen.queued[key]))
         elif kind == "running":
             found.now_running.append(RunningTrial(seed, key, *progress(arm, state)))
         elif kind == "blocked":
-            causes[start.why, "", kind].append(planned)
+            causes[standing.why, "", kind].append(planned)
         elif kind == "failed":
-            failure = trial.failure()
+            failure = store.trial(runs, key).failure()
             of_what = failure.kind if failure else ""
-            causes[state.reason, last_traceback_line(failure), of_what].append(planned)
+            causes[standing.why, last_traceback_line(failure), of_what].append(planned)
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(key)):
             found.ended.append(EndedJob(seed, key, job, key in seen.followed))
-        if state.status in HELD and state.attempt and (halted := lease.stopped(state.attempt)):
+        if may_be_stopped(standing) and state.attempt and (halted := lease.stopped(state.attempt)):
             causes[halted, "", "stopped"].append(planned)
-        if start.kind == dependencies.LOST and state.status in OPEN:
-            causes[start.why, "", start.kind].append(planned)
+        if standing.kind is Kind.LOST:
+            causes[standing.why, "", Kind.LOST.value].append(planned)
         found.counts[kind] += 1
     found.causes.extend(
         Cause(*what, [one.seed for one in its], [one.id for one in its]) for what, its in causes.items()
@@ -228,17 +229,20 @@ def arm_status(
     return found
 
 
-def trial_kind(key: str, state: store.TrialState, seen: SlurmState, start: Start = Start()) -> str:  # frozen
+def may_be_stopped(standing: Standing) -> bool:
+    """Return whether a stopped process may hold the trial; others may take over after a minute."""
+    return standing.kind is Kind.RUNNING or standing.state.status == "interrupted"
+
+
+def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
     """Return one of KINDS: from the disk, and for open trials from SLURM."""
-    if state.status not in OPEN:
-        return state.status
-    if start.kind == dependencies.BLOCKED:
-        return "blocked"
+    if not standing.to_do or standing.kind is Kind.RUNNING:
+        return standing.kind.value
     if key in seen.queued:
         return "queued"
     if seen.answer and key in seen.handed:
         return "unknown"
-    return "missing" if state.status == "broken" else state.status
+    return "interrupted" if standing.state.status == "interrupted" else "missing"
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:

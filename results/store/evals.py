@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results import store
-from results.store import Broken, Trial, TrialState, lease
+from results.store import Broken, Trial
 from results.store.arrays import parse_npz
 from results.store.files import read_bytes
 from results.store.paths import safe_name
@@ -156,7 +156,7 @@ def all_names(trial: Trial) -> list[str]:
     return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})
 
 
-# -- where a trial stands ----------------------------------------------------------------------------------------------
+# -- what is left ------------------------------------------------------------------------------------------------------
 
 
 def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
@@ -182,19 +182,6 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
         except Broken as error:
             return Failure(cause=f"unknown: {error}")
     return None
-
-
-def state(trial: Trial, names: Sequence[str]) -> TrialState:
-    """Return the trial's state; while it owes evals it is running, failed or missing instead of finished."""
-    found = trial.state()
-    missing = left(trial, names, found.result)
-    if not missing:
-        return found
-    if found.attempt is not None and lease.seems_alive(found.attempt):
-        return TrialState("running", f"trained; eval {', '.join(missing)} is being computed", found.attempt)
-    if (failed := failure(trial, missing)) is not None:
-        return TrialState("failed", failed.cause, found.attempt)
-    return TrialState("missing", f"trained; eval {', '.join(missing)} is still to be computed", found.attempt)
 
 
 # -- for tables --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The pool of workers: how many there are, on which GPU, and which trial each one gets. No GPU is needed here."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from ablations.execution.messages import Ended, Event, Ready
 from ablations.execution.slots import Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
+from results.store.standing import Kind, Standing, Standings
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -128,12 +130,13 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
 def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool looks at the disk before it hands a trial to a worker."""
     first, second = some = jobs(2)
-    honest = runner.trial_outcome
+    honest = Job.standing
 
-    def outcome(runs: Path, job: Job, code: str) -> tuple[str, str]:
-        return ("over", "finished") if job is first else honest(runs, job, code)
+    def standing(job: Job, known: Standings) -> Standing:
+        found = honest(job, known)
+        return replace(found, kind=Kind.FINISHED) if job is first else found
 
-    monkeypatch.setattr(runner, "trial_outcome", outcome)
+    monkeypatch.setattr(Job, "standing", standing)
     made = pool(tmp_path, some, 1)
     made.dispatch()
     made.handle(made.slots[0], Ready())

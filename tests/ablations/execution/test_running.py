@@ -36,6 +36,7 @@ from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.store import lease
 from results.store.schemas import Arm, Plan, PlannedTrial
+from results.store.standing import Kind, Standings
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -185,7 +186,9 @@ def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: P
     assert again.failed == tally.failed
     assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
     other_code = Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
-    assert runner.trial_outcome(place.runs, next(job for job in jobs if job.id == failed), other_code.code)[0] == "todo"
+    job = next(job for job in jobs if job.id == failed)
+    assert job.standing(Standings(place.runs, place.code)).kind is Kind.FAILED
+    assert job.standing(Standings(place.runs, other_code.code)).kind is Kind.READY
 
 
 @pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)

@@ -37,10 +37,10 @@ from results import store
 from results.comparison import compare, summary
 from results.figures import plots
 from results.load import load_studies
-from results.store import dependencies, lease
-from results.store.dependencies import BLOCKED, LOST, READY, WAITS
+from results.store import lease
 from results.store.planned import trained
 from results.store.schemas import Plan, Result
+from results.store.standing import AGAIN, Kind, Parent, Standings, start_of
 from results.tables import layout, study_table
 from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
@@ -575,7 +575,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     parent, ended, child = jobs_of([made])
     before = store.trial(runs, parent.id).state().result
     forget_weights(runs, parent.id)
-    why = f"starts from pretrain, {dependencies.AGAIN}"
+    why = f"starts from pretrain, {AGAIN}"
     view = json.loads(called(monkeypatch, "status", "s", *where, "--json")[1])
     assert view["arms"][1]["causes"] == [{"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}]
     assert f"waits     1 trial: {why}" in called(monkeypatch, "status", "s", *where)[1]
@@ -623,9 +623,9 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     if parent_is == "lost":
         forget_weights(runs, parent.id)
     ended(runs, owing, "finished")
-    assert runner.trial_outcome(runs, owing, None)[0] == "todo"
-    assert runner.trial_outcome(runs, sibling, None)[0] == ("todo" if parent_is == "lost" else "blocked")
-    assert reconciliation.generations(runs, [owing], dependencies.on_disk(runs))[:1] == [[owing]]
+    assert owing.standing(Standings(runs)).kind is Kind.OWES_EVALS
+    assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
+    assert reconciliation.generations([owing], Standings(runs))[:1] == [[owing]]
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
     slot = Slot(0, {})
     pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
@@ -663,22 +663,22 @@ PARENTS = {"b": "second", "a": "first"}
 @pytest.mark.parametrize(
     ("second", "first", "kind", "why", "opened", "lost"),
     [
-        (READY, WAITS, dependencies.READY, "", (), ()),  # what is behind what is ready does not matter
-        (WAITS, READY, dependencies.WAITS, "starts from second, waits", ("b",), ()),
-        (WAITS, WAITS, dependencies.WAITS, "starts from first, waits", ("b", "a"), ()),
-        (LOST, READY, dependencies.LOST, "starts from second, lost", ("b",), ("b",)),
-        (LOST, LOST, dependencies.LOST, "starts from first, lost", ("b", "a"), ("b", "a")),
-        (WAITS, LOST, dependencies.LOST, "starts from first, lost", ("b", "a"), ("a",)),
-        (BLOCKED, LOST, dependencies.BLOCKED, "starts from second, blocked", ("b",), ()),
-        (LOST, BLOCKED, dependencies.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
+        (Kind.READY, Kind.WAITS, Kind.READY, "", (), ()),  # what is behind what is ready does not matter
+        (Kind.WAITS, Kind.READY, Kind.WAITS, "starts from second, waits", ("b",), ()),
+        (Kind.WAITS, Kind.WAITS, Kind.WAITS, "starts from first, waits", ("b", "a"), ()),
+        (Kind.LOST, Kind.READY, Kind.LOST, "starts from second, lost", ("b",), ("b",)),
+        (Kind.LOST, Kind.LOST, Kind.LOST, "starts from first, lost", ("b", "a"), ("b", "a")),
+        (Kind.WAITS, Kind.LOST, Kind.LOST, "starts from first, lost", ("b", "a"), ("a",)),
+        (Kind.BLOCKED, Kind.LOST, Kind.BLOCKED, "starts from second, blocked", ("b",), ()),
+        (Kind.LOST, Kind.BLOCKED, Kind.BLOCKED, "starts from first, blocked", ("b", "a"), ("b",)),
     ],
 )
 def test_what_keeps_a_trial_from_beginning(
-    second: str, first: str, kind: str, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
+    second: Kind, first: Kind, kind: Kind, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
     """By what the two that it starts from, one from the other, are."""
-    there = {"b": dependencies.Parent(second, second), "a": dependencies.Parent(first, first)}
-    found = dependencies.start(PARENTS, there.__getitem__)
+    there = {"b": Parent(second, second), "a": Parent(first, first)}
+    found = start_of(PARENTS, there.__getitem__)
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 

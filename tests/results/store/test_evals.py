@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from serial import called_serially, served
 
-from ablations.execution import cleaning, evaluations, runner
+from ablations.execution import cleaning, evaluations
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs
 from results import export, store, units
@@ -22,6 +22,7 @@ from results.figures import frame
 from results.load import load_studies
 from results.store import evals, lease
 from results.store.schemas import Arm, Plan, PlannedTrial
+from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
 from vitcore.analysis.evaluate import at_size, check_size, restored, seen_by
 from vitcore.analysis.fewshot import features
@@ -245,8 +246,9 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     last = served(tmp_path, job)
     assert (last.kind, last.cause) == ("failed", "eval fewshot: its worker was killed 3 times")
     code = Place(tmp_path, None).code
-    assert runner.trial_outcome(tmp_path, job, code) == ("failed", last.cause)
-    assert runner.trial_outcome(tmp_path, job, "other code")[0] == "todo"
+    found = job.standing(Standings(tmp_path, code))
+    assert (found.kind, found.why) == (Kind.FAILED, last.cause)
+    assert job.standing(Standings(tmp_path, "other code")).kind is Kind.OWES_EVALS
     assert evals.forgive(trial)
     assert served(tmp_path, job).kind == "finished"
 
