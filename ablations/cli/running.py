@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ablations.execution.launch import Place
-    from ablations.execution.runner import RunSummary
+    from ablations.execution.pool import RunSummary
     from ablations.planning.jobs import Job
     from vitcore.config import Config
 

@@ -1,1 +1,1 @@
-"""Running trials: the pool of workers, the worker, faults and retries."""
+"""Runs trials: the pool of workers, the worker, faults and retries."""

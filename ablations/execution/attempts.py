@@ -1,7 +1,7 @@
-"""Whether a trial gets another attempt, decided from its earlier attempts on disk: the same on every machine.
+"""Decides from the attempts on disk whether a trial gets another one: the same on every machine.
 
-An attempt ends with a result, a recorded failure, a released lease (it was asked to stop), or no record at all: it was
-killed, or its machine was. Only attempts under the same code since the last `retry` count.
+An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these it
+was killed, or its machine was. Only attempts under the same code since the last `retry` count.
 """
 
 import os
@@ -22,7 +22,7 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """How an attempt failed.
+    """A failed attempt.
 
     step: where it began; None if it never did. where: type and frames of an exception. node: SLURM's name of its node.
     """
@@ -35,7 +35,7 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """The failed attempts before `current`, oldest first."""
+    """List the failed attempts before `current`, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -43,7 +43,7 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 
 
 def failure_of(path: Path, code: str) -> EndedAttempt | None:
-    """How an attempt failed; None if it was stopped on request, published a result, or ran other code."""
+    """Return how an attempt failed; None if it was stopped on request, published a result, or ran other code."""
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):
         return None
@@ -58,14 +58,14 @@ def failure_of(path: Path, code: str) -> EndedAttempt | None:
 
 
 def failed_node(failure: Failure | None, env: Environment | None) -> str:
-    """SLURM's name of the node that failed: the failed rank's if recorded, else the attempt's."""
+    """Return SLURM's name of the node that failed: of the failed rank if recorded, else of the attempt."""
     if failure is not None and failure.node is not None:
         return failure.node
     return env.node if env else ""
 
 
 def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
-    """The file's content; None if it is missing or broken."""
+    """Return the file's content; None if it is missing or broken."""
     try:
         return store.read(path, schema)
     except (FileNotFoundError, store.Broken):
@@ -73,7 +73,7 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Why machine faults leave no further attempt; "" if another is allowed."""
+    """Say why machine faults leave no further attempt; "" if another is allowed."""
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
@@ -83,19 +83,19 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
-    """Whether an exception at `place` allows another attempt: not if it recurs, nor after several others."""
+    """Return whether an exception at `place` allows another attempt: not if it recurs, nor after several others."""
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """The node of the newest attempt if it failed an earlier one too (a third goes elsewhere); else ""."""
+    """Return the node of the newest attempt if it failed an earlier one too; else "". A third goes elsewhere."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
 
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
-    """Seconds to wait before the next attempt: what a machine fault took away may come back.
+    """Return how many seconds to wait before the next attempt: a fault of the machine may pass.
 
     Killed workers add no delay: preemption looks the same.
     """

@@ -1,4 +1,4 @@
-"""Files that a run directory can do without: listed first, removed on request. Results are never among them."""
+"""Lists the files that a run directory can do without, and removes them on request. Results are never among them."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,23 +25,23 @@ class Waste:
 
 
 def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
-    """Whether a trial's weights are kept. Weights that others start from always are."""
+    """Return whether a trial's weights are kept. Weights that others start from always are."""
     return keep == "all" or trial_id in trials_with_kept_weights(keep, plans)
 
 
 def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
-    """The ids of the trials whose weights are kept under `baseline` or `none`."""
+    """Return the ids of the trials whose weights are kept under `baseline` or `none`."""
     known = list(plans)
     return stage_trials(known) | (baseline_trials(known) if keep == "baseline" else set())
 
 
 def stage_trials(plans: Iterable[Plan]) -> set[str]:
-    """The ids of the trials that others start from."""
+    """Return the ids of the trials that others start from."""
     return {trial.id for plan in plans for stage in plan.stages for trial in stage.trials}
 
 
 def baseline_trials(plans: Iterable[Plan]) -> set[str]:
-    """The ids of the trials of all baselines."""
+    """Return the ids of the trials of all baselines."""
     return {trial.id for plan in plans for arm in plan.arms if is_baseline(arm) for trial in arm.trials}
 
 
@@ -90,12 +90,12 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
 
 
 def stale_claims(trial: store.Trial) -> list[Path]:
-    """Claims whose process was killed before the rename that makes an attempt."""
+    """List the claims whose process was killed before the rename that makes an attempt."""
     staged = (trial.path / "attempts").glob(".claim-*")
     return [path for path in staged if lease.known(lease.read(path)) is False]
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """Count the bytes of a file, or of all files below a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

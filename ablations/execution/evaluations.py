@@ -1,4 +1,4 @@
-"""Computing evals from the weights of a finished trial."""
+"""Computes evals from the weights of a finished trial."""
 
 import hashlib
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def evaluate(trial: store.Trial, name: str, data_dir: Path | None, code: str, co
 
 
 def winner_weights(trial: store.Trial) -> bytes:
-    """The winner's weights as safetensors. Raises ValueError if they were not kept or are damaged."""
+    """Return the winner's weights as safetensors. Raises ValueError if they were not kept or are damaged."""
     state = trial.state()
     assert state.attempt is not None
     assert state.result is not None

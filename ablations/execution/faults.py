@@ -1,4 +1,4 @@
-"""Classifying exceptions: a bug, bad input, too little memory or a machine fault; and whether the process survives.
+"""Classifies exceptions: a bug, bad input, too little memory or a machine fault; and whether the process survives.
 
 SIGNS are messages of PyTorch, the CUDA libraries and the kernel. The first that matches counts.
 """
@@ -28,7 +28,7 @@ INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")
 
 @dataclass(frozen=True)
 class Fault:
-    """kind: one of BUG, INPUT, MEMORY, MACHINE. fatal: the CUDA context is lost and the process must end."""
+    """A kind of fault: BUG, INPUT, MEMORY or MACHINE. fatal: the CUDA context is lost and the process must end."""
 
     kind: str
     fatal: bool = False
@@ -55,7 +55,7 @@ SIGNS = {
 
 
 class RankLost(RuntimeError):
-    """Another rank of the trial ended before the training did: its exception, or a machine fault if it reported none.
+    """The loss of another rank before the training ended: its exception, or a machine fault if it reported none.
 
     node: SLURM's name of its node, "" if unknown; None: this process's node.
     """
@@ -68,7 +68,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    """The kind of fault that an exception stands for."""
+    """Return the kind of fault that an exception stands for."""
     from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
@@ -90,24 +90,24 @@ def classify(error: BaseException) -> Fault:
 
 
 def one_line(error: BaseException) -> str:
-    """The exception's type and message on one line."""
+    """Return the exception's type and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def raising_module(error: BaseException) -> str:
-    """The module that raised an exception; "" for one that was never raised."""
+    """Return the module that raised an exception; "" for one that was never raised."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
 def innermost_frames(trace: TracebackType | None) -> list[str]:
-    """The innermost frames as file:function:line, innermost last."""
+    """Return the innermost frames as file:function:line, innermost last."""
     frames = traceback.extract_tb(trace)[-FRAMES:]
     return [f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}" for frame in frames]
 
 
 def fault_location(error: BaseException) -> list[str]:
-    """Type and innermost frames: equal for two exceptions with the same cause."""
+    """Return type and innermost frames: equal for two exceptions with the same cause."""
     if isinstance(error, RankLost) and error.where:
         return error.where
     return [type(error).__name__, *innermost_frames(error.__traceback__)]

@@ -1,28 +1,31 @@
-"""Starting worker processes: their command line and environment."""
+"""Starts worker processes, reads their messages and ends them."""
 
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
-from ablations.execution import provenance
+from ablations.execution import messages, provenance
 from ablations.execution.cleaning import Keep
 from ablations.execution.machine import cores, default_workers, gpus, nodes
-from ablations.execution.messages import WorkerSettings
+from ablations.execution.messages import Heard, WorkerSettings
+from ablations.planning.jobs import Job
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-Process = subprocess.Popen[str]
 Environment = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where workers run, and with which settings."""
+    """The directories of a run, and the settings of its workers."""
 
     runs: Path
     data_dir: Path | None
@@ -38,7 +41,7 @@ class Place:
         return "+".join([provenance.source_digest(), *sorted(self.plugin_digests)])
 
 
-def start_worker(place: Place, own: Environment, on_cpu: bool) -> Process:
+def start_worker(place: Place, own: Environment, on_cpu: bool) -> "subprocess.Popen[str]":
     """Start a worker that runs this process's code, with additional environment variables `own`."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "ablations.execution.worker", json.dumps(asdict(worker_settings(place, on_cpu)))],
@@ -53,7 +56,7 @@ def start_worker(place: Place, own: Environment, on_cpu: bool) -> Process:
 
 
 def worker_settings(place: Place, on_cpu: bool) -> WorkerSettings:
-    """The settings on a worker's command line."""
+    """Return the settings on a worker's command line."""
     return WorkerSettings(
         runs=str(place.runs),
         data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
@@ -65,14 +68,14 @@ def worker_settings(place: Place, on_cpu: bool) -> WorkerSettings:
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
-    """A worker's environment variables: this process's, its own, and the paths of code and data."""
+    """Return a worker's environment variables: this process's, its own, and the paths of code and data."""
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
-    """The environment variables of each worker. asked: number of workers, by default machine.default_workers.
+    """Yield the environment variables of each worker. asked: number of workers, by default machine.default_workers.
 
     Workers are spread evenly over the GPUs and share them if there are more workers than GPUs.
     """
@@ -85,8 +88,60 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
         yield {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | own
 
 
-def close_stdin(process: Process) -> None:
-    """Send no more jobs: the worker ends after its current one."""
-    assert process.stdin is not None
-    with suppress(OSError):  # it is gone already
-        process.stdin.close()
+class WorkerProcess:
+    """A worker's process. events: receives its messages and its exit, from threads that read it."""
+
+    def __init__(
+        self, place: Place, own: Environment, on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
+    ) -> None:
+        self.process = start_worker(place, own, on_cpu)
+        self.events = events
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self) -> None:
+        """Report each line of standard output as an event, then the exit."""
+        assert self.process.stdout is not None
+        errors = threading.Thread(target=self.read_errors, daemon=True)
+        errors.start()
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.endswith("\n"):  # a killed worker's last line may be torn
+                    self.events.put((self, messages.read_event(line)))
+        errors.join(1.0)  # not longer: a process of the worker's own may keep the pipe open
+        self.events.put((self, messages.Exited(self.process.wait())))
+
+    def read_errors(self) -> None:
+        """Report each line of standard error."""
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                if line.strip():
+                    self.events.put((self, messages.Said(line.rstrip())))
+
+    def send(self, job: Job) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it died: the event is on its way
+            self.process.stdin.write(messages.job_line(job))
+            self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Send no more jobs: the worker ends after its current one."""
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it is gone already
+            self.process.stdin.close()
+
+    def stop(self) -> None:
+        """Ask the worker to end at its next step with a checkpoint."""
+        self.process.terminate()
+        self.close()
+
+    def end(self, deadline: float) -> None:
+        """Wait until the process has ended; kill it at the deadline (monotonic clock)."""
+        try:
+            self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def kill(self) -> None:
+        self.process.kill()

@@ -1,4 +1,4 @@
-"""Login nodes are shared: local training there uses two processes at most."""
+"""Recognizes login nodes. They are shared: local training there uses two processes at most."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ MOST = 2
 
 
 def is_login_node() -> bool:
-    """Whether this is a login node: sbatch exists, and this process is in no job."""
+    """Return whether this is a login node: sbatch exists, and this process is in no job."""
     return shutil.which("sbatch") is not None and not os.environ.get("SLURM_JOB_ID")
 
 

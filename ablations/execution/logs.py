@@ -1,4 +1,4 @@
-"""Redirecting all output of a process, including that of libraries and crashing C code, to a file."""
+"""Redirects all output of a process, including that of libraries and crashing C code, to a file."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def end_of(path: Path) -> str:
-    """The end of a log; empty where there is none. A line says where it is no file."""
+    """Return the end of a log; "" if there is none. A line says so if it is no regular file."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

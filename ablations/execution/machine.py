@@ -1,4 +1,4 @@
-"""The cores, GPUs and nodes that this process may use, on its machine or in its SLURM job."""
+"""Counts the cores, GPUs and nodes that this process may use, on its machine or in its SLURM job."""
 
 import os
 import re
@@ -13,7 +13,7 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}  # where control
 
 
 def cores() -> int:
-    """The number of usable cores: the smallest of CPU affinity, SLURM's allocation and the control group's quota."""
+    """Count the usable cores: the smallest of CPU affinity, SLURM's allocation and the control group's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -24,7 +24,7 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """The usable GPUs as CUDA_VISIBLE_DEVICES names them, up to the first invalid entry, as CUDA reads it.
+    """List the usable GPUs as CUDA_VISIBLE_DEVICES names them, up to the first invalid entry, as CUDA reads it.
 
     If it is not set they count from 0: in a container, the numbers of device files may start elsewhere.
     """
@@ -35,12 +35,12 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """The default number of concurrent trials, of `ranks` GPUs each, or as many processes without GPUs."""
+    """Return the default number of concurrent trials, of `ranks` GPUs each, or as many processes without GPUs."""
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 
 def oom_kills() -> int:
-    """How many processes of this control group the kernel has killed so far because memory ran out."""
+    """Count the processes of this control group that the kernel has killed so far because memory ran out."""
     count = 0
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -51,12 +51,12 @@ def oom_kills() -> int:
 
 
 def oom_kills_in(file: Path) -> int:
-    """The kill count in a control group's file; 0 if there is none (older kernels)."""
+    """Return the kill count in a control group's file; 0 if there is none (older kernels)."""
     with suppress(OSError, ValueError):
         return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0))
     return 0
 
 
 def nodes() -> int:
-    """The number of nodes of this SLURM job. A trial on several GPUs takes an equal share of each."""
+    """Return the number of nodes of this SLURM job. A trial on several GPUs takes an equal share of each."""
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))

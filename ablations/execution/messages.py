@@ -1,4 +1,4 @@
-"""What a worker and the pool tell each other: jobs one way, events the other, as one line of JSON each."""
+"""The messages between the pool and a worker: jobs one way, events the other, as one line of JSON each."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from ablations.planning.jobs import Job
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker is started with."""
+    """The settings on a worker's command line."""
 
     runs: str
     data_dir: str | None
@@ -31,7 +31,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has started."""
+    """The event of a worker that has started."""
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,26 @@ class Note:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The worker waits for space on a full disk."""
+    """The event of a worker that waits for space on a full disk."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class Started:
-    """An attempt at the trial has begun."""
+    """The event of an attempt that has begun."""
 
     attempt: str
 
 
 @dataclass(frozen=True)
 class Compiling:
-    """The first step compiles."""
+    """The event of a first step that compiles."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The step that was reached, and the accuracy as of the last evaluation."""
+    """The step reached so far, and the accuracy as of the last evaluation."""
 
     step: int
     accuracy: float | None
@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """A worker's job has ended.
+    """The end of a worker's job.
 
     kind: `again` is tried once more after `pause` seconds; `stopped` on request; `held` by another attempt;
     `interrupted` cannot go on here. leaving: the worker takes no further job. elsewhere: it was over before.
@@ -98,13 +98,14 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Died:
-    """The worker's process has ended."""
+class Exited:
+    """The end of a worker's process."""
 
     code: int
 
 
 Event = Ready | Alive | Note | Waiting | Started | Compiling | Progress | Ended
+Heard = Event | Said | Exited  # what the pool hears of a worker
 EVENTS: dict[str, type[Event]] = {
     kind.__name__: kind for kind in (Ready, Alive, Note, Waiting, Started, Compiling, Progress, Ended)
 }

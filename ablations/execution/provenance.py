@@ -1,4 +1,4 @@
-"""Where a number comes from: the code, the versions and the machine, recorded with every attempt."""
+"""The provenance of a number: the code, the versions and the machine, recorded with every attempt."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 @cache
 def source_digest(home: Path = HOME) -> str:
-    """Digest of the packages' sources, here or in a snapshot."""
+    """Return the digest of the packages' sources, here or in a snapshot."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((home / package).rglob("*.py")):
@@ -31,13 +31,13 @@ def source_digest(home: Path = HOME) -> str:
 
 
 def code_digest(plugins: dict[str, str]) -> str:
-    """The code that a failure counts against: the digests of sources and loaded plug-ins."""
+    """Return the code that a failure counts against: the digests of sources and loaded plug-ins."""
     return "+".join([source_digest(), *sorted(plugins.values())])
 
 
 @cache
 def revision() -> str | None:
-    """The git revision, marked dirty if the checkout differs from it; None outside a checkout."""
+    """Return the git revision, marked dirty if the checkout differs from it; None outside a checkout."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -59,7 +59,7 @@ def versions() -> dict[str, str]:
 
 
 def environment_record(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Any]:
-    """The content of env.json. device: the hardware's name; accelerator: cuda or cpu."""
+    """Return the content of env.json. device: the hardware's name; accelerator: cuda or cpu."""
     return {
         "schema": store.SCHEMA,
         "started": store.now(),
@@ -78,7 +78,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, Any]:
-    """The kernels used where there is a choice: each rounds differently."""
+    """Name the kernels used where there is a choice: each rounds differently."""
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named

@@ -1,4 +1,4 @@
-"""The ranks 1 ... N - 1 of a trial on several GPUs: its worker, which is rank 0, starts, watches and ends them.
+"""The ranks 1 ... N - 1 of a trial on several GPUs. Its worker is rank 0: it starts, watches and ends them.
 
     worker (rank 0) --starts--> python -m ablations.execution.rank (ranks 1 ... N - 1)
 
@@ -71,7 +71,7 @@ def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
 
 
 def read_failures(store: TCPStore) -> list[RankFailure]:
-    """The reports so far, in order."""
+    """Return the reports so far, in order."""
     words: list[RankFailure] = []
     while store.check([key := f"{WORD}/{len(words) + 1}"]):
         words.append(RankFailure(**json.loads(store.get(key))))
@@ -96,7 +96,7 @@ class RankOrder:
     tasks: bool = False
 
     def placed(self) -> "RankOrder":
-        """The settings of this process, if it is a task of an srun."""
+        """Return the settings of this process, if it is a task of an srun."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
@@ -199,13 +199,13 @@ class RankProcesses:
             time.sleep(0.02)
 
     def lost(self) -> list[int]:
-        """The ranks that ended early by themselves."""
+        """List the ranks that ended early by themselves."""
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def loss(self) -> RankLost | None:
-        """Which rank failed first, and how; None where none did.
+        """Return which rank failed first, and how; None if none did.
 
-        One that says that another is gone counts only where nobody is known to have failed of itself.
+        A rank that reports the loss of another counts only if none is known to have failed by itself.
         """
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
@@ -220,7 +220,7 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """The loss of a rank that reported nothing. Ranks on other nodes share one srun: which one is unknown."""
+        """Return the loss of a rank that reported nothing. On other nodes, the ranks of one srun share their fate."""
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1

@@ -1,4 +1,4 @@
-"""Reopening trials: those that `ablate retry` selects, and parents whose weights are gone."""
+"""Reopens trials: those that `ablate retry` selects, and parents whose weights are gone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -25,14 +25,14 @@ def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
 
 
 def failure_kind(trial: store.Trial) -> str:
-    """The kind of the newest failure (ablations.execution.faults); "" if unknown."""
+    """Return the kind of the newest failure (ablations.execution.faults); "" if unknown."""
     newest = trial.attempts()[-1:]
     failure = read_or_none(newest[0] / "failure.json", Failure) if newest else None
     return failure.kind if failure else ""
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
-    """Reopen the selected trials and those with failed evals; return for each whether it was free (not held)."""
+    """Reopen the selected trials and those with failed evals; return for each whether no process held it."""
     seen = ((trial, trial.state()) for trial in trials)
     asked = ((trial, state if wanted(trial, state) else None) for trial, state in seen)
     return [reopen(trial, state, evals_too) for trial, state in asked if state or has_failed_evals(trial, evals_too)]
@@ -43,13 +43,16 @@ def has_failed_evals(trial: store.Trial, evals_too: bool) -> bool:
 
 
 def reopen(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool) -> bool:
-    """Reopen a trial unless it ended anew since `wanted`, its state when selected; None: forgive its evals alone."""
+    """Reopen a trial, unless it has ended anew since.
+
+    wanted: its state when selected; None: forgive its evals alone.
+    """
     forgiven = evals_too and evals.forgive(trial)
     return forgiven if wanted is None else trial.reopen(lease.Watch(), wanted.result)
 
 
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
-    """The parents to train again: their weights are gone and a job has still to start from them. Id -> name.
+    """Find the parents to train again: their weights are gone, and a job has still to start from them. Id -> name.
 
     code: count only failures under this code; None: under any.
     """
@@ -62,7 +65,7 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """The jobs that a run would train, lost parents included."""
+    """List the jobs that a run would train, lost parents included."""
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).to_do]
 

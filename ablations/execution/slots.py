@@ -1,35 +1,16 @@
-"""The slots of the pool: one worker each, by default one per core or GPU."""
+"""Makes the slots of the pool: one worker each, by default one per core or GPU."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 
-from ablations.execution.launch import Process, worker_environments
+from ablations.execution.launch import worker_environments
 from ablations.execution.machine import gpus, nodes
-from ablations.planning.jobs import Job
-
-
-@dataclass
-class Slot:
-    """A place in the pool: a worker process and the trial it trains."""
-
-    number: int
-    environment: dict[str, str]
-    process: Process | None = None
-    job: Job | None = None
-    ready: bool = False
-    silent: float = 0.0  # seconds since the worker's last message
-    failed_starts: int = 0  # in a row
-    said: str = ""  # the last line on its standard error while it starts
-
-    @property
-    def idle(self) -> bool:
-        """Whether its worker has no trial, perhaps because it is still starting."""
-        return self.process is not None and self.job is None
+from ablations.execution.pool import Slot
+from ablations.planning.jobs import Job, all_on_cpu
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """One slot per worker, at most one per job. All jobs use the same number of GPUs.
+    """Make one slot per worker, at most one per job. All jobs use the same number of GPUs.
 
     Raises ValueError if there are too few GPUs.
     """
@@ -39,12 +20,8 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
     return [Slot(number, own) for number, own in enumerate(found)]
 
 
-def all_on_cpu(jobs: Iterable[Job]) -> bool:
-    return all(job.config["device"] == "cpu" for job in jobs)
-
-
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raises ValueError for a trial that needs more GPUs than `count` nodes of `each`, or unequal shares of them."""
+    """Raise ValueError for a trial that needs more GPUs than `count` nodes of `each`, or unequal shares of them."""
     for job in jobs:
         if job.ranks == 1:
             continue

@@ -2,7 +2,7 @@
 
 It reads one job per line from standard input and writes one event per line to standard output. What a trial prints goes
 to the log of its attempt. On SIGTERM, or when its parent is gone, it stops at the next step with a checkpoint. Its
-heartbeat tells the pool that it runs, and ends it if it reaches no step after its parent is gone.
+heartbeat tells the pool that it runs. Without its parent, the heartbeat ends it if it reaches no step.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class Worker:
             self.emit(messages.Progress(step, accuracy))
 
     def announce(self, facts: Mapping[str, Any]) -> None:
-        """Tell why steps are not computed as they are by default; the pool shows each reason once."""
+        """Say why steps are not computed as they are by default; the pool shows each reason once."""
         if why := facts.get("compile_failed"):
             self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
         if (graph := facts.get("cuda_graph", "")).startswith(NONE) and not graph.endswith(ASKED):
@@ -107,7 +107,7 @@ class Worker:
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
-        """The failed attempts before this one; None if they leave no further attempt, and the trial fails."""
+        """Return the failed attempts before this one; None if they leave no further attempt, and the trial fails."""
         self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
@@ -187,7 +187,7 @@ class Worker:
             )
 
     def weights_of(self, config: Config, key: str) -> bytes | None:
-        """The verified weights of the trial that a setting names, if any. Raises ConfigError if they are missing."""
+        """Return the verified weights of the trial that a setting names. Raises ConfigError if they are missing."""
         if not is_trial(name := getattr(config, key)):
             return None
         trial = store.trial(self.runs, name)
@@ -199,7 +199,7 @@ class Worker:
             raise ConfigError(f"{key}={name}: {error}") from None
 
     def teacher_of(self, config: Config) -> Trained | None:
-        """The trial that teaches, if any. Raises ConfigError if its weights are missing."""
+        """Return the trial that teaches, if any. Raises ConfigError if its weights are missing."""
         weights = self.weights_of(config, "teacher")
         return Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
 
@@ -263,11 +263,11 @@ class Worker:
 
 
 class NoGpu(ConfigError):
-    """A GPU is asked for, and none can be used."""
+    """The error of a trial that asks for a GPU where none can be used."""
 
 
 def require_gpu() -> None:
-    """Raises NoGpu, naming driver and CUDA version, if PyTorch finds no GPU."""
+    """Raise NoGpu, naming driver and CUDA version, if PyTorch finds no GPU."""
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
@@ -276,7 +276,7 @@ def require_gpu() -> None:
 
 
 def require_gpus(number: int) -> None:
-    """Raises NoGpu if this process sees fewer GPUs."""
+    """Raise NoGpu if this process sees fewer GPUs."""
     if (there := torch.cuda.device_count()) < number:
         raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 

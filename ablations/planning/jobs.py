@@ -130,6 +130,10 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     return list(found.values())
 
 
+def all_on_cpu(jobs: Iterable[Job]) -> bool:
+    return all(job.config["device"] == "cpu" for job in jobs)
+
+
 def recorded_cost(entry: Entry) -> Settings | None:
     """Return the recorded cost of an arm's or stage's model; None in plans of earlier versions."""
     return {name: getattr(entry, name) for name in COST} if entry.model_fields_set >= {*COST} else None

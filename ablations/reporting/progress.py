@@ -54,7 +54,7 @@ class Pace:
 
 
 class Live:
-    """A runner.Display and context manager.
+    """A pool.Display and context manager.
 
     total: the number of trials left at the start. above: what a terminal shows above the bars. workers: how many trials
     run at once.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from outcomes import Quiet
 
-from ablations.execution import launch, machine, runner, slots
+from ablations.execution import launch, machine, slots
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Ready
-from ablations.execution.slots import Slot
+from ablations.execution.pool import Pool, RunSummary, Slot, TrialState
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
 from results.store.standing import Kind, Standing, Standings
@@ -84,47 +84,45 @@ def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> No
     assert visible(monkeypatch, "0", 12) == ["0"] * 9
 
 
-class Started(runner.Pool):
-    """A pool that records its workers instead of starting processes."""
-
-    def start(self, slot: Slot) -> None:
-        slot.process = object()  # type: ignore[assignment]  # the pool only asks whether it is there
-
-    def send(self, slot: Slot, job: Job) -> None: ...
-
-    def at_work(self) -> list[Job | None]:
-        """The trial of each worker that was started."""
-        self.dispatch()
-        return [slot.job for slot in self.slots if slot.process is not None]
-
-
-def pool(folder: Path, some: Sequence[Job], workers: int) -> Started:
-    made = Started(some, Place(folder, None), [Slot(number, {}) for number in range(workers)], Quiet())
-    made.on_over = lambda job: None
+def pool(folder: Path, some: Sequence[Job], workers: int) -> Pool:
+    """A pool whose workers are no processes."""
+    places = [Slot(number, {}) for number in range(workers)]
+    made = Pool(some, Place(folder, None), places, Quiet(), lambda job: None, RunSummary())
+    made.start = lambda slot: SimpleNamespace(send=lambda job: None)  # type: ignore[method-assign]
     return made
+
+
+def at_work(made: Pool) -> list[Job | None]:
+    """The trial of each worker that was started."""
+    made.tick()
+    return [slot.trial and slot.trial.job for slot in made.slots if slot.worker is not None]
+
+
+def hear(made: Pool, number: int, event: Event) -> None:
+    made.handle(made.slots[number].worker, event)
 
 
 def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
     """Two trials need two of four workers; each that is ready gets the next trial."""
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 4)
-    assert made.at_work() == [None, None]
-    made.handle(made.slots[1], Ready())
-    assert made.at_work() == [None, first]
-    made.handle(made.slots[0], Ready())
-    assert made.at_work() == [second, first]
+    assert at_work(made) == [None, None]
+    hear(made, 1, Ready())
+    assert at_work(made) == [None, first]
+    hear(made, 0, Ready())
+    assert at_work(made) == [second, first]
 
 
 def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
     """After those that wait; its worker takes the next one."""
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 1)
-    made.dispatch()
-    made.handle(made.slots[0], Ready())
-    assert made.at_work() == [first]
-    made.handle(made.slots[0], Ended("stopped"))
-    assert made.at_work() == [second]
-    assert list(made.waiting) == [first]
+    made.tick()
+    hear(made, 0, Ready())
+    assert at_work(made) == [first]
+    hear(made, 0, Ended("stopped"))
+    assert at_work(made) == [second]
+    assert [one.job for one in made.trials.values() if one.state is TrialState.WAITING] == [first]
 
 
 def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +136,10 @@ def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Job, "standing", standing)
     made = pool(tmp_path, some, 1)
-    made.dispatch()
-    made.handle(made.slots[0], Ready())
-    assert made.at_work() == [second]
-    assert made.tally.done == [first.id]
+    made.tick()
+    hear(made, 0, Ready())
+    assert at_work(made) == [second]
+    assert made.summary.done == [first.id]
 
 
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
@@ -155,9 +153,11 @@ def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
         {"cuda_graph": "none: RuntimeError: operation not permitted", "compile": False, "compile_failed": "no gcc"},
     ):
         Worker.announce(worker, facts)  # type: ignore[arg-type]
-    pool = runner.Pool([], Place(tmp_path, None), [slot := Slot(0, {})], display := Quiet())
+    made = pool(tmp_path, jobs(1), 1)
+    made.tick()
     for event in events:
-        pool.handle(slot, event)
-    assert len(display.said) == 2
-    assert "not one CUDA graph: RuntimeError: operation not permitted" in " ".join(display.said)
-    assert "trained uncompiled: no gcc" in " ".join(display.said)
+        hear(made, 0, event)
+    said = made.display.said
+    assert len(said) == 2
+    assert "not one CUDA graph: RuntimeError: operation not permitted" in " ".join(said)
+    assert "trained uncompiled: no gcc" in " ".join(said)

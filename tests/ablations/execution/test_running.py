@@ -4,7 +4,6 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import os
 import random
 import signal
@@ -22,10 +21,10 @@ import pytest
 from outcomes import Quiet, outcomes
 
 from ablations.cli.running import failures
-from ablations.execution import heartbeat, machine, runner
+from ablations.execution import heartbeat, machine, pool, runner
 from ablations.execution.launch import Place, worker_settings
 from ablations.execution.messages import Ended, read_event
-from ablations.execution.slots import Slot
+from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning import plan as planning
 from ablations.planning.jobs import Job
@@ -196,7 +195,7 @@ def test_trial_that_kills_its_workers_fails_in_the_end(
     tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial whose worker dies without progress, time and again, is given up; if the kernel says why, it is told."""
-    monkeypatch.setattr(runner, "oom_kills", itertools.count().__next__)
+    monkeypatch.setattr(pool, "oom_kills", itertools.count().__next__)
     display = Quiet()
     jobs = jobs_of([bad_plan(tmp_path)])[:2]
     place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
@@ -294,10 +293,10 @@ def picky(folder: Path) -> Place:
 @pytest.mark.slow
 def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other takes over all the trials; why is said in the worker's last words."""
-    monkeypatch.setattr(runner, "FAILED_STARTS", 1)
+    monkeypatch.setattr(pool, "FAILED_STARTS", 1)
     jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
     slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
-    tally = runner.Pool(jobs, picky(tmp_path), slots, display).run(lambda job: None, math.inf, lambda: False)
+    runner.drive(Pool(jobs, picky(tmp_path), slots, display, lambda job: None, tally := RunSummary()))
     assert len(tally.done) == len(jobs)
     (said,) = display.said
     assert said.startswith("worker 2 does not start: ")
@@ -306,7 +305,7 @@ def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monke
 
 def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the worker's last words; no traceback of ours."""
-    monkeypatch.setattr(runner, "FAILED_STARTS", 1)
+    monkeypatch.setattr(pool, "FAILED_STARTS", 1)
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(ValueError, match=r"^workers do not start: .*no such library$"):
         runner.run(jobs_of([plan(tmp_path)]), picky(tmp_path), Quiet(), 1)
@@ -324,7 +323,7 @@ store.Trial.claim = lambda self, watch: os._exit(7) if self.id == "{key}" else c
 @pytest.mark.slow
 def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No attempt tells of it, so the run counts; the others come first, and are trained."""
-    monkeypatch.setattr(runner, "DEATHS", 2)
+    monkeypatch.setattr(pool, "DEATHS", 2)
     jobs, path = jobs_of([plan(tmp_path)])[:2], tmp_path / "deadly.py"
     path.write_text(DEADLY.format(key=jobs[0].id))
     place = Place(tmp_path / "runs", None, (path,), (plugin_digest(path),))
@@ -439,14 +438,14 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
             time.sleep(0.05)
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(runner, "SILENT_SECONDS", heartbeat.BEAT_SECONDS + 1)
+        monkeypatch.setattr(pool, "SILENT_SECONDS", heartbeat.BEAT_SECONDS + 1)
         time.sleep(1)
         arms = status.status(design, runs, status.SlurmState()).arms
         shown.append([cause.cause for arm in arms for cause in arm.causes])
         shown.append([f"stopped (pid {pid} on {socket.gethostname()})"])
         while lease.started(pid):
             time.sleep(0.05)
-        monkeypatch.setattr(runner, "SILENT_SECONDS", 300.0)
+        monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
 
     thread, display = threading.Thread(target=stop), Quiet()
     thread.start()
@@ -461,13 +460,13 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
 def test_stopped_run_kills_no_worker(tmp_path: Path) -> None:
     """Time that the run itself did not look counts as a second at most: the workers were not heard, not silent."""
     slot = Slot(0, {})
-    pool = runner.Pool([], Place(tmp_path, None), [slot], Quiet())
-    with subprocess.Popen(["sleep", "60"], text=True) as slot.process:
-        pool.looked -= 10_000
-        pool.end_silent()
-        assert slot.silent <= runner.LONGEST_LOOK
-        assert slot.process.poll() is None
-        slot.process.kill()
+    made = Pool([], Place(tmp_path, None), [slot], Quiet(), lambda job: None, RunSummary())
+    with subprocess.Popen(["sleep", "60"], text=True) as slot.worker:
+        made.looked -= 10_000
+        made.kill_silent(time.monotonic())
+        assert slot.silent <= pool.LONGEST_LOOK
+        assert slot.worker.poll() is None
+        slot.worker.kill()
 
 
 def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints on scratch space, and whose weights are kept."""
 
 import shutil
+import signal
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +9,7 @@ import pytest
 import synthetic
 from outcomes import Quiet
 
-from ablations.execution import cleaning, runner, slots
+from ablations.execution import cleaning, runner
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from ablations.study import settings
@@ -98,9 +99,8 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
     one = job(1500)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
-    pool = runner.Pool([one], place, slots.make_slots([one], 1), display)
-    display.running = lambda *_: setattr(pool, "stopping", True)  # type: ignore[method-assign]
-    assert pool.run(lambda job: None, float("inf")).stopped
+    display.running = lambda *_: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
+    assert runner.run([one], place, display, workers=1).stopped
     assert list((tmp_path / "scratch" / one.id / "0001").rglob("*.safetensors"))
     runner.run([one], place, Quiet())
     state = store.trial(place.runs, one.id).state()

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ablations.cli.arguments import designs, split
 from ablations.cluster import reconciliation
 from ablations.execution import cleaning, retry, runner
 from ablations.execution.launch import Place
-from ablations.execution.slots import Slot
+from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.planning import overview
 from ablations.planning import plan as planning
 from ablations.planning.jobs import Job
@@ -627,9 +628,11 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
     assert reconciliation.generations([owing], Standings(runs))[:1] == [[owing]]
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
-    slot = Slot(0, {})
-    pool = runner.Pool([owing], place(tmp_path), [slot], Quiet())
-    assert pool.next_job() == owing
+    slots = [Slot(0, {})]
+    pool = Pool([owing], place(tmp_path), slots, Quiet(), lambda job: None, RunSummary())
+    trial = pool.next_trial(time.monotonic())
+    assert trial is not None
+    assert trial.job == owing
     view = status.status(made, runs, status.SlurmState())
     assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
     assert retry.lost_parents(runs, [parent, sibling]) == (

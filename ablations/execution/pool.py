@@ -1,0 +1,334 @@
+"""The pool of workers as a state machine: every state of a worker and of a trial, and every transition.
+
+    worker   ABSENT --start--> STARTING --Ready--> IDLE --job--> BUSY --Ended--> IDLE, or LEAVING
+             any --Exited--> ABSENT; a slot whose workers do not start is removed
+    trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it is to go on later
+             RUNNING --Exited--> WAITING; ENDED if too many workers died of it
+             WAITING --the disk says that it is over or blocked--> ENDED
+
+ablations.execution.runner gives it the clock, the signals and the events of its workers, one after the other.
+"""
+
+import queue
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from ablations.execution import messages
+from ablations.execution.launch import Place, WorkerProcess
+from ablations.execution.machine import oom_kills
+from ablations.planning.jobs import Job, all_on_cpu
+from results.store.standing import Kind, Standing, Standings, Start
+
+FAILED_STARTS = 3
+KILLED_STARTS = 20
+DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
+HELD_SECONDS = 2.0
+SILENT_SECONDS = 300.0  # workers send a heartbeat every 5 s, once PyTorch is imported: minutes on a busy file system
+LONGEST_LOOK = 1.0  # silence counted per check: this process itself may have been suspended
+
+
+class WorkerState(Enum):
+    """The states of a slot's worker."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    LEAVING = "leaving"  # takes no further job
+
+
+class TrialState(Enum):
+    """The states of a trial in this run."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Display(Protocol):
+    """Shows the progress of the pool."""
+
+    def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
+        """Show a running trial. step: None until the first step is done."""
+
+    def compiling(self, slot: int, job: Job) -> None:
+        """Show that the first step takes as long as the compiler."""
+
+    def idle(self, slot: int) -> None: ...
+    def over(self, job: Job, end: messages.Ended) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+@dataclass
+class RunSummary:
+    """How the trials of a run ended: ids of those done, id -> cause of the others."""
+
+    done: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)  # their parent failed or diverged
+    interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
+    stopped: bool = False
+
+    def add(self, job: Job, end: messages.Ended) -> None:
+        """Record a trial that is finished, diverged, failed or blocked."""
+        if end.kind == "failed":
+            self.failed[job.id] = end.cause
+        elif end.kind == "blocked":
+            self.blocked[job.id] = end.cause
+        else:
+            self.done.append(job.id)
+
+
+@dataclass
+class PoolTrial:
+    """A trial of the pool. due: when it may run, on the monotonic clock; deaths: of workers, before it began."""
+
+    job: Job
+    state: TrialState = TrialState.WAITING
+    due: float = 0.0
+    deaths: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.job.arm} seed {self.job.config['seed']}"
+
+
+@dataclass
+class Slot:
+    """A place in the pool: a worker, unless it is ABSENT, and the trial that it trains while it is BUSY."""
+
+    number: int
+    environment: dict[str, str]
+    state: WorkerState = WorkerState.ABSENT
+    worker: WorkerProcess | None = None
+    trial: PoolTrial | None = None
+    silent: float = 0.0  # seconds since the worker's last message
+    failed_starts: int = 0  # in a row
+    said: str = ""  # the last line on its standard error
+
+
+class Pool:
+    """The slots and trials of a run. on_over: called after each trial."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        place: Place,
+        slots: list[Slot],
+        display: Display,
+        on_over: Callable[[Job], None],
+        summary: RunSummary,
+    ) -> None:
+        self.trials = {job.id: PoolTrial(job) for job in jobs}  # in the order in which they wait
+        self.place, self.slots, self.display = place, slots, display
+        self.on_over, self.summary = on_over, summary
+        self.on_cpu = all_on_cpu(jobs)
+        self.events: queue.SimpleQueue[tuple[WorkerProcess, messages.Heard]] = queue.SimpleQueue()
+        self.warned: set[str] = set()
+        self.memory_kills = oom_kills()
+        self.looked = time.monotonic()
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether trials are left and nobody asked to stop."""
+        return not self.summary.stopped and any(one.state is not TrialState.ENDED for one in self.trials.values())
+
+    def stop(self) -> None:
+        """Ask to stop: after Ctrl-C, SIGTERM, at the deadline, or when the run is called off."""
+        self.summary.stopped = True
+
+    # -- time passes ---------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Give trials to idle workers, start workers for those left, and kill silent ones."""
+        now = time.monotonic()
+        for slot in self.slots_in(WorkerState.IDLE):
+            if (trial := self.next_trial(now)) is not None:
+                self.assign(slot, trial)
+        waiting = len(self.due(now))
+        for slot in self.slots_in(WorkerState.ABSENT):
+            if waiting > len(self.slots_in(WorkerState.STARTING, WorkerState.IDLE)):
+                slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
+        self.kill_silent(now)
+
+    def start(self, slot: Slot) -> WorkerProcess:
+        return WorkerProcess(self.place, slot.environment, self.on_cpu, self.events)
+
+    def slots_in(self, *states: WorkerState) -> list[Slot]:
+        return [slot for slot in self.slots if slot.state in states]
+
+    def due(self, now: float) -> list[PoolTrial]:
+        """List the trials that may be given to a worker now."""
+        return [one for one in self.trials.values() if one.state is TrialState.WAITING and one.due <= now]
+
+    def next_trial(self, now: float) -> PoolTrial | None:
+        """Return the first waiting trial that may begin; settle or hold those before it."""
+        return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
+
+    def may_begin(self, trial: PoolTrial) -> bool:
+        """Ask the disk whether a trial may begin; if not, settle or hold it. Another run may have ended it."""
+        found = trial.job.standing(Standings(self.place.runs, self.place.code))
+        if not found.to_do:
+            self.end(trial, end_elsewhere(found))
+        elif found.start.kind is not Kind.READY:
+            self.await_parent(trial, found.start)
+        return trial.state is TrialState.WAITING and found.start.kind is Kind.READY
+
+    def await_parent(self, trial: PoolTrial, start: Start) -> None:
+        """Hold a trial while this or another run trains its parent; else interrupt it."""
+        parent = self.trials.get(start.open[0])
+        if start.running or (parent is not None and parent.state is not TrialState.ENDED):
+            self.wait(trial, HELD_SECONDS)
+        else:
+            self.interrupt(trial, start.why)
+
+    def assign(self, slot: Slot, trial: PoolTrial) -> None:
+        assert slot.worker is not None
+        slot.state, slot.trial, trial.state = WorkerState.BUSY, trial, TrialState.RUNNING
+        slot.worker.send(trial.job)
+
+    def kill_silent(self, now: float) -> None:
+        """Kill workers that have been silent for too long, as stopped processes are. Their end frees the trial."""
+        passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
+        for slot in self.slots:
+            slot.silent += passed
+            if slot.worker is not None and slot.silent > SILENT_SECONDS:
+                slot.silent = 0.0
+                self.display.say(f"worker {slot.number + 1} sent no heartbeat for {SILENT_SECONDS:.0f} s: killed")
+                slot.worker.kill()
+
+    # -- events of workers ---------------------------------------------------------------------------------------------
+
+    def handle(self, worker: WorkerProcess, event: messages.Heard) -> None:
+        """Change the states for an event of a worker, unless it has been replaced."""
+        slot = next((one for one in self.slots if one.worker is worker), None)
+        if slot is None:
+            return
+        if not isinstance(event, messages.Said):  # a child process of the worker may write it too
+            slot.silent = 0.0
+        match event:
+            case messages.Ready():
+                slot.state, slot.failed_starts = WorkerState.IDLE, 0
+            case messages.Said():
+                self.show_error_line(slot, event.line)
+            case messages.Note():
+                self.warn_once(event.text)
+            case messages.Exited():
+                self.free(slot, event.code)
+            case _ if slot.trial is not None:
+                self.handle_trial(slot, slot.trial, event)
+
+    def handle_trial(self, slot: Slot, trial: PoolTrial, event: messages.Heard) -> None:
+        """Change the states for an event of the trial that a worker trains."""
+        match event:
+            case messages.Started():
+                trial.deaths = 0
+                self.display.running(slot.number, trial.job, None, None)
+            case messages.Compiling():
+                self.display.compiling(slot.number, trial.job)
+            case messages.Progress():
+                self.display.running(slot.number, trial.job, event.step, event.accuracy)
+            case messages.Waiting():
+                self.warn_once(f"{trial.name} waits: {event.cause.lower()}")
+            case messages.Ended():
+                slot.state, slot.trial = WorkerState.LEAVING if event.leaving else WorkerState.IDLE, None
+                self.display.idle(slot.number)
+                self.settle(trial, event)
+
+    def show_error_line(self, slot: Slot, line: str) -> None:
+        """Show a line of standard error; of a starting worker keep the last alone: it sums up a traceback."""
+        if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
+            self.display.say(line)
+        slot.said = line
+
+    def warn_once(self, text: str) -> None:
+        if text not in self.warned:
+            self.warned.add(text)
+            self.display.say(text)
+
+    def free(self, slot: Slot, code: int) -> None:
+        """Free the slot of a worker that has exited, and resume or give up its trial."""
+        trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
+        assert slot.worker is not None
+        slot.worker.close()
+        slot.worker, slot.trial, slot.state = None, None, WorkerState.ABSENT
+        self.display.idle(slot.number)
+        if not started and code != 0 and not self.summary.stopped:
+            self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
+        if trial is not None and not self.summary.stopped:
+            self.count_death(trial, how)
+        slot.said = ""
+
+    def how_it_exited(self, code: int) -> str:
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        if code == -signal.SIGKILL and (kills := oom_kills()) > self.memory_kills:
+            self.memory_kills, how = kills, f"{how}: out of memory"
+        return how
+
+    def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
+        """Give up a slot whose workers do not start. Raises ValueError if it was the last slot."""
+        slot.failed_starts += 1
+        if slot.failed_starts < (FAILED_STARTS if code > 0 else KILLED_STARTS):
+            return
+        self.slots.remove(slot)
+        if not self.slots:
+            raise ValueError(f"workers do not start: {why}")
+        self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
+
+    def count_death(self, trial: PoolTrial, how: str) -> None:
+        """Queue the trial behind the others: it may be what kills workers."""
+        trial.deaths += 1
+        if trial.deaths >= DEATHS:
+            return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
+        self.display.say(f"the worker of {trial.name} died ({how}); its trial is resumed")
+        self.wait(trial)
+
+    # -- transitions of trials -----------------------------------------------------------------------------------------
+
+    def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
+        """Act on the end of a worker's job."""
+        match end.kind:
+            case "held":
+                self.wait(trial, HELD_SECONDS)
+            case "stopped":
+                self.wait(trial)
+            case "again":
+                when = f" in {end.pause:.0f} s" if end.pause else ""
+                self.display.say(f"{trial.name}: {end.cause}; trying again{when}")
+                self.wait(trial, end.pause)
+            case "interrupted":
+                self.interrupt(trial, end.cause)
+            case _:
+                self.end(trial, end)
+
+    def wait(self, trial: PoolTrial, seconds: float = 0.0) -> None:
+        """Let a trial wait behind the others, for `seconds` at least."""
+        trial.state, trial.due = TrialState.WAITING, time.monotonic() + seconds
+        self.trials[trial.job.id] = self.trials.pop(trial.job.id)
+
+    def interrupt(self, trial: PoolTrial, cause: str) -> None:
+        """Leave a trial as it is, since it cannot go on here; the others go on."""
+        trial.state = TrialState.ENDED
+        self.summary.interrupted[trial.job.id] = cause
+        self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
+
+    def end(self, trial: PoolTrial, end: messages.Ended) -> None:
+        """Record how a trial ended, and let its children begin."""
+        trial.state = TrialState.ENDED
+        self.summary.add(trial.job, end)
+        self.display.over(trial.job, end)
+        self.on_over(trial.job)
+        for child in self.trials.values():
+            if trial.job.id in child.job.parents:
+                child.due = 0.0
+
+
+def end_elsewhere(found: Standing) -> messages.Ended:
+    """Return the event of a trial that another run, or an earlier one, has ended."""
+    if found.over:
+        return messages.Ended("finished", found.why, elsewhere=True)
+    return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)
