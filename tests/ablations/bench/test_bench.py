@@ -7,17 +7,21 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+import typer
 from in_process import called
 from torch import nn
 
 from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
 from ablations.bench.process import Source, random_images
+from ablations.bench.result import Result
 from ablations.bench.rivals import RIVALS, Ours, Rival
+from ablations.cli import benches
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.interop.convert import to_timm
@@ -369,3 +373,17 @@ def test_what_cannot_be_measured_is_one_line(bench: Bench, words: str, message: 
     assert (status, output, errors.count("\n")) == (2, "", 1)
     assert message in errors
     assert not list(Path().iterdir())
+
+
+def test_ctrl_c_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """The tables so far are printed, one line says that the rest is lost, and the status is 130."""
+
+    def interrupted() -> Result:
+        raise KeyboardInterrupt
+
+    first = SimpleNamespace(json=dict, render=lambda: "a table")
+    with pytest.raises(typer.Exit) as exit:
+        benches.show(None, False, lambda: cast(Result, first), interrupted)
+    output, errors = capsys.readouterr()
+    assert (exit.value.exit_code, output) == (130, "a table\n")
+    assert errors.count("\n") == 1
