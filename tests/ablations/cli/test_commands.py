@@ -106,7 +106,6 @@ BAD = [
     ("train --recipe r.yaml classes=7", "classes=7: data=digits has 10"),
     ("run s.yaml --recipe r.yaml steps=-3", "steps=-3: input should be greater than or equal to 1"),
     ("run s.yaml --recipe r.yaml data_fraction=0", "data_fraction=0: input should be greater than 0"),
-    ("run s.yaml --recipe r.yaml data_fraction=2", "data_fraction=2: input should be less than or equal to 1"),
     ("run s.yaml --recipe r.yaml lr=nan", "lr=nan: input should be a valid number"),
     ("run s.yaml --recipe r.yaml lr=1 lr=2", "lr is set twice"),
     ("run s.yaml --recipe r.yaml position=2d", "position is what the study 's' varies"),
@@ -118,13 +117,10 @@ BAD = [
     ("run", "Missing argument 'STUDY"),
     ("run --recipe r.yaml lr=1", "name a study"),
     ("run s.yaml --seeds 0", "Invalid value for '--seeds'"),
-    ("run s.yaml --sedes 1", "--sedes"),
-    ("run s.yaml --seeds many", "ablate run: Invalid value for '--seeds'"),
     ("submit s.yaml", "ablate submit: Missing option '--profile' / '-p' (see ablate submit -h)"),
     ("pln s.yaml", "ablate: No such command 'pln'"),
     ("data dwonload cifar10", "ablate data: No such command 'dwonload'"),
     ("train s.yaml", "'s.yaml' is not key=value"),
-    ("bench step widht=8", "unknown key 'widht'; did you mean 'width'?"),
     ("bench step --rounds 1", "Invalid value for '--rounds'"),
     ("run s", "unknown name 's'; did you mean the file 's.yaml'?"),
     ("plan ss.yml", "ss.yml: no such file; did you mean 's.yaml'?"),
@@ -138,7 +134,6 @@ BAD = [
     ("compare a b", "a: no such run directory"),
     ("compare r.yaml r.yaml", "r.yaml"),
     ("compare a b --fail-on better", "--fail-on better: must be 'worse'"),
-    ("compare a published", "a: no such run directory"),
     ("compare a published --fail-on worse", "--fail-on worse: published numbers are from another setting"),
     ("check r.txt", "r.txt"),
     ("data download digits", "say where: --data-dir DIR, or set ABLATE_DATA"),
@@ -301,8 +296,10 @@ READING = [
 
 
 EACH = """
+import importlib.util
 import sys
 from ablations.cli import main
+assert importlib.util.find_spec("torch") is None
 for words in sys.stdin.read().splitlines():
     sys.argv = ["ablate", *words.split()]
     try:
@@ -324,12 +321,6 @@ def test_reading_needs_no_torch(finished: Path, torchless: Path) -> None:
     for words in READING:
         printed, done.stdout = done.stdout.split(f"END OF {words}\n")
         assert printed.strip(), words
-
-
-def test_environment_without_torch_has_none(torchless: Path) -> None:
-    """The test above would prove nothing if torch could be imported there."""
-    done = subprocess.run([torchless, "-c", "import torch"], capture_output=True, text=True, check=False)
-    assert "No module named 'torch'" in done.stderr
 
 
 def test_commands_that_print_paths_and_logs_print_json_too(finished: Path, tmp_path: Path, ablate: Ablate) -> None:

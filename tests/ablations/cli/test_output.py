@@ -83,17 +83,22 @@ def until_cursor(terminal: io.FileIO) -> str:
     return drawn.decode()
 
 
-def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While bars are drawn, Rich puts streams of its own before standard output and error."""
+def drawn_with_bars(monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
+    """What a terminal gets while a trial ends and these lines are printed."""
     terminal, ours = os.openpty()
     with open(terminal, "rb", buffering=0) as shown, open(ours, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         monkeypatch.setattr(sys, "stderr", stream)
         with plain_output(), Live(PlainConsole(stderr=True, width=80), 1) as display:
             display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), Ended("finished"))
-            print(HOSTILE)
+            print("\n".join(lines))
         stream.flush()
-        drawn = until_cursor(shown)
+        return until_cursor(shown)
+
+
+def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While bars are drawn, Rich puts streams of its own before standard output and error."""
+    drawn = drawn_with_bars(monkeypatch, HOSTILE)
     assert "\x1b[2K" in drawn
     assert "\\x1b[2K" not in drawn
     assert r"a\x9b31m\u202e" in drawn  # Rich leaves out the escape sequences of others
@@ -103,14 +108,7 @@ def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch
 def test_a_table_wider_than_the_terminal_keeps_its_lines_while_bars_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The terminal wraps them; a line break of Rich would stay in what is copied."""
     row = "| position=relative,position_at=every-layer " * 5
-    terminal, ours = os.openpty()
-    with open(terminal, "rb", buffering=0) as shown, open(ours, "w") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        monkeypatch.setattr(sys, "stderr", stream)
-        with plain_output(), Live(PlainConsole(stderr=True, width=80), 1):
-            print(f"{row}\n{row}")
-        stream.flush()
-        drawn = until_cursor(shown)
+    drawn = drawn_with_bars(monkeypatch, row, row)
     assert drawn.count(row.rstrip()) == 2
 
 

@@ -44,18 +44,22 @@ def end(
         )
 
 
+def reason(trial: store.Trial, code: str = CODE, before: str = "9999") -> str:
+    """Why there is no further attempt, or ""."""
+    return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts" / before, code))
+
+
 def chances(trial: store.Trial, code: str = CODE) -> str:
-    """What the next attempt would find: why there is none, or ""."""
+    """The same as the next attempt would find it, under its claim."""
     with synthetic.claimed(trial) as current:
-        return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, current.path, code))
+        return reason(trial, code, current.path.name)
 
 
 def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
     """Two are not; the third is named with its cause."""
     end(trial, "killed")
     end(trial, "machine")
-    past = attempts.earlier_failures(trial, trial.path / "attempts/0003", CODE)
-    assert attempts.no_progress_reason(trial, past) == ""
+    assert reason(trial) == ""
     end(trial, "killed")
     assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
 
@@ -78,10 +82,8 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
     """What failed under other code, or before `retry`, says nothing of this."""
     for _ in range(3):
         end(trial, "killed", code="4567")
-    assert attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts/9999", "4567"))
-    assert (
-        attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)) == ""
-    )
+    assert reason(trial, "4567")
+    assert reason(trial) == ""
     assert trial.reopen(lease.Watch(), None)
     assert chances(trial, "4567") == ""
 
@@ -99,9 +101,7 @@ def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial)
     end(trial, "killed", saves=50)
     for _ in range(2):
         end(trial, "killed", step=None)
-    assert (
-        attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)) == ""
-    )
+    assert reason(trial) == ""
     end(trial, "killed", step=None)
     assert chances(trial) != ""
 

@@ -47,11 +47,11 @@ seeds: 2
 STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [none, 1d]}}"
 
 
-def plan(folder: Path, steps: int = 40, study: str = STUDY) -> Plan:
+def plan(folder: Path, steps: int = 40, study: str = STUDY, seeds: int = 2) -> Plan:
     (folder / "s.yaml").write_text(study)
     (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
     design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
-    return planning.build(design, [0, 1])
+    return planning.build(design, list(range(seeds)))
 
 
 def workers_of(pid: int) -> list[int]:
@@ -64,12 +64,12 @@ def workers_of(pid: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
-    """Jobs of some seconds each, and how they end when nothing happens."""
-    return calmly(tmp_path_factory.mktemp("undisturbed"), 600)
+    """Jobs of a second or more each, and how they end when nothing happens."""
+    return calmly(tmp_path_factory.mktemp("undisturbed"), 300, seeds=1)
 
 
-def calmly(folder: Path, steps: int) -> tuple[list[Job], dict[str, Any]]:
-    jobs = jobs_of([plan(folder, steps)])
+def calmly(folder: Path, steps: int, seeds: int = 2) -> tuple[list[Job], dict[str, Any]]:
+    jobs = jobs_of([plan(folder, steps, seeds=seeds)])
     runner.run(jobs, Place(folder, None), Quiet(), workers=1)
     return jobs, outcomes(folder, jobs)
 
@@ -395,8 +395,8 @@ def test_interrupted_run_continues_where_it_was(
 ) -> None:
     """Ctrl-C and SIGTERM end with checkpoints and one line that says how to go on; the next run ends the same."""
     jobs, calm = undisturbed
-    plan(tmp_path, steps=600)
-    process = start_run(tmp_path)
+    plan(tmp_path, steps=300)
+    process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
     while not list((tmp_path / "runs/trials").glob("*/attempts/0001/metrics.jsonl")):
         time.sleep(0.05)
         assert process.poll() is None

@@ -296,6 +296,12 @@ def test_a_style_is_that_of_inspections_too(ablate: Ablate, carried: tuple[Path,
     assert inspection.picture(CASES["digits"], "rollout", "svg", described=False).count(b"#abcdef") == 0
 
 
+def test_the_report_of_an_export_looks_inside(ablate: Ablate, carried: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """The arms that were inspected, without their run directory."""
+    assert ablate("report", "--runs", str(carried[0]), "--out", "r.html")[0] == 0
+    assert (tmp_path / "r.html").read_text().count('aria-label="Mean attention distance, position=') == 2
+
+
 def test_trials_beside_others_are_called_by_what_differs() -> None:
     """Options of parts too, where all have them; equal ones by their ids."""
     case = CASES["digits"]
@@ -327,7 +333,7 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     assert path.read_bytes() == again[0].read_bytes()
 
 
-def test_report_names_the_arms_that_it_cannot_show_inside(tmp_path: Path) -> None:
+def test_report_shows_arms_inside_and_names_those_that_it_cannot() -> None:
     """One that was not inspected, and one without a finished trial; shown is the first finished seed of an arm."""
     plan = synthetic.position(seeds=2)
     missing = [("position=none", 0), ("position=none", 1), ("position=1d", 0)]
@@ -342,32 +348,9 @@ def test_report_names_the_arms_that_it_cannot_show_inside(tmp_path: Path) -> Non
         "position=relative (not inspected)",
     ]
     page = report.render([study], datetime(2026, 1, 1, tzinfo=UTC), inside)
-    assert "Not shown: position=none (no finished trial), position=2d" in page
-    assert "Not shown" not in report.render([study], datetime(2026, 1, 1, tzinfo=UTC))
-
-
-@pytest.mark.slow
-def test_report_shows_the_arms_that_were_inspected(tmp_path: Path) -> None:
-    """A figure for each, ids of their own, the layers in a table; nothing where no arm was."""
-    plan = synthetic.position(seeds=2)
-    runs = synthetic.write(tmp_path / "runs", plan)
-    first = synthetic.trial_id(plan, "position=1d", 0)
-    trial = store.trial(runs, first)
-    case = CASES["digits"]
-    evals.write(trial, "inspect", trial.result().weights_sha256, dict(case.facts), case.arrays)
-    studies = load_studies(runs)
-    found = load_inspections(runs, studies)
-    assert list(found) == [first]
-    report.write(studies, tmp_path / "with.html", found)
-    page = (tmp_path / "with.html").read_text()
     assert page.count("Looking inside") == 1
     assert "blocks 0-2: attention" in page
     assert page.count('aria-label="Mean attention distance, position=1d"') == 1
-    export.write(studies, tmp_path / "all.parquet", found)
-    again = load_studies(tmp_path / "all.parquet")
-    report.write(again, tmp_path / "exported.html", load_inspections(tmp_path / "all.parquet", again))
-    assert (tmp_path / "exported.html").read_text().partition("Looking inside")[2] == page.partition("Looking inside")[
-        2
-    ]
-    report.write(studies, tmp_path / "without.html")
-    assert "Looking inside" not in (tmp_path / "without.html").read_text()
+    assert "Not shown: position=none (no finished trial), position=2d" in page
+    without = report.render([study], datetime(2026, 1, 1, tzinfo=UTC))
+    assert not any(words in without for words in ("Not shown", "Looking inside"))

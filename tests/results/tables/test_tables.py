@@ -657,14 +657,6 @@ def test_nothing_is_bold_or_ranked(form: str) -> None:
     assert sorted(places[2:]) == places[2:]
 
 
-def test_a_column_is_named_once() -> None:
-    """Twice, or no name at all, is no choice."""
-    with pytest.raises(ValueError, match=r"columns=arm,n,arm: arm is there twice"):
-        render(made(), "md", ["arm", "n", "arm"])
-    with pytest.raises(ValueError, match=r"columns=: one of arm, n"):
-        render(made(), "csv", [""])
-
-
 def test_columns_are_chosen_by_key() -> None:
     """Any of a row's keys, in the order that is asked for."""
     header = next(line for line in render(made(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|"))
@@ -675,12 +667,19 @@ def test_columns_are_chosen_by_key() -> None:
         assert render(made(), "md", list(dict.fromkeys(["arm", name])))
 
 
-def test_an_unknown_column_or_format_names_the_nearest() -> None:
-    """One line that says what is allowed."""
-    with pytest.raises(ValueError, match=r"columns=means: one of arm, n, .* \(did you mean 'mean'\?\)"):
-        render(made(), "md", ["means"])
-    with pytest.raises(ValueError, match=r"format=markdown: one of md, latex, csv, json, html"):
-        render(made(), "markdown")
+@pytest.mark.parametrize(
+    ("format", "columns", "message"),
+    [
+        ("md", ["arm", "n", "arm"], r"columns=arm,n,arm: arm is there twice"),
+        ("csv", [""], r"columns=: one of arm, n"),
+        ("md", ["means"], r"columns=means: one of arm, n, .* \(did you mean 'mean'\?\)"),
+        ("markdown", None, r"format=markdown: one of md, latex, csv, json, html"),
+    ],
+)
+def test_a_wrong_column_or_format_is_one_line(format: str, columns: list[str] | None, message: str) -> None:
+    """That says what is allowed, and the nearest."""
+    with pytest.raises(ValueError, match=message):
+        render(made(), format, columns)
 
 
 def said(found: Table, arm: str) -> str:
