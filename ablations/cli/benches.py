@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import INTERRUPTED, show_json
-from ablations.cli.arguments import Asked, designs, named_data, split
-from ablations.cli.directories import data_folder, load_plugins
+from ablations.cli.inputs import options
+from ablations.cli.inputs.arguments import Asked, designs, named_data, split
+from ablations.cli.inputs.directories import data_folder, load_plugins
 from ablations.cli.shell.help import App
 from results.store.schemas import Settings
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import FAILED
-from ablations.cli.directories import data_folder, load_plugins
+from ablations.cli.inputs import options
+from ablations.cli.inputs.directories import data_folder, load_plugins
 
 
 def check(

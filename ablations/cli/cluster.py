@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import guards, options
-from ablations.cli.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
-from ablations.cli.directories import found_at, make_place, runs_folder
+from ablations.cli.inputs import guards, options
+from ablations.cli.inputs.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
+from ablations.cli.inputs.directories import found_at, make_place, runs_folder
 from results.store.schemas import Plan
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.directories import data_folder, data_home
+from ablations.cli.inputs import options
+from ablations.cli.inputs.directories import data_folder, data_home
 from ablations.cli.shell.help import App
 from ablations.execution import machine
 from ablations.study import settings

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import show_json
-from ablations.cli.arguments import plan_names, split
-from ablations.cli.directories import make_place, source_path
-from ablations.cli.sources import found, styled
+from ablations.cli.inputs import options
+from ablations.cli.inputs.arguments import plan_names, split
+from ablations.cli.inputs.directories import make_place, source_path
+from ablations.cli.inputs.sources import found, styled
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import guards, options
 from ablations.cli.answer import show_json
-from ablations.cli.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
-from ablations.cli.directories import make_place
+from ablations.cli.inputs import guards, options
+from ablations.cli.inputs.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
+from ablations.cli.inputs.directories import make_place
 from ablations.study import settings
 from results.store.schemas import Plan
 

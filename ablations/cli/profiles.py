@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import FAILED
-from ablations.cli.directories import make_place
-from ablations.cli.guards import ensure_writable
+from ablations.cli.inputs import options
+from ablations.cli.inputs.directories import make_place
+from ablations.cli.inputs.guards import ensure_writable
 from ablations.cli.shell.help import App
 
 app = App(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import guards, options
 from ablations.cli.answer import FAILED, INTERRUPTED, show_json
-from ablations.cli.arguments import named_data, prepared, split, trial_ids, warn_of_other_recipe
-from ablations.cli.directories import found_at, make_place, runs_folder
+from ablations.cli.inputs import guards, options
+from ablations.cli.inputs.arguments import named_data, prepared, split, trial_ids, warn_of_other_recipe
+from ablations.cli.inputs.directories import found_at, make_place, runs_folder
 from results.store.schemas import Plan, Settings
 
 if TYPE_CHECKING:

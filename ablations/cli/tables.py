@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.directories import source_path
-from ablations.cli.sources import found, found_on, styled
+from ablations.cli.inputs import options
+from ablations.cli.inputs.directories import source_path
+from ablations.cli.inputs.sources import found, found_on, styled
 
 if TYPE_CHECKING:
     from results.study_results import StudyResults

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import show_json
-from ablations.cli.arguments import planned, trial_ids
-from ablations.cli.directories import found_at, runs_folder
+from ablations.cli.inputs import options
+from ablations.cli.inputs.arguments import planned, trial_ids
+from ablations.cli.inputs.directories import found_at, runs_folder
 from ablations.study import settings
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ablations.cli import options
-from ablations.cli.arguments import Asked, prepared
-from ablations.cli.directories import found_at, make_place
+from ablations.cli.inputs import options
+from ablations.cli.inputs.arguments import Asked, prepared
+from ablations.cli.inputs.directories import found_at, make_place
 from ablations.cli.running import ensure_trainable, finish, train_here
 from results.store.schemas import Plan
 

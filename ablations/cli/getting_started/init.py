@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import options
+from ablations.cli.inputs import options
 
 if TYPE_CHECKING:
     from ablations.study.init_recipe import Choice

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import show_json
-from ablations.cli.directories import load_plugins
+from ablations.cli.inputs import options
+from ablations.cli.inputs.directories import load_plugins
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli import options
 from ablations.cli.answer import show_json
-from ablations.cli.arguments import RECIPE, names_at
-from ablations.cli.directories import source_path
+from ablations.cli.inputs import options
+from ablations.cli.inputs.arguments import RECIPE, names_at
+from ablations.cli.inputs.directories import source_path
 from ablations.cli.shell import complete
 from ablations.study.naming import stem
 from results.store.schemas import Settings

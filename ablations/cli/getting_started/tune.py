@@ -3,8 +3,8 @@
 import itertools
 from pathlib import Path
 
-from ablations.cli import guards
-from ablations.cli.directories import make_place
+from ablations.cli.inputs import guards
+from ablations.cli.inputs.directories import make_place
 from ablations.cli.running import finish, train_here
 from ablations.planning.jobs import Job
 from ablations.study import init_recipe

@@ -18,7 +18,7 @@ from photographs import photographs
 from PIL import Image
 from serial import called_serially
 
-from ablations.cli.arguments import designs, split
+from ablations.cli.inputs.arguments import designs, split
 from ablations.cluster import reconciliation
 from ablations.execution import cleaning, retry, runner
 from ablations.execution.launch import Place

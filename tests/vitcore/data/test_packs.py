@@ -25,8 +25,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import center_crop, resize
 
 from ablations.cli import data as data_commands
-from ablations.cli.arguments import named_data
-from ablations.cli.directories import data_folder
+from ablations.cli.inputs.arguments import named_data
+from ablations.cli.inputs.directories import data_folder
 from vitcore import Config
 from vitcore.data.lookup import STATED, describe
 from vitcore.data.pack import Pack, find, manifest, opened, verify

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.cli.arguments import plan_names, plans_at, refuse_unplanned
-from ablations.cli.directories import source_path
+from ablations.cli.inputs.arguments import plan_names, plans_at, refuse_unplanned
+from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
 

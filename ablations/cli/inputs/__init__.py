@@ -1,0 +1,1 @@
+"""What a command is given: studies, settings, options and folders."""
