@@ -108,7 +108,7 @@ def clean(
         ablate clean
         ablate clean --keep-weights baseline --yes
     """
-    from ablations.execution import cleaning
+    from ablations.reporting import cleaning
     from results import store
 
     folder = runs_folder(runs)

@@ -21,11 +21,11 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.execution.cleaning import Keep
 from ablations.execution.launch import Place
 from ablations.execution.provenance import HOME, PACKAGES
 from ablations.planning.jobs import Job, jobs, read
 from ablations.planning.step_times import Device
+from ablations.reporting.cleaning import Keep
 from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease

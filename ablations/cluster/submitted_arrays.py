@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
-from ablations.execution.logs import end_of
+from ablations.reporting.logs import end_of
 from slurm.profiles import profile as profiles
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ablations.execution import messages, provenance
-from ablations.execution.cleaning import Keep
 from ablations.execution.machine import cores, default_workers, gpus, nodes
 from ablations.execution.messages import Heard, WorkerSettings
 from ablations.planning.jobs import Job
+from ablations.reporting.cleaning import Keep
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

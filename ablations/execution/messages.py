@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablations.execution.cleaning import Keep
 from ablations.planning.jobs import Job
+from ablations.reporting.cleaning import Keep
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from typing import Any, TextIO
 import torch
 
 from ablations.execution import attempts, evaluations, faults, heartbeat, machine, messages, provenance, rank_processes
-from ablations.execution.cleaning import keeps_weights
 from ablations.execution.faults import RankLost
-from ablations.execution.logs import output_to_file
 from ablations.planning.jobs import Job
+from ablations.reporting.cleaning import keeps_weights
+from ablations.reporting.logs import output_to_file
 from ablations.study import plugins
 from results import store
 from results.store import evals, lease

@@ -6,12 +6,12 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ablations.execution import retry
-from ablations.execution.cleaning import Keep, trials_with_kept_weights
 from ablations.execution.machine import cores, default_workers, gpus
 from ablations.planning import cheaper, data_summary, estimate, resolution
 from ablations.planning.jobs import jobs, matching_arms
 from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
+from ablations.reporting.cleaning import Keep, trials_with_kept_weights
 from ablations.study.naming import ALL_ARMS
 from results import store, units
 from results.store.planned import objective, trained

@@ -10,8 +10,8 @@ from typing import Literal
 
 from ablations.cluster import submitted_arrays
 from ablations.cluster.submitted_arrays import SubmittedTask
-from ablations.execution.logs import end_of
 from ablations.planning.jobs import jobs
+from ablations.reporting.logs import end_of
 from results import store
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ablations.study import settings
 
 if TYPE_CHECKING:
-    from ablations.execution.cleaning import Keep
     from ablations.execution.launch import Place
+    from ablations.reporting.cleaning import Keep
     from slurm.profiles.profile import Profile
 
 

@@ -16,9 +16,9 @@ import synthetic
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import last_jobs, no_progress, node, shares, submit
 from ablations.cluster.campaign import Campaign
-from ablations.execution import cleaning, runner
+from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.reporting import log_tails, publish, status
+from ablations.reporting import cleaning, log_tails, publish, status
 from ablations.reporting.status_view import render
 from results import store
 from results.store import lease, planned

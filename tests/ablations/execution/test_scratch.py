@@ -9,9 +9,10 @@ import pytest
 import synthetic
 from outcomes import Quiet
 
-from ablations.execution import cleaning, runner
+from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
+from ablations.reporting import cleaning
 from ablations.study import settings
 from results import store
 from results.store.schemas import Plan

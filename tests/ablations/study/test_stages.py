@@ -20,7 +20,7 @@ from serial import called_serially
 
 from ablations.cli.inputs.arguments import designs, split
 from ablations.cluster import reconciliation
-from ablations.execution import cleaning, retry, runner
+from ablations.execution import retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.planning import overview
@@ -31,7 +31,7 @@ from ablations.planning.jobs import read as read_plan
 from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from ablations.planning.step_times import Device
-from ablations.reporting import status, status_view
+from ablations.reporting import cleaning, status, status_view
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store

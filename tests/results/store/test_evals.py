@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 from serial import called_serially, served
 
-from ablations.execution import cleaning, evaluations
+from ablations.execution import evaluations
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs
+from ablations.reporting import cleaning
 from results import export, store, units
 from results.figures import frame
 from results.load import load_studies
