@@ -12,6 +12,7 @@ from typing import Any
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
+from vitcore.options import Settings
 from vitcore.sizes import of_architecture
 from vitcore.training.init_from import fingerprint
 from vitcore.training.teacher import identified
@@ -69,7 +70,7 @@ NEUTRAL: dict[str, Callable[[Config], Any]] = {
 NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
-def identity(config: Config) -> dict[str, Any]:
+def identity(config: Config) -> Settings:
     """The fields that identify a trial, as plain JSON values."""
     fields = {
         name: value
@@ -81,7 +82,7 @@ def identity(config: Config) -> dict[str, Any]:
         fields["init_from"] = fingerprint(config.init_from)
     if "teacher" in fields:
         fields["teacher"] = identified(config.teacher)
-    versions = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
+    versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
     if config.model:  # which has no part of ours, whatever the fields say
         fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
@@ -89,7 +90,7 @@ def identity(config: Config) -> dict[str, Any]:
     return fields | ({"numerics": raised} if raised else {})
 
 
-def without_architecture(mapping: dict[str, Any]) -> dict[str, Any]:
+def without_architecture(mapping: Settings) -> Settings:
     return {name: value for name, value in mapping.items() if not of_architecture(name)}
 
 
@@ -99,7 +100,7 @@ def first_place(config: Config) -> str:
     return places[0] if places else ""
 
 
-def options(config: Config) -> dict[str, Any]:
+def options(config: Config) -> Settings:
     """The options of the chosen variants that differ from their neutral value."""
     neutral = {
         f"{slot}.{option}": value
@@ -109,7 +110,7 @@ def options(config: Config) -> dict[str, Any]:
     return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 
 
-def digest(fields: dict[str, Any]) -> str:
+def digest(fields: Settings) -> str:
     """12 hex digits of the sha256 of the canonical JSON of `fields`."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -125,7 +126,7 @@ def arm_key(config: Config) -> str:
     return digest(unseeded(config))
 
 
-def unseeded(config: Config) -> dict[str, Any]:
+def unseeded(config: Config) -> Settings:
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 

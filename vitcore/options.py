@@ -1,10 +1,13 @@
 """Options: frozen records that refuse unknown keys. ConfigError: one line for whoever wrote a setting."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+Setting = str | bool | int | float | Sequence["Setting"] | Mapping[str, "Setting"] | None  # plain JSON
+Settings = dict[str, Setting]  # field or dotted option -> value
 
 OTHER_NAMES = {  # what settings are called in other code
     "learning_rate": "lr",

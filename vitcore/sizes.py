@@ -1,7 +1,5 @@
 """Named sizes for `model=`: this package's ViTs, and reference models of timm."""
 
-from typing import Any
-
 from vitcore.options import ConfigError, listed
 
 # name: width, depth, heads, hidden width. Ti: arXiv 2012.12877; B, L, H: arXiv 2010.11929, Table 1; S: arXiv
@@ -56,7 +54,7 @@ def of_architecture(key: str) -> bool:
     return key.partition(".")[0] in ARCHITECTURE
 
 
-def sizes(model: object) -> dict[str, Any]:
+def sizes(model: object) -> dict[str, float]:
     """'S/16' -> width, depth, heads, mlp_ratio, patch; empty for ''."""
     if model == "":
         return {}

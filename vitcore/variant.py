@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from vitcore import options
 
@@ -26,7 +26,7 @@ class Variant:
 
     slot: ClassVar[str]
     numerics: ClassVar[int]
-    neutral: ClassVar[Mapping[str, Any]] = {}
+    neutral: ClassVar[Mapping[str, options.Setting]] = {}
     digest: ClassVar[str]  # set by whoever loads the plugin
 
     class Options(options.Options):
@@ -37,12 +37,12 @@ class Variant:
         """Raises ConfigError where this variant cannot be built from `config`, whose options are valid by then."""
 
     @classmethod
-    def canonical(cls, config: Config) -> dict[str, Any]:
+    def canonical(cls, config: Config) -> options.Settings:
         """Options whose value as written is another spelling of this one: equal configs are one trial."""
         return {}
 
     @classmethod
-    def neutral_options(cls) -> dict[str, Any]:
+    def neutral_options(cls) -> options.Settings:
         """The neutral value of every option that has one."""
         fields = cls.Options.model_fields
         defaults = {name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()}

@@ -53,7 +53,7 @@ class Floor:
 
     def __init__(self, config: Config) -> None:
         cost = measure(config)
-        if (tokens := cost["tokens"]) is None:
+        if (tokens := cost.tokens) is None:
             raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
         self.device = torch.device(device_of(config))
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
@@ -70,7 +70,7 @@ class Floor:
         self.add_dense("down", B * tokens, M, D, L)
         self.add_dense("head", B, D, config.classes)
         self.add_attention((B, config.heads, tokens, D // config.heads), L)
-        self.share_of_flops = self.flops / (cost["flops"] * B)
+        self.share_of_flops = self.flops / (cost.flops * B)
         self.run = as_graph(self.step, self.device)
 
     def step(self) -> None:

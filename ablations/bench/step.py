@@ -147,7 +147,7 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
 
 
 def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mapping[str, Seconds]) -> FloorMeasured:
-    rate = 3 * measure(config)["flops"] * config.batch / steps[OURS]  # backward is twice forward
+    rate = 3 * measure(config).flops * config.batch / steps[OURS]  # backward is twice forward
     most = peak(config)
     return FloorMeasured(
         seconds_per_step=spread(seconds),

@@ -81,9 +81,9 @@ def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: 
             seconds_per_step=spread(own),
             baseline_seconds_per_step=spread(theirs),
             ratio=None if key == other else spread(own / theirs),
-            params=cost["params"],
-            flops=cost["flops"],
-            flops_ratio=cost["flops"] * config.batch / (before["flops"] * baseline.batch),
+            params=cost.params,
+            flops=cost.flops,
+            flops_ratio=cost.flops * config.batch / (before.flops * baseline.batch),
             memory_bytes=memories[key],
         )
         found.append(measured)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import Keep
+from vitcore.analysis.model_cost import Cost
 
 
 @dataclass(frozen=True)
@@ -125,4 +126,6 @@ def job_line(job: Job) -> str:
 
 
 def read_job(line: str) -> Job:
-    return Job(**json.loads(line))
+    content = json.loads(line)
+    cost = content.pop("cost")
+    return Job(**content, cost=None if cost is None else Cost(**cost))

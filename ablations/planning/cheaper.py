@@ -33,7 +33,7 @@ def remaining_flops(config: Config, taken: set[str]) -> Iterator[tuple[float, st
     """Yield, for each cheaper setting, the share of the training FLOPs that remains, and the setting as text."""
     from vitcore.analysis.cost import measure
 
-    whole = measure(config)["flops"] * config.steps
+    whole = measure(config).flops * config.steps
     for settings in candidates(config):
         if taken & settings.keys():
             continue
@@ -42,7 +42,7 @@ def remaining_flops(config: Config, taken: set[str]) -> Iterator[tuple[float, st
         except ConfigError:
             continue  # as patches that do not divide the images
         named = " ".join(f"{key}={value}" for key, value in settings.items())
-        yield measure(other)["flops"] * other.steps / whole, named
+        yield measure(other).flops * other.steps / whole, named
 
 
 def candidates(config: Config) -> Iterator[Settings]:

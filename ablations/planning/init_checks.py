@@ -23,7 +23,7 @@ def check(config: Config, parent: Config | None) -> None:
         check_no_leak(config, parent)
         (distillation if parent_of(config) == "teacher" else transfer).check(config, parent)
     elif config.init_from != init_from.NONE and not init_from.is_trial(config.init_from):
-        transfer.check(config, read_shapes(config.init_from, init_from.fingerprint(config.init_from)["sha256"]))
+        transfer.check(config, read_shapes(config.init_from, init_from.file_sha256(config.init_from)))
 
 
 @cache  # a plan asks for every arm

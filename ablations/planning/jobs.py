@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from ablations.study.naming import ALL_ARMS, matching
@@ -12,9 +12,9 @@ from results.store.paths import refuse_links
 from results.store.planned import evals_of
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
+from vitcore.analysis.model_cost import Cost
 
 TURN_SECONDS = 30.0
-COST = ("params", "flops", "tokens", "class_token", "attention_bias")  # vitcore.analysis.cost.Cost, which loads torch
 
 
 def read(runs: Path, plan_name: str) -> Plan | None:
@@ -89,7 +89,7 @@ class Job:
     study: str
     evals: tuple[str, ...] = ()  # evals that it owes besides its result
     parents: dict[str, str] = field(default_factory=dict)  # trials that it starts from, nearest first: id -> name
-    cost: Settings | None = None  # fields of vitcore.analysis.cost.Cost, if the plan has them
+    cost: Cost | None = None  # of its model, if the plan has it
 
     def standing(self, known: Standings) -> Standing:
         """Decide whether it is over, and if not, whether it may begin."""
@@ -134,9 +134,10 @@ def all_on_cpu(jobs: Iterable[Job]) -> bool:
     return all(job.config["device"] == "cpu" for job in jobs)
 
 
-def recorded_cost(entry: Entry) -> Settings | None:
+def recorded_cost(entry: Entry) -> Cost | None:
     """Return the recorded cost of an arm's or stage's model; None in plans of earlier versions."""
-    return {name: getattr(entry, name) for name in COST} if entry.model_fields_set >= {*COST} else None
+    names = {field.name for field in fields(Cost)}
+    return Cost(**{name: getattr(entry, name) for name in names}) if entry.model_fields_set >= names else None
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:

@@ -5,6 +5,7 @@ YAML. Plans persist: seeds and arms only grow, unless pruned.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
@@ -22,8 +23,10 @@ from results.names import FIGURES, METRICS
 from results.store import dependencies, evals, schemas
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure
+from vitcore.analysis.model_cost import Cost
 from vitcore.config import Config, merge
 from vitcore.data import splits
+from vitcore.data.datasets import About
 from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.options import ConfigError, listed, nearest
@@ -69,7 +72,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         tune=design.tune,
         budget=study.budget,
         baseline=design.main_baseline,
-        split=Split(**describe(design.data).split),
+        split=split(describe(design.data)),
         seeds=list(seeds),
         looks=[len(seeds)],
         stages=list(stages.values()),
@@ -227,7 +230,7 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
-    work = 3.0 * measure(own)["flops"] * float(own.steps * own.batch) / own.gpus
+    work = 3.0 * measure(own).flops * float(own.steps * own.batch) / own.gpus
     return schemas.StatedCost(work=work, **{kind: Took(**took.model_dump()) for kind, took in recipe.cost.items()})
 
 
@@ -237,7 +240,13 @@ def stated_spread(design: Design) -> schemas.StatedSpread | None:
     return schemas.StatedSpread(**known.model_dump()) if known else None
 
 
-def measured_arm(name: str, config: Config) -> Settings:
+def split(data: About) -> Split:
+    if data.folds:
+        return Split(kind="folds", folds=data.folds, images=data.train_size + data.test_size)
+    return Split(kind="official", images=data.test_size)
+
+
+def measured_arm(name: str, config: Config) -> Cost:
     try:
         return measure(config)
     except Exception as error:  # a user's part may do anything
@@ -259,7 +268,7 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             config=written,
             departures=departures(design, stage),
             evals=[name for name in evals.owed(design.evals, design.metric) if is_stage_eval(design, name)],
-            **measured_arm(stage.name, stage.config),
+            **asdict(measured_arm(stage.name, stage.config)),
             trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         )
     return found
@@ -292,7 +301,7 @@ def arm_entry(
     design: Design,
     arm: Arm,
     baseline: Arm,
-    measured: Settings,
+    measured: Cost,
     seeds: Sequence[int],
     stages: Mapping[str, schemas.Stage],
 ) -> schemas.Arm:
@@ -309,7 +318,7 @@ def arm_entry(
         config=written,
         published=published(design, arm),
         at_twice_the_steps=at_twice_the_steps(design, arm, baseline),
-        **measured,
+        **asdict(measured),
         train_flops=training_flops(arm.config) * arm.config.steps,
         notes=footnotes(arm, baseline, design.study.budget),
         notes_about=model_notes(arm, baseline),
@@ -451,6 +460,6 @@ def extended(
     try:
         config = Config(**arm.config, seed=0)
         measured = measured_arm(arm.name, config)
-        return arm.model_copy(update=measured | {"trials": trials(config, arm.config, own, parent)})
+        return arm.model_copy(update=asdict(measured) | {"trials": trials(config, arm.config, own, parent)})
     except ValueError:  # its plugin is not loaded, or is another
         return arm

@@ -44,5 +44,5 @@ def training_flops(config: Config) -> int:
     """
     from vitcore.analysis.cost import measure  # late: loads torch
 
-    each = [int(measure(config.model_copy(update={"patch": size}))["flops"]) for size in config.patches]
+    each = [measure(config.model_copy(update={"patch": size})).flops for size in config.patches]
     return 3 * round(sum(each) / len(each)) * config.batch

@@ -126,11 +126,11 @@ def check_recipe(file: str) -> bool:
     splits.check(config)
     size = measure(config)
     print(file)
-    print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config.steps:,} steps")
+    print(f"  ok      {size.params:,} parameters, {size.flops:,} FLOPs an image, {config.steps:,} steps")
     for name in recipe.arms:
         config = Config(**merge(recipe.config, recipe.arms[name]))
         splits.check(config)
-        print(f"  ok      arm {name}: {measure(config)['flops'] / size['flops']:.2g} times the FLOPs")
+        print(f"  ok      arm {name}: {measure(config).flops / size.flops:.2g} times the FLOPs")
     for name in recipe.stages:
         config = Config(**merge(recipe.config, recipe.stages[name]))
         splits.check(config)

@@ -5,19 +5,17 @@ device, code and kernels belong to the trials: results/tables/provenance.py repo
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from ablations.study import stages
 from ablations.study.budget import MEANT, Budget
 from ablations.study.design import Arm, assigned
 from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure
+from vitcore.analysis.model_cost import Cost
 from vitcore.config import Config
 from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.sizes import of_architecture
-
-Measured = dict[str, Any]
 
 # What a setting brings along: choosing a position chooses its place, other data have other images.
 BRINGS: Mapping[str, tuple[str, ...]] = {
@@ -25,7 +23,6 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
     "data": ("image_size", "channels", "classes"),
     "epochs": ("steps",),
 }
-COUNTS = (("tokens", "tokens", "flops"), ("params", "parameters", "params"), ("flops", "FLOPs", "flops"))
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
@@ -76,20 +73,24 @@ def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
     return dict(model_differences(measure(arm.config), measure(baseline.config)))
 
 
-def model_differences(arm: Measured, baseline: Measured) -> Iterator[tuple[str, str]]:
+def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
     """Yield notes on changed tokens, parameters, FLOPs, class token and bias, each with its table column."""
-    for key, label, column in COUNTS:
-        if differ(arm, baseline, key):
-            yield f"{label} {arm[key]:,} against {baseline[key]:,}{change(arm[key], baseline[key])}", column
-    if differ(arm, baseline, "class_token"):
-        yield "has a class token" if arm["class_token"] else "has no class token", "params"
-    if differ(arm, baseline, "attention_bias"):
-        yield "a bias in its attention" if arm["attention_bias"] else "no bias in its attention", "arm"
+    for own, other, label, column in (
+        (arm.tokens, baseline.tokens, "tokens", "flops"),
+        (arm.params, baseline.params, "parameters", "params"),
+        (arm.flops, baseline.flops, "FLOPs", "flops"),
+    ):
+        if own is not None and other is not None and own != other:
+            yield f"{label} {own:,} against {other:,}{change(own, other)}", column
+    if differ(arm.class_token, baseline.class_token):
+        yield "has a class token" if arm.class_token else "has no class token", "params"
+    if differ(arm.attention_bias, baseline.attention_bias):
+        yield "a bias in its attention" if arm.attention_bias else "no bias in its attention", "arm"
 
 
-def differ(arm: Measured, baseline: Measured, key: str) -> bool:
+def differ(arm: bool | None, baseline: bool | None) -> bool:
     """Return whether two values differ. A reference model has None for settings it lacks."""
-    return None not in (arm[key], baseline[key]) and arm[key] != baseline[key]
+    return None not in (arm, baseline) and arm != baseline
 
 
 def change(value: float, reference: float) -> str:

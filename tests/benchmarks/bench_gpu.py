@@ -185,7 +185,7 @@ def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
             sides["ours, attention=pinned"] = lambda: Step(config, attention="pinned")
             sides[tuned] = lambda: Rival(tuned, config, RANDOM.images(config))
         found = beside(scale, config, sides)
-        rate = 3 * measure(config)["flops"] * config.batch / found["seconds_per_step"]["ours"]["median"]
+        rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
         most = peak(config)
         return found | {"flops_per_second": rate, "share_of_peak": most and rate / most}
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitcore.analysis.model_cost import Cost
 from vitcore.model.build import Model, build
 from vitcore.model.initialization import Drawn, drawn
 from vitcore.model.position import POSITION
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
 Bias = Literal["", "fixed", "learned"]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention).
-
-    `tokens`, with those before the patches, `class_token` and `attention_bias`, whether something is added to the
-    attention's logits, are None for a reference model.
-    """
-
-    params: int
-    flops: int
-    tokens: int | None
-    class_token: bool | None
-    attention_bias: bool | None
-
-
 # What the model is made of: everything that its cost depends on, and whether it can be built.
 RATES = ("dropout", "attention_dropout", "patch_dropout", "drop_path")
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES, "objective")
@@ -47,16 +31,16 @@ drawings: dict[str, dict[str, Drawn] | None] = {}
 biases: dict[str, Bias] = {}
 
 
-def measure(config: Config) -> dict[str, Any]:
-    """Return the cost of a config's model as a dictionary of Cost's fields. Allocates nothing."""
+def measure(config: Config) -> Cost:
+    """Return the cost of a config's model. Allocates nothing."""
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
-    return asdict(measured[key])
+    return measured[key]
 
 
-def remember(config: Config, cost: Mapping[str, Any]) -> None:
+def remember(config: Config, cost: Cost) -> None:
     """Store the cost of a model that was measured elsewhere."""
-    measured.setdefault(model_key(config), Cost(**cost))
+    measured.setdefault(model_key(config), cost)
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:

@@ -40,18 +40,11 @@ class About:
     classes: int
     train_size: int
     test_size: int
-    fingerprint: dict[str, Any]
+    fingerprint: dict[str, str | int]
     folds: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     levels: int = 256  # of the stored bytes, from 0
-
-    @property
-    def split(self) -> dict[str, Any]:
-        """The kind of split, as plan.json records it."""
-        if self.folds:
-            return {"kind": "folds", "folds": self.folds, "images": self.train_size + self.test_size}
-        return {"kind": "official", "images": self.test_size}
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
         """The optimizer steps of `epochs` passes over the training part, at least one."""
@@ -95,7 +88,7 @@ STATISTICS = {  # the usual mean and deviation of the training images' intensiti
 
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
     """Describe a dataset of torchvision's with 10,000 test images. md5: of its archive, as torchvision pins it."""
-    fingerprint = {"name": name, "images": train + 10_000, "md5": md5}
+    fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
     return About(size, len(mean), classes, train, 10_000, fingerprint, mean=mean, std=std)
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vitcore.config import Config
-from vitcore.interop.npz import read_npz
+from vitcore.interop.npz import StemSettings, read_npz
 from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ConvStem, ResNetStem, convolutions
 from vitcore.model.vit import ViT
+from vitcore.options import Settings
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -98,7 +100,9 @@ TORCHVISION_HAS = {
     "token_merging": (0,),
     "embedding_norm": (False,),
 }
-BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias)
+Bias = Literal["all", "no-qkv", "none"]
+# (qkv_bias, proj_bias)
+BIASES: dict[tuple[bool, bool], Bias] = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}
 RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
 
@@ -165,12 +169,13 @@ def timm_arguments(config: Config) -> dict[str, Any]:
     Raises ValueError for a part that timm's model does not have.
     """
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+    from timm.layers.patch_embed import PatchEmbed
 
     check_has(config, TIMM_HAS, "timm")
     check_together(config)
     hybrid = config.stem == "resnet"
-    stem: dict[str, Any] = {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}
-    return stem | {
+    return {
+        "embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone) if hybrid else PatchEmbed,
         "img_size": config.image_size,
         "patch_size": 1 if hybrid else config.patch,
         "in_chans": config.channels,
@@ -286,25 +291,53 @@ def config_of_timm(model: Any) -> Config:
     if model.num_classes < 2:
         raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
     pool = pools[model.global_pool]
-    norms = {"before": model.norm, "after": model.fc_norm}
-    sizes: dict[str, Any] = {
-        "classes": model.num_classes,
-        "width": model.embed_dim,
-        "depth": len(model.blocks),
-    }
-    parts: dict[str, Any] = {
-        "position": "none" if model.pos_embed is None else "1d",
-        "pool": pool,
-        "registers": model.num_prefix_tokens - (pool == "cls"),
-        "final_norm": next((where for where, norm in norms.items() if not isinstance(norm, nn.Identity)), "none"),
-        "embedding_norm": not isinstance(model.norm_pre, nn.Identity),
-    }
-    row: dict[str, Any] = {} if model.pos_embed is None else {"position.class_row": not model.no_embed_class}
+    row: Settings = {} if model.pos_embed is None else {"position.class_row": not model.no_embed_class}
     block = parallel_block(model) if type(model.blocks[0]) is ParallelScalingBlock else plain_block(model)
-    return Config(**stem_of_timm(model), **sizes, **parts, **row, **block)
+    stem = stem_of_timm(model)
+    return Config(
+        image_size=side("img_size", model.patch_embed.img_size),
+        channels=stem.channels,
+        classes=model.num_classes,
+        data_seed=0,
+        width=model.embed_dim,
+        depth=len(model.blocks),
+        heads=block.heads,
+        mlp_ratio=block.mlp_ratio,
+        mlp=block.mlp,
+        norm=block.norm,
+        bias=block.bias,
+        block=block.kind,
+        self_attention=block.self_attention,
+        embedding_norm=present(model.norm_pre),
+        patch=stem.patch,
+        position="none" if model.pos_embed is None else "1d",
+        pool=pool,
+        final_norm="before" if present(model.norm) else "after" if present(model.fc_norm) else "none",
+        registers=model.num_prefix_tokens - (pool == "cls"),
+        stem=stem.kind,
+        layer_scale=block.layer_scale,
+        qk_norm=block.qk_norm,
+        options={**stem.options, **row, **block.options},
+    )
 
 
-def plain_block(model: Any) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BlockSettings:
+    """What a block of timm's says of itself, as settings of a Config."""
+
+    heads: int
+    norm: str
+    bias: Bias
+    layer_scale: float
+    qk_norm: bool
+    kind: str = "pre"
+    self_attention: str = "full"
+    mlp: str = "gelu"
+    mlp_ratio: float = 4.0
+    options: Settings = field(default_factory=dict)
+
+
+def plain_block(model: Any) -> BlockSettings:
     """Read the settings of timm's `Block`."""
     from timm.layers.attention import Attention  # late: takes seconds to import
     from timm.layers.diff_attention import DiffAttention
@@ -315,35 +348,41 @@ def plain_block(model: Any) -> dict[str, Any]:
     if getattr(block.mlp, "gate_last", False):
         raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
     hidden = block.mlp.fc2.in_features
+    found = BlockSettings(
+        heads=block.attn.num_heads,
+        norm=norm_of_timm(block.norm1),
+        bias=bias_of_timm(block.attn.qkv, block.attn.proj),
+        layer_scale=scale_of_timm(block.ls1),
+        qk_norm=present(block.attn.q_norm),
+        self_attention="full" if type(block.attn) is Attention else "differential",
+    )
+    if type(block.mlp) is Mlp:
+        return replace(found, mlp_ratio=hidden / model.embed_dim)
     gate = "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu"
-    plain = type(block.mlp) is Mlp
-    return {
-        "heads": block.attn.num_heads,
-        "self_attention": "full" if type(block.attn) is Attention else "differential",
-        "qk_norm": not isinstance(block.attn.q_norm, nn.Identity),
-        "norm": norm_of_timm(block.norm1),
-        "bias": bias_of_timm(block.attn.qkv, block.attn.proj),
-        "layer_scale": scale_of_timm(block.ls1),
-        **({"mlp_ratio": hidden / model.embed_dim} if plain else {"mlp": gate, "mlp.hidden": hidden}),
-    }
+    return replace(found, mlp=gate, options={"mlp.hidden": hidden})
 
 
-def parallel_block(model: Any) -> dict[str, Any]:
+def parallel_block(model: Any) -> BlockSettings:
     """Read the settings of timm's `ParallelScalingBlock`."""
     block = model.blocks[0]
     if block.out_proj is not None:
         raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
     if block.attn_out_proj.bias is None:
         raise ValueError("proj_bias=False: a parallel block keeps the bias of its MLP, which this ViT then has not")
-    return {
-        "block": "parallel",
-        "heads": block.num_heads,
-        "qk_norm": not isinstance(block.q_norm, nn.Identity),
-        "norm": norm_of_timm(block.in_norm),
-        "bias": bias_of_timm(block.in_proj, block.attn_out_proj),
-        "layer_scale": scale_of_timm(block.ls),
-        "mlp_ratio": block.mlp_out_proj.in_features / model.embed_dim,
-    }
+    return BlockSettings(
+        heads=block.num_heads,
+        norm=norm_of_timm(block.in_norm),
+        bias=bias_of_timm(block.in_proj, block.attn_out_proj),
+        layer_scale=scale_of_timm(block.ls),
+        qk_norm=present(block.q_norm),
+        kind="parallel",
+        mlp_ratio=block.mlp_out_proj.in_features / model.embed_dim,
+    )
+
+
+def present(module: nn.Module) -> bool:
+    """Tell whether timm's model has a module that it may replace by the identity."""
+    return not isinstance(module, nn.Identity)
 
 
 def norm_of_timm(norm: nn.Module) -> str:
@@ -352,7 +391,7 @@ def norm_of_timm(norm: nn.Module) -> str:
     return "rms" if type(norm) is RmsNorm else "layer"
 
 
-def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> str:
+def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> Bias:
     """Return which dense layers have a bias. Raises ValueError for a choice that this ViT does not have."""
     biased = (qkv.bias is not None, out.bias is not None)
     if biased not in BIASES:
@@ -362,28 +401,23 @@ def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> str:
 
 def scale_of_timm(scale: Any) -> float:
     """Return the initial value of layer scale; 0 without one."""
-    return 0.0 if isinstance(scale, nn.Identity) else float(scale.init_values)
+    return float(scale.init_values) if present(scale) else 0.0
 
 
-def stem_of_timm(model: Any) -> dict[str, Any]:
+def stem_of_timm(model: Any) -> StemSettings:
     """Read the settings of timm's stem: patches, or the paper's ResNet."""
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
     from timm.models.resnetv2 import ResNetV2
 
     embed: Any = model.patch_embed
-    size, patch = side("img_size", embed.img_size), side("patch_size", embed.patch_size)
+    patch = side("patch_size", embed.patch_size)
     if type(embed) is not HybridEmbed:
-        biased = embed.proj.bias is not None
-        return {"image_size": size, "patch": patch, "channels": embed.proj.in_channels, "stem.bias": biased}
+        return StemSettings(patch, embed.proj.in_channels, options={"stem.bias": embed.proj.bias is not None})
     check_kinds(model, {"patch_embed.backbone": (ResNetV2,)})
     backbone: Any = model.patch_embed.backbone
-    return {
-        "image_size": size,
-        "patch": patch * side("feature_ratio", embed.feature_ratio),
-        "channels": backbone.stem.conv.in_channels,
-        "stem": "resnet",
-        "stem.layers": RESNETS.get(len(backbone.stages[0].blocks), 50),
-    }
+    layers = RESNETS.get(len(backbone.stages[0].blocks), 50)
+    patch *= side("feature_ratio", embed.feature_ratio)
+    return StemSettings(patch, backbone.stem.conv.in_channels, "resnet", {"stem.layers": layers})
 
 
 def config_of_torchvision(model: Any) -> Config:
@@ -394,30 +428,30 @@ def config_of_torchvision(model: Any) -> Config:
     if model.representation_size not in (None, model.hidden_dim):
         width = model.hidden_dim
         raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
-    sizes: dict[str, Any] = {
-        "image_size": model.image_size,
-        "patch": model.patch_size,
-        "classes": model.num_classes,
-        "width": model.hidden_dim,
-        "depth": len(model.encoder.layers),
-        "heads": model.encoder.layers[0].num_heads,
-        "mlp_ratio": model.mlp_dim / model.hidden_dim,
-    }
-    head = "linear" if model.representation_size is None else "mlp"
-    return Config(**stem_of_torchvision(model.conv_proj), **sizes, head=head)
+    stem = stem_of_torchvision(model.conv_proj, model.patch_size)
+    return Config(
+        image_size=model.image_size,
+        channels=stem.channels,
+        classes=model.num_classes,
+        data_seed=0,
+        width=model.hidden_dim,
+        depth=len(model.encoder.layers),
+        heads=model.encoder.layers[0].num_heads,
+        mlp_ratio=model.mlp_dim / model.hidden_dim,
+        patch=stem.patch,
+        stem=stem.kind,
+        head="linear" if model.representation_size is None else "mlp",
+        options=stem.options,
+    )
 
 
-def stem_of_torchvision(projection: Any) -> dict[str, Any]:
+def stem_of_torchvision(projection: Any, patch: int) -> StemSettings:
     """Read the settings of torchvision's stem: patches, or convolutions with batch norm (arXiv 2106.14881)."""
     if type(projection) is nn.Conv2d:
-        return {"channels": projection.in_channels}
+        return StemSettings(patch, projection.in_channels)
     layers = [layer[0] for layer in projection[:-1]]
-    return {
-        "channels": layers[0].in_channels,
-        "stem": "conv",
-        "stem.norm": "batch",
-        "stem.channels": [layer.out_channels for layer in layers],
-    }
+    options: Settings = {"stem.norm": "batch", "stem.channels": [layer.out_channels for layer in layers]}
+    return StemSettings(patch, layers[0].in_channels, "conv", options)
 
 
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:

@@ -10,7 +10,6 @@ import re
 import zipfile
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch import Size, Tensor
 from vitcore.config import Config
 from vitcore.data.files import open_regular
 from vitcore.model.vit import ViT
+from vitcore.options import Settings
 from vitcore.runtime.memory_limits import host_limits
 
 Weights = dict[str, Tensor]
@@ -56,6 +56,16 @@ VIT_JAX = Layout(
     "MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3", "Transformer/posembed_input/pos_embedding"
 )
 BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0", "pos_embedding")
+
+
+@dataclass(frozen=True)
+class StemSettings:
+    """What a model of other code says of its stem, as settings of a Config."""
+
+    patch: int
+    channels: int
+    kind: str = "patch"
+    options: Settings = field(default_factory=dict)
 
 
 @dataclass
@@ -179,33 +189,35 @@ def config_of(arrays: Arrays) -> Config:
     _, heads, _ = arrays.get(f"Transformer/encoderblock_0/{layout.attention}/query/kernel", 3).shape
     _, hidden = arrays.get(f"Transformer/encoderblock_0/{layout.mlp}/Dense_0/kernel", 2).shape
     stem = stem_of(arrays)
-    sizes: dict[str, Any] = {
-        "image_size": stem["patch"] * side(arrays),
-        "classes": arrays.get("head/kernel", 2).shape[1],
-        "width": width,
-        "depth": 1 + max(layers),
-        "heads": heads,
-        "mlp_ratio": hidden / width,
-    }
     plain = "cls" if "cls" in arrays else "gap"
-    parts: dict[str, Any] = {
-        "pool": "map" if "MAPHead_0/probe" in arrays else plain,
-        "head": "mlp" if "pre_logits/kernel" in arrays else "linear",
-    }
-    return Config(**stem, **sizes, **parts)
+    return Config(
+        image_size=stem.patch * side(arrays),
+        channels=stem.channels,
+        classes=arrays.get("head/kernel", 2).shape[1],
+        data_seed=0,
+        width=width,
+        depth=1 + max(layers),
+        heads=heads,
+        mlp_ratio=hidden / width,
+        patch=stem.patch,
+        stem=stem.kind,
+        pool="map" if "MAPHead_0/probe" in arrays else plain,
+        head="mlp" if "pre_logits/kernel" in arrays else "linear",
+        options=stem.options,
+    )
 
 
-def stem_of(arrays: Arrays) -> dict[str, Any]:
+def stem_of(arrays: Arrays) -> StemSettings:
     """Read the stem: patches, or the paper's ResNet, whose root and first stage divide the side by 4, others by 2."""
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
         layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26
         channels = arrays.get("conv_root/kernel", 4).shape[2]
-        return {"stem": "resnet", "stem.layers": layers, "patch": 2 ** (1 + len(stages)), "channels": channels}
+        return StemSettings(2 ** (1 + len(stages)), channels, "resnet", {"stem.layers": layers})
     patch, across, channels, _ = arrays.get(PATCHES, 4).shape
     if patch != across:
         raise arrays.misshapen(PATCHES, "that of square patches")
-    return {"patch": patch, "channels": channels}
+    return StemSettings(patch, channels)
 
 
 def side(arrays: Arrays) -> int:

@@ -5,7 +5,7 @@ Shapes: B images, T tokens, D width, F hidden width.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -15,6 +15,7 @@ from vitcore.keyed_random import Keys
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import normal, stacked, xavier_uniform
 from vitcore.model.part import Part
+from vitcore.options import Settings
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -51,7 +52,7 @@ class FeedForward(Part):
         return round(config.width * config.mlp_ratio)
 
     @classmethod
-    def canonical(cls, config: Config) -> dict[str, Any]:
+    def canonical(cls, config: Config) -> Settings:
         """A hidden width that equals the ratio's is no option."""
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 

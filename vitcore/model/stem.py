@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 from vitcore.model.initialization import lecun_normal, zeros
 from vitcore.model.part import Part
 from vitcore.model.patch_resize import inverse_resize, resized
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, Settings
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -72,7 +72,7 @@ class PatchStem(Stem):
         return config.options_of(cls.slot, cls.Options).patches or [config.patch]
 
     @classmethod
-    def canonical(cls, config: Config) -> dict[str, Any]:
+    def canonical(cls, config: Config) -> Settings:
         """Sizes in order, and `patch` alone as the empty list."""
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
@@ -156,7 +156,7 @@ class ConvStem(Stem):
         return cls.options(config).fewer_blocks
 
     @classmethod
-    def canonical(cls, config: Config) -> dict[str, Any]:
+    def canonical(cls, config: Config) -> Settings:
         """Channels that are those of the empty list."""
         same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
         return {"channels": []} if same else {}

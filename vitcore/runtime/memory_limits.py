@@ -7,29 +7,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from vitcore.analysis.model_cost import Cost
 from vitcore.options import ConfigError
 
 # Numbers that an optimizer keeps of each parameter, at least; others: 0.
 MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
-def least_bytes(config: Mapping[str, Any], cost: Mapping[str, Any]) -> int:
-    """The least memory for a step of one image: weights, gradients, moments, averages and block inputs.
-
-    config: by field; cost: of its model (vitcore.analysis.cost.Cost).
-    """
+def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
+    """The least memory for a step of one image: weights, gradients, moments, averages and block inputs."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
-    inputs = cost["tokens"] * config["width"] * config["depth"] if cost["tokens"] else 0
-    return int(4 * numbers * cost["params"] + (2 if config["precision"] == "bf16" else 4) * inputs)
+    inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
+    return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
 
 
-def check_memory(config: Mapping[str, Any], cost: Mapping[str, Any], limit: float) -> None:
+def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
     """Raise ConfigError if a training cannot fit into `limit` bytes, before anything is allocated."""
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)
         raise ConfigError(
-            f"{sizes}: a training needs {least / 1e9:,.1f} GB at least ({cost['params']:,} parameters); "
+            f"{sizes}: a training needs {least / 1e9:,.1f} GB at least ({cost.params:,} parameters); "
             f"there are {limit / 1e9:,.1f} GB"
         )
 

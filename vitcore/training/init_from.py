@@ -7,7 +7,6 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from vitcore.data.files import open_regular
 from vitcore.options import ConfigError
@@ -32,15 +31,18 @@ def is_trial(init_from: str) -> bool:
     return TRIAL.fullmatch(init_from) is not None
 
 
-def fingerprint(init_from: str, key: str = "init_from") -> Any:
+def fingerprint(init_from: str) -> str | dict[str, str]:
     """Return its part of an identity: the trial's id or the file's sha256. Raises ConfigError if it is missing."""
-    if init_from == NONE or is_trial(init_from):
-        return init_from
+    return init_from if init_from == NONE or is_trial(init_from) else {"sha256": file_sha256(init_from)}
+
+
+def file_sha256(path: str, key: str = "init_from") -> str:
+    """Return the sha256 of the file that the setting `key` names. Raises ConfigError if it is missing."""
     try:
-        about = os.stat(init_from)
-        return {"sha256": sha256(init_from, about.st_size, about.st_mtime_ns)}
+        about = os.stat(path)
+        return sha256(path, about.st_size, about.st_mtime_ns)
     except OSError as error:
-        raise ConfigError(f"{key}={init_from}: {error.strerror}") from None
+        raise ConfigError(f"{key}={path}: {error.strerror}") from None
 
 
 @cache  # once a file: a plan asks for every trial

@@ -354,8 +354,8 @@ class Training:
         return Outcome(
             status,
             metrics,
-            cost["params"],
-            cost["flops"],
+            cost.params,
+            cost.flops,
             self.step,
             images,
             self.seconds,

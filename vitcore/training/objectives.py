@@ -20,7 +20,7 @@ from vitcore.model.distilled import DistilledViT
 from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError, listed
+from vitcore.options import ConfigError, Settings, listed
 from vitcore.training.masked_autoencoder import (
     MaskedAutoencoder,
     MaskingOptions,
@@ -232,7 +232,7 @@ class MAE(Objective):
         self.options = config.options_of(self.slot, self.Options)
 
     @classmethod
-    def canonical(cls, config: Config) -> dict[str, Any]:
+    def canonical(cls, config: Config) -> Settings:
         """Sizes of the decoder that are those of 0."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}

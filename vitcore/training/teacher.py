@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitcore.options import ConfigError
 from vitcore.sizes import REFERENCE, is_reference
-from vitcore.training.init_from import NONE, fingerprint, is_trial
+from vitcore.training.init_from import NONE, file_sha256, is_trial
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -33,14 +33,14 @@ def named(teacher: str) -> tuple[str, str]:
     return name, path
 
 
-def identified(teacher: str) -> Any:
+def identified(teacher: str) -> str | dict[str, str]:
     """Return the teacher's part of an identity: the trial's id, or the model with its file's sha256. Raises
     ConfigError.
     """
     if teacher == NONE or is_trial(teacher):
         return teacher
     name, path = named(teacher)
-    return {"model": name, **fingerprint(path, "teacher")}
+    return {"model": name, "sha256": file_sha256(path, "teacher")}
 
 
 def parent_of(config: Config) -> str:

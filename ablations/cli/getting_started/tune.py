@@ -57,7 +57,7 @@ def grid(settings: Settings) -> list[Job]:
 
 def grid_job(config: Config) -> Job:
     name = f"lr={config.lr:g},width={config.width}"
-    return Job(trial_id(config), config.model_dump(), name, "tune", cost=dict(model_cost(config)))
+    return Job(trial_id(config), config.model_dump(), name, "tune", cost=model_cost(config))
 
 
 def accuracy(runs: Path, job: Job) -> float:

@@ -186,7 +186,7 @@ def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
     one = config(width=256, heads=4, depth=4)
     found = memory.of_sides(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
-    assert all(extra is None or extra > 4 * measure(one)["params"] for extra in found.values())
+    assert all(extra is None or extra > 4 * measure(one).params for extra in found.values())
 
 
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Bench) -> Non
     for row in rows.values():
         position = {"position": "none" if "none" in row["arm"] else "1d"}
         cost = measure(Config(**merge(found["config"], position)))
-        assert (row["params"], row["flops"]) == (cost["params"], cost["flops"])
+        assert (row["params"], row["flops"]) == (cost.params, cost.flops)
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.3])

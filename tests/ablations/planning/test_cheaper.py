@@ -37,9 +37,9 @@ def test_the_named_setting_is_the_one_that_saves_most() -> None:
     """Its hours are in proportion to the FLOPs of its model, counted anew, and to its steps."""
     (line,) = told(1000)
     match = re.search(r"with (\w+)=(\d+), about (\d+) core-hours", line)
-    whole = measure(Config(**SETTINGS))["flops"]
+    whole = measure(Config(**SETTINGS)).flops
     halved = {"image_size": 16, "patch": 4}
-    shares = {key: measure(Config(**{**SETTINGS, key: value}))["flops"] / whole for key, value in halved.items()}
+    shares = {key: measure(Config(**{**SETTINGS, key: value})).flops / whole for key, value in halved.items()}
     best = min(shares, key=lambda key: shares[key])
     assert (match[1], int(match[2])) == (best, halved[best])
     assert float(match[3]) == pytest.approx(1000 * shares[best], abs=1)

@@ -290,8 +290,8 @@ def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) ->
     """Parameters and FLOPs of all rows together are those of the whole."""
     config = Config(**(TINY | settings))
     rows, whole = summary(config), measure(config)
-    assert sum(row["params"] for row in rows) == whole["params"]
-    assert sum(row["flops"] for row in rows) == whole["flops"]
+    assert sum(row["params"] for row in rows) == whole.params
+    assert sum(row["flops"] for row in rows) == whole.flops
     assert "other" not in {row["part"] for row in rows}
 
 

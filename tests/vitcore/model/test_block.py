@@ -84,9 +84,9 @@ def test_gated_mlps_have_the_parameters_of_the_plain_one(model: str, hidden: int
     settings = S16 | {"model": model}
     plain, gated = (Config(**settings, mlp=name) for name in ("gelu", "swiglu"))
     assert MLP["swiglu"].hidden(gated) == hidden
-    more = measure(gated)["params"] - measure(plain)["params"]
+    more = measure(gated).params - measure(plain).params
     assert more == plain.depth * (2 * hidden - MLP["gelu"].hidden(plain))
-    assert measure(gated)["flops"] == measure(plain)["flops"]
+    assert measure(gated).flops == measure(plain).flops
 
 
 def test_hidden_width_is_exact_where_it_is_written() -> None:
@@ -251,12 +251,12 @@ def test_axial_block_of_the_paper_is_two_of_ours() -> None:
     """D.6: twice the blocks' parameters and products; attention over 14 instead of 196 patches."""
     common = S16 | {"pool": "gap"}
     full, axial = Config(**common), Config(**common, self_attention="axial", depth=24)
-    block = 12 * (measure(Config(**common, depth=2))["params"] - measure(Config(**common, depth=1))["params"])
-    assert measure(axial)["params"] - measure(full)["params"] == block
+    block = 12 * (measure(Config(**common, depth=2)).params - measure(Config(**common, depth=1)).params)
+    assert measure(axial).params - measure(full).params == block
     attention = 2 * 2 * 384 * 196  # of a query per key: q k and the weighted sum, 2 FLOPs each
-    dense = measure(full)["flops"] - 12 * 196 * attention
+    dense = measure(full).flops - 12 * 196 * attention
     one = 12 * 2 * 196 * 12 * 384**2  # the blocks' dense layers
-    assert measure(axial)["flops"] == dense + one + 24 * 14 * attention
+    assert measure(axial).flops == dense + one + 24 * 14 * attention
 
 
 @pytest.mark.parametrize("name", SELF_ATTENTION)

@@ -125,9 +125,9 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
 def test_training_costs_the_mean_over_the_sizes() -> None:
     """FLOPs of a trained step; those of the model are at its own patch."""
     config = flexible()
-    each = [measure(Config(**config.model_dump() | {"patch": size, "options": {}}))["flops"] for size in (1, 2, 4)]
+    each = [measure(Config(**config.model_dump() | {"patch": size, "options": {}})).flops for size in (1, 2, 4)]
     assert training_flops(config) == 3 * round(sum(each) / 3) * config.batch
-    assert measure(config)["flops"] == each[1]
+    assert measure(config).flops == each[1]
 
 
 def test_a_step_is_neither_captured_nor_by_default_compiled() -> None:

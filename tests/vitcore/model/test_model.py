@@ -81,8 +81,8 @@ def test_flops_are_those_of_timms_model(name: str, settings: dict[str, Any]) -> 
         theirs(images)
     for config in (Config(**settings, **IMAGENET), Config(model=f"timm/{name}", **IMAGENET)):
         cost = measure(config)
-        assert cost["flops"] == pytest.approx(counter.get_total_flops(), rel=0.01)
-        assert cost["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+        assert cost.flops == pytest.approx(counter.get_total_flops(), rel=0.01)
+        assert cost.params == sum(parameter.numel() for parameter in theirs.parameters())
 
 
 @pytest.mark.parametrize("pool", ["cls", "gap"])
@@ -111,8 +111,8 @@ def test_flops_equal_the_closed_form() -> None:
     D, N, L, K = 48, 16, 2, 10
     layer = N * 4 * D * D + 2 * N * N * D + 2 * N * D * 4 * D
     expected = 2 * (N * 8 * 8 * 3 * D + L * layer + D * K)
-    assert measure(Config(pool="gap", **SMALL))["flops"] == expected
-    relative = measure(Config(pool="gap", position="relative", **SMALL))["flops"]
+    assert measure(Config(pool="gap", **SMALL)).flops == expected
+    relative = measure(Config(pool="gap", position="relative", **SMALL)).flops
     assert relative - expected == 2 * L * N * N * D
 
 

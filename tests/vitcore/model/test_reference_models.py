@@ -139,9 +139,9 @@ def test_identity_has_the_model_and_no_part_of_ours(monkeypatch: pytest.MonkeyPa
 def test_cost_is_that_of_timms_model() -> None:
     """Parameters as timm counts them and no tokens, so that no footnote compares them."""
     cost = measure(Config(model="timm/resnet18", image_size=224, channels=3, classes=1000))
-    assert cost["params"] == 11_689_512
-    assert cost["flops"] == pytest.approx(2 * 1.82e9, rel=0.01)  # multiply-adds in timm's results tables
-    assert (cost["tokens"], cost["class_token"]) == (None, None)
+    assert cost.params == 11_689_512
+    assert cost.flops == pytest.approx(2 * 1.82e9, rel=0.01)  # multiply-adds in timm's results tables
+    assert (cost.tokens, cost.class_token) == (None, None)
     ours = measure(Config(**SHORT))
     notes = [*model_differences(cost, ours), *model_differences(ours, cost)]
     assert [note.split()[0] for note, _ in notes] == ["parameters", "FLOPs"] * 2
@@ -171,7 +171,7 @@ def test_arm_of_a_study_runs_beside_ours(tmp_path: Path) -> None:
     table = json.loads(ablate(tmp_path, "table", "s.yaml", "--recipe", "r.yaml", "--format", "json"))
     rows = {row["arm"]: row for row in table["rows"]}
     assert {row["n"] for row in rows.values()} == {1}
-    assert rows["resnet"]["params"] == measure(Config(model="timm/test_resnet", **SHORT))["params"]
+    assert rows["resnet"]["params"] == measure(Config(model="timm/test_resnet", **SHORT)).params
     assert not any("token" in note for note in rows["resnet"]["notes"])
     trials = {path.name for path in (tmp_path / "runs" / "trials").iterdir()}
     ablate(tmp_path, "train", "model=timm/test_resnet", "--recipe", "r.yaml")

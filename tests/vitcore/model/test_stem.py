@@ -57,8 +57,8 @@ def test_conv_stem_is_that_of_the_paper(settings: dict[str, Any], millions: floa
     with torch.device("meta"):
         assert len(ViT(config).encoder.blocks) == 11
     cost = measure(config)
-    assert round(cost["params"] / 1e6, 1) == millions
-    assert cost["flops"] / 2e9 == pytest.approx(gflops, abs=0.06)
+    assert round(cost.params / 1e6, 1) == millions
+    assert cost.flops / 2e9 == pytest.approx(gflops, abs=0.06)
 
 
 def test_conv_channels_are_one_trial_however_spelt() -> None:

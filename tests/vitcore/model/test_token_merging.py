@@ -107,8 +107,8 @@ def test_flops_are_those_of_the_tokens_that_are_left() -> None:
         total += 2 * (tokens - tokens // 2) * (tokens // 2) * 8
         tokens -= 3
         total += 2 * tokens * 8 * width**2
-    assert measure(config)["flops"] == total
-    assert measure(config)["flops"] < measure(tiny(image_size=16, pool="gap", token_merging=0))["flops"]
+    assert measure(config).flops == total
+    assert measure(config).flops < measure(tiny(image_size=16, pool="gap", token_merging=0)).flops
 
 
 def test_training_learns_through_merged_tokens_and_resumes() -> None:

@@ -131,7 +131,7 @@ def test_flops_are_those_of_a_masked_image() -> None:
 
     stem, pixels = 2 * 64 * 4 * 16, 4
     decoder = 2 * 16 * 16 * 8 + blocks(64, 8, 1) + 2 * 48 * 8 * pixels
-    assert measure(config)["flops"] == stem + blocks(16, 16, 2) + decoder
+    assert measure(config).flops == stem + blocks(16, 16, 2) + decoder
 
 
 def test_features_are_those_of_the_whole_image() -> None:

@@ -6,7 +6,7 @@ Shapes: B images, N patches in raster order on a grid of R rows and C columns, D
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitcore.model.position.resample import Grid, resample, square
 from vitcore.model.position.sites import Position, rows_and_columns
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, Settings
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -104,7 +104,7 @@ class Learned(Absolute):
         return options.class_row and config.position_at == "input" and options.combine == "add"
 
     @classmethod
-    def canonical(cls, config: Config) -> dict[str, Any]:
+    def canonical(cls, config: Config) -> Settings:
         """A row that nothing would have is no option."""
         from vitcore.model.pooling import POOLING
 
