@@ -162,8 +162,7 @@ class Config(Options):
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the settings that a reference model does not have, so that a dump makes the same config."""
-        dumped: dict[str, Any] = handler(self)
-        return {key: value for key, value in dumped.items() if not (self.model and of_architecture(key))}
+        return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
 
     @property
     def grid(self) -> tuple[int, int]:

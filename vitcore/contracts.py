@@ -6,14 +6,13 @@ A check takes (slot, name) and raises AssertionError naming what was broken.
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from vitcore.config import Config
+from vitcore.config import Config, merge
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
@@ -39,7 +38,7 @@ def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
 
 def tiny(slot: str, name: str) -> Config:
     """Return the smallest meaningful training: 16 patches, two layers, four steps on digits."""
-    settings: dict[str, Any] = {
+    small = {
         "width": 16,
         "depth": 2,
         "heads": 2,
@@ -49,7 +48,7 @@ def tiny(slot: str, name: str) -> Config:
         "batch": 8,
         "evaluations": 1,
     }
-    return Config(**(settings | {slot: name}))
+    return Config(**merge(small, {slot: name}))
 
 
 def trains(slot: str, name: str) -> None:

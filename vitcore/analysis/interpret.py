@@ -12,9 +12,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -236,9 +237,19 @@ def absent(kind: str, position: Position) -> str:
 # -- a layer-by-layer summary ------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class PartCost:
+    """A part of the model: the shape of its output for one image, its parameters, and FLOPs (2 a multiply-add)."""
+
+    part: str
+    shape: list[int]
+    params: int
+    flops: int
+
+
 @torch.no_grad()
-def summary(config: Config) -> list[dict[str, Any]]:
-    """Return a row for each part: part, shape of its output for one image, params, flops (2 per multiply-add).
+def summary(config: Config) -> list[PartCost]:
+    """Return the cost of each part of the model.
 
     Params and flops sum to those of `vitcore.analysis.cost`. Position work in attention counts there. Nothing is
     allocated.
@@ -259,24 +270,21 @@ def summary(config: Config) -> list[dict[str, Any]]:
     with FlopCounterMode(display=False) as counter:
         model(images)
     flops = defaultdict(int, {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()})
-    rows: list[dict[str, Any]] = [
-        {
-            "part": name,
-            "shape": shapes.get(name, []),
-            "params": sum(parameter.numel() for parameter in module.parameters()),
-            "flops": flops[f"ViT.{name}"] or within(flops, f"ViT.{name}."),
-        }
+    rows = [
+        PartCost(
+            name,
+            shapes.get(name, []),
+            sum(parameter.numel() for parameter in module.parameters()),
+            flops[f"ViT.{name}"] or within(flops, f"ViT.{name}."),
+        )
         for module, name in names.items()
     ]
     direct = [(name, parameter) for name, parameter in model.named_parameters(recurse=False)]
-    rows[1:1] = [
-        {"part": name, "shape": list(parameter.shape[1:]), "params": parameter.numel(), "flops": 0}
-        for name, parameter in direct
-    ]
-    rest = counter.get_total_flops() - sum(row["flops"] for row in rows)
+    rows[1:1] = [PartCost(name, list(parameter.shape[1:]), parameter.numel(), 0) for name, parameter in direct]
+    rest = counter.get_total_flops() - sum(row.flops for row in rows)
     if rest:  # products of the model itself, outside every part
-        rows.append({"part": "other", "shape": [], "params": 0, "flops": rest})
-    return [row for row in rows if row["params"] or row["flops"]]
+        rows.append(PartCost("other", [], 0, rest))
+    return [row for row in rows if row.params or row.flops]
 
 
 def within(flops: Mapping[str, int], prefix: str) -> int:
@@ -334,7 +342,7 @@ def plus(total: Tensor | None, more: Tensor) -> Tensor:
 class Inside:
     """The result of `inspect`. arrays: data of the figures by name; facts: plain JSON describing them."""
 
-    arrays: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -372,7 +380,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         "position_at": config.position_at,
         "uniform_distance": uniform_distance(grid, config.patch),
         "rollout_of": rollout_of(model),
-        "summary": summary(config),
+        "summary": [asdict(row) for row in summary(config)],
     }
     try:
         components, share, facts["filters_of"] = filters(model)

@@ -50,19 +50,17 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
     return joined(train), joined(test)
 
 
-def read_batch(path: Path, md5: str) -> dict[str, Any]:
-    """Read the arrays and labels of one file. Raises ValueError for another md5 sum or any other content."""
+def read_batch(path: Path, md5: str) -> Part:
+    """Read the images and labels of one file. Raises ValueError for another md5 sum or any other content."""
     content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
     try:
-        batch: dict[str, Any] = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+        batch = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: {error}") from None
-    return batch
+    return batch["data"].reshape(-1, 3, 32, 32), batch["labels" if "labels" in batch else "fine_labels"]
 
 
-def joined(batches: list[dict[str, Any]]) -> Part:
-    pixels = np.concatenate([batch["data"] for batch in batches])
-    labels = [label for batch in batches for label in batch["labels" if "labels" in batch else "fine_labels"]]
-    return pixels.reshape(-1, 3, 32, 32), labels
+def joined(batches: list[Part]) -> Part:
+    return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]

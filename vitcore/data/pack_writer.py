@@ -60,8 +60,17 @@ SHARDS = 64  # at least, where there are as many images: several cores work, and
 SHARD_BYTES = 2**30  # at most
 FILES = 512  # shards at most, all of which stay open
 
-Note = dict[str, Any]
 Counts = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A shard's entry in the manifest, the records (n,) of its images and the counts (C, 256) of their bytes."""
+
+    entry: Shard
+    records: Records
+    counts: Counts
+    train: bool
 
 
 @dataclass(frozen=True)
@@ -105,9 +114,7 @@ def pack(
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already")
         channels = channels_of(source)
-        begin(
-            folder, source, {"name": name, "size": options.size, "crop": options.image_size, "format": options.format}
-        )
+        begin(folder, name, source, options)
         parts = cut(source, options.size**2 * channels)
         stopped = threading.Event()
 
@@ -116,18 +123,18 @@ def pack(
             if stopped.is_set():
                 raise InterruptedError("another shard cannot be written")
 
-        def write_one(number: int) -> Note:
+        def write_one(number: int) -> Written:
             path = folder / f"shard-{number:05}.{options.format}"
             return write_shard(path, source, parts[number], options, channels, count)
 
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                notes = list(pool.map(write_one, range(len(parts))))
+                shards = list(pool.map(write_one, range(len(parts))))
             except BaseException:  # Ctrl-C too: the other threads end with their image, not with their shard
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-        finish(folder, name, source, options, channels, notes)
+        finish(folder, name, source, options, channels, shards)
     return folder
 
 
@@ -192,12 +199,12 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, 
     check_name(name)
     there = stored(folder, name)
     for key, value in given.items():
-        if there and value != there[key]:
+        if there and value != (other := getattr(there, key)):
             raise ConfigError(
-                f"--{key} {value}: {folder} is packed with --{key} {there[key]}: give the other one another NAME, or "
+                f"--{key} {value}: {folder} is packed with --{key} {other}: give the other one another NAME, or "
                 "remove that folder first"
             )
-    options = Options(**{**({} if "size" in given else own), **there, **given})
+    options = there or Options(**{**({} if "size" in given else own), **given})
     check(name, options)
     return options
 
@@ -233,16 +240,16 @@ def looked_at(source: Source) -> Iterable[int]:
     return dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist())
 
 
-def stored(folder: Path, name: str) -> dict[str, Any]:
-    """Size, crop and format of an existing or unfinished pack; empty if there is none. Raises ConfigError."""
+def stored(folder: Path, name: str) -> Options | None:
+    """The options of an existing or unfinished pack; None if there is none. Raises ConfigError."""
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)
-        return {"size": known.size, "crop": known.image_size, "format": known.format}
+        return Options(known.size, known.image_size, known.format)
     try:
         begun = read_begun(folder)
     except FileNotFoundError:
-        return {}
-    return begun.model_dump(include={"size", "crop", "format"})
+        return None
+    return Options(begun.size, begun.crop, begun.format)
 
 
 def read_begun(folder: Path) -> Begun:
@@ -266,9 +273,16 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def begin(folder: Path, source: Source, options: dict[str, Any]) -> None:
+def begin(folder: Path, name: str, source: Source, options: Options) -> None:
     """Begin a pack. Raises ValueError if another one was begun in the folder."""
-    wanted = Begun(version=VERSION, **options, source=source.digest)
+    wanted = Begun(
+        version=VERSION,
+        name=name,
+        size=options.size,
+        crop=options.image_size,
+        format=options.format,
+        source=source.digest,
+    )
     path = folder / BEGUN
     if not path.exists():
         write(path, wanted.model_dump_json(indent=1).encode())
@@ -302,8 +316,8 @@ def channels_of(source: Source) -> Channels:
 
 def write_shard(
     path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
-) -> Note:
-    """Write a shard unless it exists; return its manifest entry, records (n,) and byte counts (C, 256)."""
+) -> Written:
+    """Write a shard unless it exists."""
     beside, train = path.with_suffix(".npz"), part[0] < source.train
     if not (path.exists() and beside.exists()):
         partial = path.with_suffix(".part")
@@ -316,7 +330,7 @@ def write_shard(
         advance(len(part))
     records, counts, total = read_note(beside, len(part), channels)
     entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total)
-    return {"shard": entry, "records": records, "counts": counts, "train": train}
+    return Written(entry, records, counts, train)
 
 
 def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, str]:
@@ -417,11 +431,13 @@ def compressed(pixels: Bytes) -> bytes:
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def finish(folder: Path, name: str, source: Source, options: Options, channels: Channels, notes: list[Note]) -> None:
+def finish(
+    folder: Path, name: str, source: Source, options: Options, channels: Channels, shards: list[Written]
+) -> None:
     """Write index and manifest, then remove what only resuming needs."""
-    index = saved(np.concatenate([note["records"] for note in notes]))
+    index = saved(np.concatenate([shard.records for shard in shards]))
     write(folder / INDEX, index)
-    mean, std = moments(sum(note["counts"] for note in notes if note["train"]))
+    mean, std = moments(np.sum([shard.counts for shard in shards if shard.train], axis=0))
     manifest = Manifest(
         name=name,
         classes=list(source.classes),
@@ -434,7 +450,7 @@ def finish(folder: Path, name: str, source: Source, options: Options, channels: 
         mean=mean,
         std=std,
         index=hashlib.sha256(index).hexdigest(),
-        shards=[note["shard"] for note in notes],
+        shards=[shard.entry for shard in shards],
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
     write(folder / MANIFEST, json.dumps(content, indent=1).encode())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitcore.data.lookup import describe
 from vitcore.interop.weight_files import read_tensor_file, read_tensors
 from vitcore.model.build import build
-from vitcore.options import ConfigError
+from vitcore.options import ConfigError, Settings
 from vitcore.training.init_from import NONE, is_trial
 from vitcore.training.teacher import named
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Trained(NamedTuple):
     """A trial that teaches: its config as it was recorded, and its weights, as safetensors."""
 
-    config: dict[str, Any]
+    config: Settings
     weights: bytes
 
 
@@ -75,13 +75,12 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     if not timm.is_model(name):
         raise ConfigError(f"teacher={config.teacher}: timm {timm.__version__} has no model {name}")
     with torch.random.fork_rng(devices=[]):
-        model = timm.create_model(name, num_classes=config.classes, in_chans=config.channels)
+        model: Any = timm.create_model(name, num_classes=config.classes, in_chans=config.channels)
     try:
         model.load_state_dict(read_tensor_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise ConfigError(f"teacher={config.teacher}: {' '.join(str(error).split())}") from None
-    stated: dict[str, Any] = model.pretrained_cfg  # type: ignore[assignment]  # which nn.Module does not declare
-    mean, std = stated["mean"], stated["std"]
+    mean, std = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
     if len(mean) != config.channels:
         mean, std = ((sum(own) / len(own),) for own in (mean, std))
     return model, mean, std

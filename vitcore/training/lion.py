@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import optim
-
-Groups = list[dict[str, Any]]
+from torch.optim.optimizer import ParamsT
 
 
 class Lion(optim.Optimizer):
     """w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g."""
 
-    def __init__(self, groups: Groups, lr: float, betas: tuple[float, float]) -> None:
+    def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas})
 
     @torch.no_grad()

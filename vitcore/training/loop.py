@@ -35,7 +35,7 @@ from vitcore.training import checkpoint
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
-from vitcore.training.run import Memory, Outcome, Run, Status
+from vitcore.training.run import Memory, Metrics, Outcome, Run, Status
 from vitcore.training.schedules import learning_rate
 from vitcore.training.step import Batch, Inputs, TrainStep
 from vitcore.training.transfer import Weights, weights_for
@@ -110,7 +110,7 @@ def save(training: Training, run: Run) -> None:
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()`. Checkpoints come before a step, evaluations after one."""
     config = training.config
-    due, line = evaluation_steps(config), dict[str, Any]()
+    due, line = evaluation_steps(config), Metrics()
     saved = shown = time.monotonic()
     pause = checkpoint_seconds
     while training.step < config.steps:
@@ -218,7 +218,7 @@ class Training:
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
-    def evaluate(self) -> dict[str, Any]:
+    def evaluate(self) -> Metrics:
         """Return a line of metrics; `val_*` are computed on the validation images. Raises DivergedError."""
         with self.off_the_clock():
             losses = self.finite_losses()

@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+Metrics = dict[str, float]  # a line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, ... lr
+Facts = dict[str, str | float]  # how steps are computed: cuda_graph, compile, compile_seconds, compile_failed
 Status = Literal["finished", "diverged", "stopped"]
 
 
@@ -18,7 +20,7 @@ class Run(Protocol):
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
-    def log(self, line: dict[str, Any]) -> None:
+    def log(self, line: Metrics) -> None:
         """Write a line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, val_accuracy, lr."""
 
     def save_weights(self, payload: bytes) -> None:
@@ -33,8 +35,8 @@ class Run(Protocol):
     def compiling(self) -> None:
         """Called before a first step that compiles the model, which may take a minute."""
 
-    def record(self, facts: dict[str, Any]) -> None:
-        """Record how steps are computed: cuda_graph, compile, compile_seconds, compile_failed."""
+    def record(self, facts: Facts) -> None:
+        """Record how steps are computed."""
 
 
 @dataclass
@@ -42,10 +44,10 @@ class Memory:
     """A run that keeps everything in memory."""
 
     checkpoints: dict[int, bytes] = field(default_factory=dict)
-    lines: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[Metrics] = field(default_factory=list)
     weights: bytes | None = None
     correct: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
     def checkpoint(self) -> bytes | None:
         newest = max(self.checkpoints, default=0)
@@ -55,7 +57,7 @@ class Memory:
     def save_checkpoint(self, step: int, payload: bytes) -> None:
         self.checkpoints = {step: payload}
 
-    def log(self, line: dict[str, Any]) -> None:
+    def log(self, line: Metrics) -> None:
         self.lines.append(line)
 
     def save_weights(self, payload: bytes) -> None:
@@ -70,7 +72,7 @@ class Memory:
     def compiling(self) -> None:
         pass
 
-    def record(self, facts: dict[str, Any]) -> None:
+    def record(self, facts: Facts) -> None:
         self.facts |= facts
 
 

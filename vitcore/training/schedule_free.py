@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
+from torch.optim.optimizer import ParamsT
 
 from vitcore.training.ema import Average
-
-Groups = list[dict[str, Any]]
 
 
 class ScheduleFreeAdamW(optim.Optimizer):
@@ -21,7 +20,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
     authors' code (https://github.com/facebookresearch/schedule_free); weight decay is at y.
     """
 
-    def __init__(self, groups: Groups, lr: float, betas: tuple[float, float], eps: float) -> None:
+    def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
@@ -45,7 +44,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
         y.lerp_(state["z"], share).add_(update, alpha=lr * (beta1 * (1 - share) - 1))
         state["z"].sub_(update, alpha=lr)
 
-    def begin(self, y: Tensor) -> dict[str, Any]:
+    def begin(self, y: Tensor) -> dict[str, Tensor]:
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
         scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
         state = self.state[y] = {"z": y.clone(), "square": torch.zeros_like(y), **scalars}

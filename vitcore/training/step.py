@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from vitcore.runtime.memory import out_of_memory
 from vitcore.training.ema import Average
 from vitcore.training.objectives import OBJECTIVE, Classification
 from vitcore.training.optimizers import OPTIMIZER, optimizer, set_rate
+from vitcore.training.run import Facts
 from vitcore.training.schedules import learning_rate
 from vitcore.training.transfer import Weights, take_over
 
@@ -109,7 +110,7 @@ class TrainStep:
         self.share: float | Tensor = 0.0  # of the weights in their average
         self.micro_batch = min(config.micro_batch or config.batch, config.batch)
         self.indivisible = TIED if ties_images(self.model) else ""
-        self.facts: dict[str, Any] = {}
+        self.facts: Facts = {}
         self.eager = why_eager(config, self.device.type, self.optimizer, self.model)
         self.fixed = self.device.type != "cpu" or not self.eager
         self.warm, self.inputs = 0, Inputs(torch.empty(0))

@@ -290,9 +290,9 @@ def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) ->
     """Parameters and FLOPs of all rows together are those of the whole."""
     config = Config(**(TINY | settings))
     rows, whole = summary(config), measure(config)
-    assert sum(row["params"] for row in rows) == whole.params
-    assert sum(row["flops"] for row in rows) == whole.flops
-    assert "other" not in {row["part"] for row in rows}
+    assert sum(row.params for row in rows) == whole.params
+    assert sum(row.flops for row in rows) == whole.flops
+    assert "other" not in {row.part for row in rows}
 
 
 def test_summary_of_b16_is_that_of_the_paper() -> None:
@@ -300,12 +300,12 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
     config = Config(**TINY).model_copy(
         update={"image_size": 224, "channels": 3, "patch": 16, "width": 768, "depth": 12, "heads": 12, "classes": 1000}
     )
-    rows = {row["part"]: row for row in summary(config)}
+    rows = {row.part: row for row in summary(config)}
     mlp = rows["encoder.blocks.7.mlp"]
-    assert mlp["params"] == 2 * 768 * 3072 + 3072 + 768
-    assert mlp["flops"] == 2 * 2 * 197 * 768 * 3072
-    assert mlp["shape"] == [197, 768]
-    block = sum(row["params"] for name, row in rows.items() if name.startswith("encoder.blocks.7."))
+    assert mlp.params == 2 * 768 * 3072 + 3072 + 768
+    assert mlp.flops == 2 * 2 * 197 * 768 * 3072
+    assert mlp.shape == [197, 768]
+    block = sum(row.params for name, row in rows.items() if name.startswith("encoder.blocks.7."))
     assert block == 7_087_872
     attention = rows["encoder.blocks.0.attention"]
     assert attention["flops"] == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
