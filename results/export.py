@@ -22,7 +22,7 @@ from results import store
 from results.store import correctness
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.record import Record
-from results.store.schemas import ExportHeader, Plan, TrialRow, problem, validated
+from results.store.schemas import ExportHeader, Plain, Plan, TrialRow, problem, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import layout
 
@@ -75,9 +75,8 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     for row in rows:
         row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
     plans = [store.plan_content(study.plan) for study in studies]
-    header: Json = {"schema": store.SCHEMA, "plans": plans, "trials": fingerprint(rows)}
-    header["checksum"] = store.checksum(header)
-    metadata = {KEY: json.dumps(header, allow_nan=False)}
+    header = {"schema": store.SCHEMA, "plans": plans, "trials": fingerprint(rows)}
+    metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA.with_metadata(metadata)), buffer, compression="zstd")
     return buffer.getvalue()
@@ -237,7 +236,7 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
     return layout.as_csv([dict(zip(names, row, strict=True)) for row in cells[names].itertuples(index=False)])
 
 
-def flat_settings(config: str) -> dict[str, Any]:
+def flat_settings(config: str) -> dict[str, Plain]:
     """Parse a trial's config, with nested values as JSON text."""
     fields = json.loads(config or "{}")
     return {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablations.study.design import Design, at, points
-from ablations.study.study import Values
+from ablations.study.stages import Values
 from results.store.schemas import Interaction, Tuned
 
 

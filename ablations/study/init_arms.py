@@ -1,9 +1,9 @@
 """The rules by which `ablate init` writes the arms and stages that packaged studies take from a recipe."""
 
 from collections.abc import Iterator
-from typing import Any
 
-Json = dict[str, Any]
+from results.store.schemas import Settings
+
 RESNETS = {  # timm's, smallest first
     False: ("test_resnet", "resnet10t", "resnet14t", "resnet18"),
     True: ("resnet18", "resnet34", "resnet50", "resnet101"),
@@ -11,7 +11,7 @@ RESNETS = {  # timm's, smallest first
 FINETUNE_STEPS = 500  # at least; else a quarter
 
 
-def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Json, str]]:
+def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
     """Yield name, settings and reason of each arm. patches: the recipe's axis, smallest first."""
     width, depth, batch = settings["width"], settings["depth"], settings["batch"]
     resnets = [f"timm/{name}" for name in RESNETS[on_gpu]]
@@ -37,7 +37,7 @@ def arms(settings: Json, patches: list[int], on_gpu: bool) -> Iterator[tuple[str
     yield "original", {**original, "augment": "none", "mixup": 0.0}, "all undone"
 
 
-def finetune(settings: Json, fractions: list[float]) -> Json:
+def finetune(settings: Settings, fractions: list[float]) -> Settings:
     """Return the settings for fine-tuning: the paper's SGD, on the smallest share of the images."""
     return {
         "data_fraction": fractions[0],

@@ -13,6 +13,7 @@ import yaml
 
 from ablations.study import init_arms
 from ablations.study.init_survey import Survey
+from results.store.schemas import Axes, Settings
 
 CPU, GPU = "a CPU", "a GPU"
 GRID = {CPU: 8, GPU: 14}  # patches a side, at most
@@ -100,7 +101,7 @@ def margin(found: Survey) -> Choice:
     )
 
 
-def axes(settings: dict[str, Any], found: Survey) -> Iterator[Choice]:
+def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
     """Yield the axes that studies take from the recipe."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
@@ -151,7 +152,7 @@ def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
     )
 
 
-def taken_by_studies(settings: dict[str, Any], known: dict[str, Any], device: str) -> list[str]:
+def taken_by_studies(settings: Settings, known: Axes, device: str) -> list[str]:
     """Return the arms and stages that studies take from a recipe. known: its axes."""
     arms = init_arms.arms(settings, known["patch"], device == GPU)
     after = init_arms.finetune(settings, known["data_fraction"])

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablations.study import stages, strict_yaml
-from ablations.study.study import RECIPE_ARM, Axis, Recipe, Study, Values
+from ablations.study.stages import Values
+from ablations.study.study import RECIPE_ARM, Axis, Recipe, Study
 from vitcore.config import Config
 from vitcore.options import OTHER_NAMES, ConfigError, listed, nearest
 

@@ -11,10 +11,10 @@ from pydantic import Field, field_validator
 
 from ablations.study import recipe_facts
 from ablations.study.budget import Budget
+from ablations.study.stages import Values
 from slurm.profiles.profile import Profile
 from vitcore.options import Options
 
-Values = dict[str, Any]
 Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
 # What a recipe states of its own data, and so of no others. `cost` is of its model and a device, whatever the images.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")

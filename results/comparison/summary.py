@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from results import units
 from results.comparison.compare import IDENTICAL
 from results.records import ComparedRow, Comparison, Reached, as_json
 from results.statistics import verdict
+from results.store.schemas import Plain
 from results.tables import grid, layout
 from results.tables.grid import Cell, Grid
 
@@ -21,7 +21,7 @@ def render(comparison: Comparison, format: str) -> str:
     return layout.write_grid(as_grid(comparison), format)
 
 
-def csv_row(row: ComparedRow) -> dict[str, Any]:
+def csv_row(row: ComparedRow) -> dict[str, Plain]:
     """Return one line of a CSV file."""
     both = {
         f"{name}_{field}": getattr(side, field, None)

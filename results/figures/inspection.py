@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from matplotlib.figure import Figure
 
@@ -28,7 +28,14 @@ from results.store.inspection_data import Inspection
 from results.tables import grid
 from results.tables.grid import Cell, Grid
 
-Json = dict[str, Any]
+
+class PartCost(TypedDict):
+    """What an inspection says of a part of the model: the shape of its output for one image, and its costs."""
+
+    part: str
+    shape: list[int]
+    params: int
+    flops: int
 
 
 Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write under it
@@ -133,8 +140,8 @@ def subtitle(inside: Inspection) -> str:
 
 def layer_grid(inside: Inspection) -> Grid:
     """Build a table with a row per part of the model; equal parts of several blocks share one."""
-    rows = inside.facts["summary"]
-    grouped: dict[tuple[Any, ...], list[Json]] = {}
+    rows: list[PartCost] = inside.facts["summary"]
+    grouped: dict[tuple[object, ...], list[PartCost]] = {}
     for row in rows:
         kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
         grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
@@ -151,24 +158,24 @@ def layer_grid(inside: Inspection) -> Grid:
     )
 
 
-def part_text(same: Sequence[Json]) -> str:
+def part_text(same: Sequence[PartCost]) -> str:
     """Name a part: "blocks 0-11: attention" for equal parts of 12 blocks."""
     if "blocks." not in same[0]["part"]:
-        return str(same[0]["part"])
+        return same[0]["part"]
     numbers = [int(row["part"].split(".")[2]) for row in same]
     name = same[0]["part"].split(".", 3)[3]
     named = f"blocks {numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else f"block {numbers[0]}"
     return f"{named}: {name}"
 
 
-def shape_text(row: Json) -> str:
+def shape_text(row: PartCost) -> str:
     """Write an output shape: "65 x 192"."""
     return " x ".join(map(str, row["shape"]))
 
 
-def cost_cells(rows: Sequence[Json]) -> list[Cell]:
+def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
     """Sum parameters and FLOPs over rows."""
-    totals = [sum(row[name] for row in rows) for name in ("params", "flops")]
+    totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
     return [Cell(units.count(total), total) for total in totals]
 
 

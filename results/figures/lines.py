@@ -221,16 +221,17 @@ def draw_arrows(row: Any, ax: Axes, colour: str, to: Transform) -> None:
 def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
     """Draw a stub from each mean's true place to its shifted mark."""
     for row in rows_of(rows[rows["mean"].notna()] if aside else rows[:0]):
-        ends: dict[str, Any] = {"xycoords": "data", "textcoords": "offset points", "xytext": (aside, 0)}
         line = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", (row.at, row.mean), arrowprops=line, zorder=2, **ends)
+        ax.annotate("", (row.at, row.mean), (aside, 0), textcoords="offset points", arrowprops=line, zorder=2)
 
 
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
     """Draw single trials faintly beside their mean."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
-    faint: dict[str, Any] = {"alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
-    ax.plot(own["at"], own["value"], "o", color=look.colour, transform=shifted(ax, aside), **faint)
+    to = shifted(ax, aside)
+    ax.plot(
+        own["at"], own["value"], "o", color=look.colour, alpha=0.45, markersize=2.5, markeredgewidth=0, transform=to
+    )
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
@@ -239,8 +240,17 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float 
     for row in rows_of(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
-        above: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
-        ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **above)
+        ax.text(
+            row.at,
+            0.07,
+            f"{name}: {what}" if name else what,
+            transform=foot,
+            rotation=90,
+            ha="center",
+            va="bottom",
+            size=current().small,
+            color=GREY,
+        )
 
 
 def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:

@@ -10,6 +10,7 @@ from results import units
 from results.did_you_mean import suggestion
 from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, as_json, json_object
 from results.statistics import claims, interaction
+from results.store.schemas import Plain
 from results.style import current
 from results.tables import grid, sentences
 from results.tables.grid import Cell, Grid
@@ -327,7 +328,7 @@ INTERACTION = {  # column -> field of an interaction
 }
 
 
-def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm; by default an interaction stands beside the arm with both changes."""
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []
@@ -342,9 +343,9 @@ def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> 
     return rows
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+def flat(values: Mapping[str, Any]) -> dict[str, Plain]:
     """Split each interval into two columns, and join notes into one."""
-    cells: dict[str, Any] = {}
+    cells: dict[str, Plain] = {}
     for name, value in values.items():
         if "ci95" in name:
             cells[f"{name}_low"], cells[f"{name}_high"] = value or (None, None)
@@ -353,7 +354,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return cells
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
     """Write rows as CSV with numbers in full precision; no text can start a spreadsheet formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -362,7 +363,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def without_formula(value: Any) -> Any:
+def without_formula(value: Plain) -> Plain:
     """Put a text on one line, with an apostrophe where a spreadsheet would read a formula."""
     if not isinstance(value, str):
         return value

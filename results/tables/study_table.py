@@ -184,7 +184,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyResults) -> dict[str, Row]:
     """Add the mean and interval of further metrics. Raises ValueError for a metric the study does not have."""
-    measured: dict[str, dict[str, Any]] = {name: {} for name in rows}
+    measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in metrics:
         if metric not in study.numbers:
             raise ValueError(f"{study.name}: {layout.unknown_column(metric, study.numbers)}")

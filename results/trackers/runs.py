@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from results.store.schemas import Settings
 from results.study_results import StudyResults
 from results.tensorboard import events
 
@@ -18,7 +18,7 @@ class TrackedRun:
     seed: int
     trial: str
     status: str
-    config: dict[str, Any]
+    config: Settings
     points: list[tuple[float, int, dict[str, float]]]
 
     @property

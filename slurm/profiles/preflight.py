@@ -10,7 +10,6 @@ than any limit, an unknown QOS where none is enforced) are checked here.
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from slurm.profiles import grammar
 from slurm.profiles.profile import Profile, submitit_parameters
@@ -19,7 +18,7 @@ from slurm.queries.ask import Refused, ask
 from slurm.queries.partitions import Nodes
 from slurm.submission import arrays
 
-WITHOUT: dict[str, dict[str, Any]] = {  # in the order in which they are suspected
+WITHOUT: dict[str, dict[str, int | None]] = {  # in the order in which they are suspected
     "gpu_type": {"gpu_type": None},
     "gpus": {"gpus": 0, "gpu_type": None},
     "nodes": {"nodes": 1},

@@ -287,7 +287,7 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))
     extra = profile.extra | ({"exclude": options.SBATCH.check("exclude", away)} if away else {})
-    chosen: dict[str, Any] = {
+    chosen = {
         "job_name": job_name(label, tag),
         "comment": f"{tag} {profile.comment}" if profile.comment else tag,
         "partition": profile.partition,

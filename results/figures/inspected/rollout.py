@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -52,8 +52,9 @@ def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, l
 
 def draw_attention(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
     """Draw share (rows, columns), stretched to its own range, one unit wide."""
-    there: dict[str, Any] = {"interpolation": "nearest", "extent": unit_extent(left)}
-    framed_axes(ax, left).imshow(normalized(share), cmap="viridis", vmin=0, vmax=1, **there)
+    framed_axes(ax, left).imshow(
+        normalized(share), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=unit_extent(left)
+    )
     return ax
 
 

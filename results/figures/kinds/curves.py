@@ -33,7 +33,7 @@ DASHED = DASHES[1]
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
 MAX_SPEED_RATIO = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
 MARKED = 8  # marks on a line, about
-SMALL: dict[str, Any] = {"markersize": 3.5}
+SMALL = 3.5  # the size of these marks
 BANDS = 6  # at most: more of them hide each other, and the lines
 
 
@@ -182,7 +182,7 @@ def line_entries(frame: pd.DataFrame, ax: Axes) -> None:
     table = style_by_arm(frame)
     for row in rows_of(frame):
         look = table[row.arm]
-        ax.plot([], [], color=look.colour, linestyle=look.dash, marker=look.marker, label=row.line, **SMALL)
+        ax.plot([], [], color=look.colour, linestyle=look.dash, marker=look.marker, label=row.line, markersize=SMALL)
 
 
 def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
@@ -193,7 +193,7 @@ def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
         dash = look.dash if len(rows) == 1 else "-"
         line = rows["line"].iloc[0]
         named = "baseline" if rows["reference"].any() and names_several_settings(line) else line
-        ax.plot([], [], color=look.colour, linestyle=dash, marker=look.marker, label=named, **SMALL)
+        ax.plot([], [], color=look.colour, linestyle=dash, marker=look.marker, label=named, markersize=SMALL)
 
 
 def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
@@ -256,5 +256,5 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
     """Return the options of marks along a line; a single evaluation gets a dot."""
     if look.marker:
-        return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), **SMALL}
+        return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

@@ -3,6 +3,7 @@
 Compare arXiv 2010.11929, Table 8 (position embeddings).
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,13 +173,15 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False)
     right.spines["right"].set_visible(False)
     for label, row in zip(right.get_yticklabels(), rows_of(frame), strict=True):
         label.set_color(verdict_color(row))
-    beyond: dict[str, Any] = {
-        "xycoords": "axes fraction",
-        "xytext": (6, 4),
-        "textcoords": "offset points",
-        "size": current().small,
-    }
-    ax.annotate("against the baseline, 95% CI, not adjusted", (1, 1), color=GREY, **beyond)
+    ax.annotate(
+        "against the baseline, 95% CI, not adjusted",
+        (1, 1),
+        (6, 4),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        color=GREY,
+        size=current().small,
+    )
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:
@@ -192,15 +195,15 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) 
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
     for y, row in enumerate(rows_of(frame)):
-        line: dict[str, Any] = {"transform": to, "size": current().small, "bbox": clear, "va": "center"}
+        write = partial(ax.text, transform=to, size=current().small, bbox=clear, va="center")
         above = y - (0.36 if dense else 0.27)
-        ax.text(0, above, row.label, weight="bold", **line)
+        write(0, above, row.label, weight="bold")
         if dense:
-            ax.text(1, above, short_verdict(row), ha="right", color=verdict_color(row), **line)
+            write(1, above, short_verdict(row), ha="right", color=verdict_color(row))
             continue
-        ax.text(0, y + 0.33, verdict_text(row, metric).replace("\n", ": "), color=verdict_color(row), **line)
+        write(0, y + 0.33, verdict_text(row, metric).replace("\n", ": "), color=verdict_color(row))
         if not np.isnan(row.published):
-            ax.text(1, above, f"published*: {minus_text(row.published)}", ha="right", color=GREY, **line)
+            write(1, above, f"published*: {minus_text(row.published)}", ha="right", color=GREY)
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
