@@ -115,7 +115,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
         if values["status"] == "missing":
             values["reason"] = standings.of(trial_id, parents=parents).start.why or values["reason"]
         if metrics := probed[trial_id]:
-            known = json.loads(values.get("evals") or "{}") | {"start": {"metrics": metrics, "notes": []}}
+            known = json.loads(str(values.get("evals") or "{}")) | {"start": {"metrics": metrics, "notes": []}}
             values["evals"] = json.dumps(known, sort_keys=True)
         found[trial_id] = replace(records[trial_id], values=values)
     return found
@@ -141,7 +141,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
 
 def eval_metrics(record: Record) -> dict[str, float]:
     """Merge the metrics of all evals of a trial."""
-    found = json.loads(record.values["evals"])
+    found = json.loads(str(record.values["evals"]))
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
 
 

@@ -29,7 +29,7 @@ def is_stalled(campaign: Campaign) -> bool:
         file.write(
             json.dumps({"arrays": campaigns.count_share_arrays(campaign), "progress": progress(campaign)}) + "\n"
         )
-    rounds = {line["arrays"]: line["progress"] for line in store.read_lines(looks, Round)}
+    rounds = {line.arrays: line.progress for line in store.read_lines(looks, Round)}
     recent = list(rounds.values())[-ROUNDS - 1 :]
     return len(recent) > ROUNDS and all(one == recent[0] for one in recent)
 

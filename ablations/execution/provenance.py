@@ -8,9 +8,10 @@ import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results import store
+from results.store.schemas import Fact
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -58,7 +59,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def environment_record(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Any]:
+def environment_record(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Fact]:
     """Return the content of env.json. device: the hardware's name; accelerator: cuda or cpu."""
     return {
         "schema": store.SCHEMA,
@@ -77,14 +78,14 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
     }
 
 
-def kernel_choices(config: "Config", accelerator: str) -> dict[str, Any]:
+def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
     """Name the kernels used where there is a choice: each rounds differently."""
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named
     from vitcore.runtime.compile_cache import compiles
 
-    found = {"compile": compiles(config, accelerator), "attention": named(config, accelerator)}
+    found: dict[str, str | bool] = {"compile": compiles(config, accelerator), "attention": named(config, accelerator)}
     found["matmul_precision"] = torch.get_float32_matmul_precision()
     if accelerator == "cuda":  # by default of convolutions alone
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}

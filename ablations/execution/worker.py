@@ -13,10 +13,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
@@ -29,6 +29,7 @@ from ablations.study import plugins
 from results import store
 from results.store import evals, lease
 from results.store.disk_full import FULL, Patience
+from results.store.schemas import Environment, Facts, validated
 from vitcore.analysis.cost import remember
 from vitcore.config import Config
 from vitcore.data.files import reason_with_file
@@ -77,11 +78,11 @@ class Worker:
             self.last_report = time.monotonic()
             self.emit(messages.Progress(step, accuracy))
 
-    def announce(self, facts: Mapping[str, Any]) -> None:
+    def announce(self, facts: Facts) -> None:
         """Say why steps are not computed as they are by default; the pool shows each reason once."""
         if why := facts.get("compile_failed"):
             self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
-        if (graph := facts.get("cuda_graph", "")).startswith(NONE) and not graph.endswith(ASKED):
+        if (graph := str(facts.get("cuda_graph", ""))).startswith(NONE) and not graph.endswith(ASKED):
             self.emit(messages.Note(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}"))
 
     def serve(self, job: Job) -> None:
@@ -224,8 +225,9 @@ class Worker:
             trace = error.trace or trace
             elsewhere = {} if error.node is None else {"node": error.node}
         if fault.kind == faults.MACHINE:
-            origin, node = attempt.env.get("resumed_from", {}), str({**attempt.env, **elsewhere}.get("node", ""))
-            past = [*past, attempts.EndedAttempt(True, cause, origin.get("step"), node=node)]
+            env = validated(Environment, {**attempt.env, **elsewhere})
+            step = env.resumed_from.step if env.resumed_from else None
+            past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
             spent, pause, left = (
                 attempts.no_progress_reason(trial, past),
                 attempts.retry_delay(past),

@@ -250,11 +250,11 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
-    if not lines or not lines[-1]["step"]:
+    if not lines or not lines[-1].step:
         return 0, steps, None, None
     newest = lines[-1]
-    left = newest["seconds"] / newest["step"] * (steps - newest["step"])
-    return newest["step"], steps, newest["val_accuracy"], left
+    left = None if newest.seconds is None else newest.seconds / newest.step * (steps - newest.step)
+    return newest.step, steps, newest.val_accuracy, left
 
 
 def last_traceback_line(failure: Failure | None) -> str:

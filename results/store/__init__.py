@@ -18,7 +18,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,15 +30,15 @@ from results.store.files import MEMORY, read_bytes, sha256
 from results.store.files import Broken as Broken
 from results.store.paths import no_follow, refuse_links, safe_name
 from results.store.schemas import (
+    Fact,
+    Facts,
     Failure,
     Kind,
     MetricsLine,
     Plan,
     Result,
-    Schema,
     Settings,
     TrialConfig,
-    problem,
     stray,
     validated,
 )
@@ -54,8 +54,6 @@ VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # of an attempt, by the 
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 RETRIED = "retried-result.json"  # in the same: the result that was before it
 RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
-
-Json = dict[str, Any]
 
 
 class NewerSchema(ValueError):
@@ -121,7 +119,7 @@ def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
     return typed(parse_json(payload, path), path, schema)
 
 
-def typed(content: Json, path: Path | str, schema: type[Kind]) -> Kind:
+def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
     """Check the content of the file at `path` against its schema. Raises Broken naming file and field."""
     try:
         return validated(schema, content)
@@ -138,12 +136,12 @@ def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
     return found
 
 
-def read_json(path: Path | str) -> Json:
+def read_json(path: Path | str) -> dict[str, Any]:
     """Read a JSON file. Raises FileNotFoundError; Broken with the reason; NewerSchema."""
     return parse_json(read_bytes(path), path)
 
 
-def parse_json(payload: bytes, path: Path | str) -> Json:
+def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     """Parse the content of the file at `path`. Raises Broken, NewerSchema."""
     name = os.path.basename(path)
     try:
@@ -160,7 +158,7 @@ def parse_json(payload: bytes, path: Path | str) -> Json:
     return content
 
 
-def read_lines(path: Path, schema: type[Schema] | None = None) -> list[Json]:
+def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
     """Return the lines of a JSON-lines file up to the first that is torn or breaks the schema. Raises Broken."""
     try:
         return parse_lines(read_bytes(path), schema)
@@ -168,20 +166,17 @@ def read_lines(path: Path, schema: type[Schema] | None = None) -> list[Json]:
         return []
 
 
-def parse_lines(payload: bytes, schema: type[Schema] | None = None) -> list[Json]:
-    lines: list[Json] = []
+def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
+    lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:
-            content = json.loads(line)
-        except (ValueError, RecursionError):
+            lines.append(validated(schema, json.loads(line)))
+        except (ValueError, RecursionError):  # Broken is a ValueError too
             break
-        if not isinstance(content, dict) or (schema is not None and problem(schema, content)):
-            break
-        lines.append(content)
     return lines
 
 
-def checksum(content: Json) -> str:
+def checksum(content: Mapping[str, object]) -> str:
     """Return the sha256 of the canonical JSON of a record without its checksum."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
@@ -308,11 +303,11 @@ class Trial:
         inside = [self.path / "attempts", self.path / "evals", *self.attempts()]
         refuse_links(self.path.parent.parent, *inside, *(attempt / "checkpoints" for attempt in self.attempts()))
 
-    def create(self, config: Json) -> None:
-        """Write config.json unless it exists."""
+    def create(self, content: Mapping[str, object]) -> None:
+        """Write config.json unless it exists. content: `config` and `identity`."""
         self.ensure_no_links()
         if not (self.path / "config.json").exists():
-            write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **config})
+            write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **content})
 
     def claim(self, watch: lease.Watch) -> "Attempt | None":
         """Make a new attempt, if the trial is not over and the newest attempt's holder is dead; else return None.
@@ -401,11 +396,11 @@ class Trial:
     def step(self) -> int:
         """Return the last step that any attempt reached, from checkpoints and metrics."""
         logged = [read_metrics(attempt)[-1:] for attempt in self.attempts()]
-        steps = [int(line["step"]) for lines in logged for line in lines]
+        steps = [line.step for lines in logged for line in lines]
         return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
 
 
-def read_metrics(attempt: Path) -> list[Json]:
+def read_metrics(attempt: Path) -> list[MetricsLine]:
     """Return the lines of an attempt's metrics.jsonl; empty if it cannot be read."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
@@ -446,9 +441,9 @@ class Attempt:
         self.path = path
         self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
         self.on_compiling: Callable[[], None] = lambda: None
-        self.on_record: Callable[[Json], None] = lambda facts: None
+        self.on_record: Callable[[Facts], None] = lambda facts: None
         self.weights_sha256: str | None = None
-        self.env: Json = {}
+        self.env: Facts = {}
         self.patience = Patience()  # with a full disk
         self.keep_weights = True
         self._metrics: io.FileIO | None = None
@@ -483,12 +478,12 @@ class Attempt:
         """Report that the first step compiles."""
         self.on_compiling()
 
-    def record(self, facts: Json) -> None:
+    def record(self, facts: Mapping[str, Fact]) -> None:
         """Add to env.json the facts on how steps are computed."""
         self.write_env({**self.env, **facts})
         self.on_record(facts)
 
-    def write_env(self, env: Json) -> None:
+    def write_env(self, env: Facts) -> None:
         """Write env.json: where this attempt runs and which checkpoint it resumes from, by default its own step 0."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
@@ -516,7 +511,7 @@ class Attempt:
         return None
 
     def _carry_metrics(self, earlier: Path, step: int) -> None:
-        lines = [line for line in read_metrics(earlier) if line["step"] <= step]
+        lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
 
@@ -531,7 +526,7 @@ class Attempt:
         for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
             old.unlink(missing_ok=True)
 
-    def log(self, line: Json) -> None:
+    def log(self, line: Mapping[str, float]) -> None:
         """Append a line to metrics.jsonl."""
         if self._metrics is None:
             self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
@@ -552,7 +547,7 @@ class Attempt:
         np.savez_compressed(buffer, index=index.astype(np.int32), correct=correct.astype(np.uint8))
         self.patience(lambda: write_bytes(self.path / "correct.npz", buffer.getvalue()))
 
-    def publish(self, result: Json) -> None:
+    def publish(self, result: Mapping[str, object]) -> None:
         """Publish the result, once. Raises Superseded if another attempt has taken over or published."""
         self.ensure_current()
         content = {
@@ -599,7 +594,7 @@ def study_folder(runs: Path, name: str) -> Path:
     return runs / "studies" / safe_name(name)
 
 
-def plan_content(plan: Plan) -> Json:
+def plan_content(plan: Plan) -> dict[str, object]:
     """Return the content of plan.json, without its checksum."""
     return {"schema": SCHEMA, **plan.content()}
 

@@ -48,7 +48,7 @@ class Record:
     images.
     """
 
-    values: Mapping[str, Any]
+    values: Mapping[str, str | float | None]
     history: Sequence[Mapping[str, Any]] = ()
     correct: Correct | None = None
 
@@ -89,7 +89,7 @@ def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     """Read one trial; an unreadable file becomes a reason, not an error. Raises NewerSchema."""
     state = trial.state()
     troubles = Troubles()
-    values: dict[str, Any] = {"status": state.status, "reason": state.reason}
+    values: dict[str, str | float | None] = {"status": state.status, "reason": state.reason}
     if "config" in parts:
         values["config"] = troubles.kept(lambda: read_config(trial, state.result)) or ""
     if state.folder is None:
@@ -138,9 +138,9 @@ def read_config(trial: store.Trial, result: Result | None) -> str:
     return json.dumps(trial.config(result), sort_keys=True)
 
 
-def read_history(state: store.TrialState) -> list[dict[str, Any]]:
+def read_history(state: store.TrialState) -> list[Mapping[str, Any]]:
     """Read the lines of metrics.jsonl. Raises FileNotFoundError, Broken."""
-    return store.parse_lines(state.read("metrics.jsonl"), MetricsLine)
+    return [line.content() for line in store.parse_lines(state.read("metrics.jsonl"), MetricsLine)]
 
 
 def read_correct(state: store.TrialState) -> Correct:
@@ -148,7 +148,7 @@ def read_correct(state: store.TrialState) -> Correct:
     return correctness.parse(state.read(correctness.NAME))
 
 
-def read_provenance(state: store.TrialState) -> dict[str, Any]:
+def read_provenance(state: store.TrialState) -> dict[str, str]:
     """Read code and machine as texts, "A then B" where attempts differ. Raises FileNotFoundError, Broken."""
     envs = [env.content() for env in read_envs(state)]
     found = in_turn([{name: env[name] for name in NAMED if name in env} for env in envs])

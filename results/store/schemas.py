@@ -36,6 +36,9 @@ Value = Plain | list[Plain | list[Plain]]
 Settings = Annotated[dict[str, Any], GetPydanticSchema(lambda _, of: of(dict[str, Value | dict[str, Value]]))]
 Axes = Annotated[dict[str, list[Any]], GetPydanticSchema(lambda _, of: of(dict[str, list[Value]]))]
 
+Fact = str | float | Mapping[str, str | int] | None  # of env.json
+Facts = Mapping[str, Fact]
+
 
 def in_range(metrics: dict[str, float | None]) -> dict[str, float | None]:
     for name, value in metrics.items():

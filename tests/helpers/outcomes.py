@@ -33,7 +33,7 @@ def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
         state = store.trial(runs, job.id).state()
         assert state.result is not None, state
         assert state.attempt is not None
-        lines = store.read_lines(state.attempt / "metrics.jsonl")
-        curve = [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+        lines = store.read_metrics(state.attempt)
+        curve = [{key: value for key, value in line.content().items() if key != "seconds"} for line in lines]
         found[job.id] = (state.result.weights_sha256, state.result.metrics, curve)
     return found

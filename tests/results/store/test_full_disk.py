@@ -66,8 +66,8 @@ def ended(runs: Path, one: Job) -> tuple[Any, ...]:
     state = store.trial(runs, one.id).state()
     assert state.result is not None, state
     assert state.attempt is not None
-    lines = store.read_lines(state.attempt / "metrics.jsonl")
-    return state.result.weights_sha256, [(line["step"], line["val_loss"]) for line in lines]
+    lines = store.read_metrics(state.attempt)
+    return state.result.weights_sha256, [(line.step, line.val_loss) for line in lines]
 
 
 def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
@@ -148,12 +148,12 @@ def test_torn_write_is_undone(disk: Disk) -> None:
         ):
             with pytest.raises(OSError, match="No space left"):
                 write()
-        assert [line["step"] for line in store.read_lines(attempt.path / "metrics.jsonl")] == [1]
+        assert [line.step for line in store.read_metrics(attempt.path)] == [1]
         assert [file.name[:9] for file in trial.checkpoints()] == ["000000001"]
         disk.free()
         attempt.log({"step": 2})
         attempt.save_checkpoint(2, b"second")
-    assert [line["step"] for line in store.read_lines(attempt.path / "metrics.jsonl")] == [1, 2]
+    assert [line.step for line in store.read_metrics(attempt.path)] == [1, 2]
     assert not list(disk.folder.rglob(".*safetensors*"))
 
 

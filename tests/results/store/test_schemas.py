@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,7 +281,11 @@ def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) ->
 
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:
     """Nobody waits for its writer."""
-    readers: list[Callable[[Path], object]] = [store.read_json, store.read_lines, store.read_bytes]
+    readers: list[Callable[[Path], object]] = [
+        store.read_json,
+        partial(store.read_lines, schema=schemas.MetricsLine),
+        store.read_bytes,
+    ]
     os.mkfifo(tmp_path / "pipe")
     for read in readers:
         with pytest.raises(store.Broken, match="pipe is not a regular file"):

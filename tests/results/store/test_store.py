@@ -252,14 +252,14 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
     with synthetic.claimed(trial) as attempt:
         assert attempt.checkpoint() == b"state 20"
         attempt.log({"step": 25})
-    lines = store.read_lines(attempt.path / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [10, 20, 25]
+    lines = store.read_metrics(attempt.path)
+    assert [line.step for line in lines] == [10, 20, 25]
 
 
 def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
     """A line cut by a kill does not hide the whole lines before it."""
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
-    assert store.read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}, {"step": 2}]
+    assert [line.step for line in store.read_metrics(tmp_path)] == [1, 2]
 
 
 def test_turn_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_attempt_comes_back_to_its_own_checkpoint(tmp_path: Path) -> None:
         attempt.save_checkpoint(29, b"state 30, suspected")
         assert attempt.checkpoint() == b"state 30, suspected"
         attempt.log({"step": 31})
-        assert [line["step"] for line in store.read_lines(attempt.path / "metrics.jsonl")] == [10, 20, 31]
+        assert [line.step for line in store.read_metrics(attempt.path)] == [10, 20, 31]
         assert store.read_json(attempt.path / "env.json") == {"code": "a"}
 
 
