@@ -115,7 +115,7 @@ def test_a_trial_loads_only_what_it_needs() -> None:
     code = """
 import sys
 from vitcore import Config, train
-from vitcore.training.optimizers import OPTIMIZER
+from vitcore.training.optimization.optimizers import OPTIMIZER
 
 for name in OPTIMIZER:
     train(Config(width=16, depth=1, heads=2, steps=2, batch=8, optimizer=name))

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from vitcore.training.loop import train as train
     from vitcore.training.objectives import OBJECTIVE as OBJECTIVE
     from vitcore.training.objectives import Objective as Objective
-    from vitcore.training.optimizers import OPTIMIZER as OPTIMIZER
-    from vitcore.training.optimizers import Optimizer as Optimizer
-    from vitcore.training.schedules import SCHEDULE as SCHEDULE
-    from vitcore.training.schedules import Schedule as Schedule
+    from vitcore.training.optimization.optimizers import OPTIMIZER as OPTIMIZER
+    from vitcore.training.optimization.optimizers import Optimizer as Optimizer
+    from vitcore.training.optimization.schedules import SCHEDULE as SCHEDULE
+    from vitcore.training.optimization.schedules import Schedule as Schedule
 
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
@@ -66,8 +66,8 @@ MODULES = {
     "vitcore.options": ["ConfigError", "Options"],
     "vitcore.training.loop": ["train"],
     "vitcore.training.objectives": ["OBJECTIVE", "Objective"],
-    "vitcore.training.optimizers": ["OPTIMIZER", "Optimizer"],
-    "vitcore.training.schedules": ["SCHEDULE", "Schedule"],
+    "vitcore.training.optimization.optimizers": ["OPTIMIZER", "Optimizer"],
+    "vitcore.training.optimization.schedules": ["SCHEDULE", "Schedule"],
 }
 HOME = {name: module for module, names in MODULES.items() for name in names}
 

@@ -20,8 +20,8 @@ from vitcore.model.initialization import nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.training.loop import Training, train
+from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Memory
-from vitcore.training.schedules import learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
 Contract = Callable[[str, str], None]

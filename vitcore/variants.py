@@ -18,8 +18,8 @@ from vitcore.model.position import POSITION, Position
 from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
 from vitcore.model.stem import STEM, Stem
 from vitcore.training.objectives import OBJECTIVE, Objective
-from vitcore.training.optimizers import OPTIMIZER, Optimizer
-from vitcore.training.schedules import SCHEDULE, Schedule
+from vitcore.training.optimization.optimizers import OPTIMIZER, Optimizer
+from vitcore.training.optimization.schedules import SCHEDULE, Schedule
 from vitcore.variant import Variant
 
 SLOTS: Mapping[type[Variant], dict[str, Any]] = {

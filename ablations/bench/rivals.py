@@ -15,8 +15,8 @@ from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import compiles as step_compiles
 from vitcore.runtime.device import device_of, flushing, in_precision
 from vitcore.training.loop import Training
-from vitcore.training.optimizers import Moments, decays, moments
-from vitcore.training.schedules import learning_rate
+from vitcore.training.optimization.optimizers import Moments, decays, moments
+from vitcore.training.optimization.schedules import learning_rate
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}

@@ -35,8 +35,8 @@ from vitcore.training import checkpoint
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
+from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Memory, Metrics, Outcome, Run, Status
-from vitcore.training.schedules import learning_rate
 from vitcore.training.step import Batch, Inputs, TrainStep
 from vitcore.training.transfer import Weights, weights_for
 

@@ -27,11 +27,11 @@ from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import aside, capture, without_waiting
 from vitcore.runtime.device import in_precision, sent
 from vitcore.runtime.memory import out_of_memory
-from vitcore.training.ema import Average
 from vitcore.training.objectives import OBJECTIVE, Classification
-from vitcore.training.optimizers import OPTIMIZER, optimizer, set_rate
+from vitcore.training.optimization.ema import Average
+from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
+from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Facts
-from vitcore.training.schedules import learning_rate
 from vitcore.training.transfer import Weights, take_over
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from ablations.cli.inputs import options
 
 if TYPE_CHECKING:
-    from ablations.study.init_recipe import Choice
+    from ablations.study.init.recipe import Choice
 
 
 def init(
@@ -38,8 +38,8 @@ def init(
         ablate init ~/photos --out photos.yaml --tune
     """
     from ablations.execution import machine
-    from ablations.study import init_recipe
-    from ablations.study.init_survey import survey
+    from ablations.study.init import recipe as init_recipe
+    from ablations.study.init.survey import survey
 
     found = survey(path)
     target = out or Path(f"{recipe_name(found.name)}.yaml")

@@ -7,9 +7,9 @@ from ablations.cli.inputs import guards
 from ablations.cli.inputs.directories import make_place
 from ablations.cli.running import finish, train_here
 from ablations.planning.jobs import Job
-from ablations.study import init_recipe
-from ablations.study.init_recipe import Choice
-from ablations.study.init_survey import Survey
+from ablations.study.init import recipe as init_recipe
+from ablations.study.init.recipe import Choice
+from ablations.study.init.survey import Survey
 from results import store
 from results.store.schemas import Settings
 from vitcore.analysis.cost import measure as model_cost

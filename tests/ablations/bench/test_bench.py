@@ -27,7 +27,7 @@ from vitcore.config import Config, merge
 from vitcore.interop.convert import to_timm
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
-from vitcore.training.schedules import learning_rate
+from vitcore.training.optimization.schedules import learning_rate
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

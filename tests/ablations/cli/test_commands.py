@@ -207,7 +207,7 @@ def test_list_names_every_variant_and_option(ablate: Ablate, tmp_path: Path) -> 
     from vitcore.variants import VARIANTS
 
     (tmp_path / "mine.py").write_text(
-        "from vitcore.config import Options\nfrom vitcore.training.schedules import SCHEDULE, Schedule\n"
+        "from vitcore.config import Options\nfrom vitcore.training.optimization.schedules import SCHEDULE, Schedule\n"
         "class Mine(Schedule):\n    'Goes down.'\n    class Options(Options):\n        by: float\n        to: int = 3\n"
         "SCHEDULE['mine'] = Mine\n"
     )

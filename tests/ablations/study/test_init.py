@@ -10,10 +10,10 @@ from in_process import called
 from PIL import Image
 
 from ablations.planning.plan import build
-from ablations.study import init_recipe
 from ablations.study.design import Design
-from ablations.study.init_recipe import CPU, GPU, patch_and_size
-from ablations.study.init_survey import survey
+from ablations.study.init import recipe as init_recipe
+from ablations.study.init.recipe import CPU, GPU, patch_and_size
+from ablations.study.init.survey import survey
 from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore.config import Config
 

@@ -21,7 +21,7 @@ from vitcore.options import ConfigError
 from vitcore.runtime.compile_cache import compiles
 from vitcore.training import step
 from vitcore.training.loop import Training
-from vitcore.training.optimizers import optimizer
+from vitcore.training.optimization.optimizers import optimizer
 from vitcore.training.run import Memory
 from vitcore.training.step import WARM_UP, TrainStep, why_eager
 from vitcore.variants import VARIANTS

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from vitcore import Config
-from vitcore.training.schedules import SCHEDULE, learning_rate
+from vitcore.training.optimization.schedules import SCHEDULE, learning_rate
 
 
 def rates(**settings: Any) -> list[float]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim.optimizer import ParamsT
 
-from vitcore.training.ema import Average
+from vitcore.training.optimization.ema import Average
 
 
 class ScheduleFreeAdamW(optim.Optimizer):

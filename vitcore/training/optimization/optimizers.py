@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn, optim
 
 from vitcore.options import ConfigError
-from vitcore.training import lion, schedule_free
-from vitcore.training.ema import Average
+from vitcore.training.optimization import lion, schedule_free
+from vitcore.training.optimization.ema import Average
 from vitcore.variant import Variant
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from ablations.study import init_arms
-from ablations.study.init_survey import Survey
+from ablations.study.init import arms as init_arms
+from ablations.study.init.survey import Survey
 from results.store.schemas import Axes, Settings
 
 CPU, GPU = "a CPU", "a GPU"

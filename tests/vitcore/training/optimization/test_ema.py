@@ -10,8 +10,8 @@ from torch import nn
 
 from vitcore import Config
 from vitcore.data.splits import load
-from vitcore.training.ema import Average
 from vitcore.training.loop import Training
+from vitcore.training.optimization.ema import Average
 
 
 def tiny(**settings: Any) -> Config:

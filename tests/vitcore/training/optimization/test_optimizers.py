@@ -11,8 +11,8 @@ from vitcore import Config, ViT
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
-from vitcore.training.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
-from vitcore.training.schedules import learning_rate
+from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
+from vitcore.training.optimization.schedules import learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
 

@@ -1,0 +1,1 @@
+"""Write a recipe for own data: `ablate init`."""
