@@ -1,4 +1,4 @@
-"""The heartbeat of a worker: a thread that reports every few seconds, and ends the process when its parent is gone.
+"""The heartbeat of a worker: a thread that reports every few seconds. It ends the process when its parent is gone.
 
 A stopped process sends no heartbeat, so the pool can tell it from one that compiles for long. The thread also runs
 while the main thread builds a model or waits for a device.

@@ -78,8 +78,8 @@ class Progress:
 class Ended:
     """The end of a worker's job.
 
-    kind: `again` is tried once more after `pause` seconds; `stopped` on request; `held` by another attempt;
-    `interrupted` cannot go on here. leaving: the worker takes no further job. elsewhere: it was over before.
+    kind: `again` is tried once more after `pause` seconds; `stopped` on request; `held` by another attempt.
+    An `interrupted` trial cannot go on here. leaving: the worker takes no further job. elsewhere: it was over before.
     """
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]

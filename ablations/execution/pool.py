@@ -99,7 +99,7 @@ class PoolTrial:
 
 @dataclass
 class Slot:
-    """A place in the pool: a worker, unless it is ABSENT, and the trial that it trains while it is BUSY."""
+    """A place in the pool: a worker, unless ABSENT, and the trial that it trains while BUSY."""
 
     number: int
     environment: dict[str, str]

@@ -1,7 +1,7 @@
 """A further rank of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
 
 Rank 0 is the worker that started it; the worker alone reads and writes. A rank ignores the signals that SLURM or a
-terminal sends to all processes, and ends when the worker does: its standard input closes.
+terminal sends to all processes. It ends when the worker does: its standard input closes.
 """
 
 import json

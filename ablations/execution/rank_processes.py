@@ -2,7 +2,7 @@
 
     worker (rank 0) --starts--> python -m ablations.execution.rank (ranks 1 ... N - 1)
 
-In a SLURM job on several nodes, the ranks on the other nodes are the tasks of one srun, one task per GPU. If a rank
+In a SLURM job on several nodes, one srun starts those on the other nodes, one task per GPU. If a rank
 ends early the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
 """
 

@@ -1,7 +1,7 @@
 """Runs trials on this machine: gives a pool its workers, their messages, the clock and the signals.
 
-What is done is decided by the disk alone. A worker that dies is replaced and its trial resumed; a trial that another
-run holds is waited for; a failed trial stops no other.
+The disk alone decides what is done. A worker that dies is replaced and its trial resumed. A trial that another run
+holds is waited for. A failed trial stops no other.
 """
 
 import math
