@@ -169,13 +169,12 @@ def timm_arguments(config: Config) -> dict[str, Any]:
     Raises ValueError for a part that timm's model does not have.
     """
     from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
-    from timm.layers.patch_embed import PatchEmbed
 
     check_has(config, TIMM_HAS, "timm")
     check_together(config)
     hybrid = config.stem == "resnet"
     return {
-        "embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone) if hybrid else PatchEmbed,
+        **({"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone)} if hybrid else {}),
         "img_size": config.image_size,
         "patch_size": 1 if hybrid else config.patch,
         "in_chans": config.channels,

@@ -308,7 +308,7 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
     block = sum(row.params for name, row in rows.items() if name.startswith("encoder.blocks.7."))
     assert block == 7_087_872
     attention = rows["encoder.blocks.0.attention"]
-    assert attention["flops"] == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
+    assert attention.flops == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
 
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)
