@@ -43,6 +43,11 @@ class Row:
     notes: Sequence[str]
     measured: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def ended(self) -> int:
+        """The number of trials that finished or diverged."""
+        return self.n + self.diverged
+
     def value(self, column: str) -> Any:
         """Return the value of a column by its name."""
         return self.measured[column] if column in self.measured else getattr(self, column)
@@ -153,6 +158,11 @@ class Reached:
     diverged: int
     failed: int
     missing: int
+
+    @property
+    def ended(self) -> int:
+        """The number of trials that finished or diverged."""
+        return self.n + self.diverged
 
 
 @dataclass(frozen=True)

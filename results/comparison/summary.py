@@ -162,8 +162,8 @@ def bound_text(row: ComparedRow) -> str:
 
 
 def divergence_text(row: ComparedRow) -> str:
-    """Count the diverged trials of B."""
-    return f"{row.b.diverged} of {row.b.planned} trials diverged" if row.b else ""
+    """Count the diverged trials of B among those that ended."""
+    return f"{row.b.diverged} of {row.b.ended} trials diverged" if row.b else ""
 
 
 def was_compared(comparison: Comparison) -> bool:

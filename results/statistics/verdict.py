@@ -46,7 +46,7 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
     k, others = arm.diverged, baseline.diverged
     if not k:
         return p
-    more = min(1.0, looks * inference.fisher_p(k, k + arm.n, others, others + baseline.n))
+    more = min(1.0, looks * inference.fisher_p(k, arm.ended, others, baseline.ended))
     return more if p is None or others else min(1.0, 2 * min(p, more))
 
 

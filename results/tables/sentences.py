@@ -36,7 +36,7 @@ def sentence(row: Row, table: Table) -> str:
 def by_how_much(row: Row, measure: Unit) -> str:
     """Write "by 18.23 points (95% CI 16.30 to 20.16)", or "as 5 of 5 trials diverged" without pairs."""
     if row.delta is None or row.delta_ci95 is None:
-        return f"as {row.diverged} of {row.planned} trials diverged"
+        return f"as {row.diverged} of {row.ended} trials diverged"
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
@@ -67,7 +67,7 @@ def images_text(row: Row) -> str:
 
 def divergence_text(row: Row) -> str:
     """Mention diverged trials, which are part of the answer."""
-    return f", and {row.diverged} of {row.planned} trials diverged" if row.diverged else ""
+    return f", and {row.diverged} of {row.ended} trials diverged" if row.diverged else ""
 
 
 def why_untested(row: Row) -> str:
@@ -222,7 +222,7 @@ def unfinished(table: Table) -> str:
 def progress(table: Table) -> tuple[int, int]:
     """Return how many trials are done and how many are planned."""
     rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
-    return sum(row.n + row.diverged for row in rows), sum(row.planned for row in rows)
+    return sum(row.ended for row in rows), sum(row.planned for row in rows)
 
 
 def departure_text(table: Table) -> str:

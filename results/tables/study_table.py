@@ -42,11 +42,19 @@ class Outcome(NamedTuple):
     value: float
 
 
+class Family(NamedTuple):
+    """A set of contrasts that are corrected together; size counts the planned ones."""
+
+    name: str
+    size: int
+
+
 @dataclass(frozen=True)
 class Tested:
     """The tests of an arm against its baseline; p_holm of no difference and p_margin of equivalence are adjusted."""
 
     pair: Pair
+    family: Family
     p: float | None
     p_holm: float | None
     p_margin: float | None
@@ -219,7 +227,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         difference,
         images,
         test.p_holm,
-        family=family_of(row.arm, plan)[1],
+        family=test.family.size,
         margin=plan.margin,
         unit=units.unit(plan.metric),
         looks=looks.correction_factor(plan),
@@ -246,45 +254,47 @@ def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
     """Test each contrast; those in `unjudged` get no adjusted p."""
-    factor = looks.correction_factor(plan)
+    factor, family_of = looks.correction_factor(plan), family_by_arm(plan)
     p = {
         name: verdict.p_with_divergence(tuned_pairs.p_value(pair, plan), rows[name], rows[rows[name].baseline], factor)
         for name, pair in pairs.items()
     }
-    p_holm = holm_by_family({name: None if name in unjudged else p[name] for name in pairs}, plan)
+    p_holm = holm_by_family({name: None if name in unjudged else p[name] for name in pairs}, family_of)
     p_margin = holm_by_family(
         {
             name: None if name in unjudged else tuned_pairs.p_equivalence(pair, plan.margin, plan)
             for name, pair in pairs.items()
         },
-        plan,
+        family_of,
     )
-    return {name: Tested(pair, p[name], p_holm[name], p_margin[name]) for name, pair in pairs.items()}
+    return {name: Tested(pair, family_of[name], p[name], p_holm[name], p_margin[name]) for name, pair in pairs.items()}
 
 
-def holm_by_family(p: Mapping[str, float | None], plan: Plan) -> dict[str, float | None]:
-    """Adjust p of each contrast within its family."""
-    families: dict[tuple[str, int], list[str]] = defaultdict(list)
+def holm_by_family(p: Mapping[str, float | None], family_of: Mapping[str, Family]) -> dict[str, float | None]:
+    """Adjust the p value of each contrast within its family."""
+    families: dict[Family, list[str]] = defaultdict(list)
     for name in p:
-        families[family_of(name, plan)].append(name)
+        families[family_of[name]].append(name)
     found: dict[str, float | None] = {}
-    for (_, size), members in families.items():
-        found |= dict(zip(members, inference.holm([p[name] for name in members], size), strict=True))
+    for family, members in families.items():
+        found |= dict(zip(members, inference.holm([p[name] for name in members], family.size), strict=True))
     return found
 
 
-def family_of(name: str, plan: Plan) -> tuple[str, int]:
-    """Return the family that corrects an arm's contrast, and its size; grid points of tuned arms have their own."""
+def family_by_arm(plan: Plan) -> dict[str, Family]:
+    """Return the family in which each arm's contrast is corrected; the grid points of tuned arms form a second one."""
     tuned = {entry.name for entry in plan.tuned}
-    return ("points", plan.points_family) if tuned and name not in tuned else ("table", plan.family)
+    table, points = Family("table", plan.family), Family("points", plan.points_family)
+    return {arm.name: points if tuned and arm.name not in tuned else table for arm in plan.arms}
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
     """Yield each arm's interval that holds simultaneously with all others of its family."""
-    families: dict[tuple[str, int], dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    family_of = family_by_arm(plan)
+    families: dict[Family, dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, pair in pairs.items():
         if pair.own.mean.se is not None:
-            families[family_of(name, plan)][tuple(pair.own.seeds)].append(name)
+            families[family_of[name]][tuple(pair.own.seeds)].append(name)
     for groups in families.values():
         level = inference.simultaneous_level(
             [np.column_stack([pairs[name].own.numbers for name in names]) for names in groups.values()]
@@ -315,14 +325,21 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     for trial in outcomes:
         if described := absence(trial, metric):
             found.setdefault(described, []).append(trial.seed)
-    notes = [
-        f"{sentences.seeds_text(seeds)} {state}{reason and f': {reason}'}" for (state, reason), seeds in found.items()
-    ]
+    notes = []
+    for (state, reason), seeds in found.items():
+        because = f": {reason}" if reason else ""
+        notes.append(f"{sentences.seeds_text(seeds)} {state}{because}")
+    return notes + divergence_notes(outcomes)
+
+
+def divergence_notes(outcomes: Sequence[Outcome]) -> list[str]:
+    """State the rate of divergence among trials that diverged or have their metric, with its interval."""
     diverged = sum(trial.status == "diverged" for trial in outcomes)
-    if diverged:
-        low, high = inference.clopper_pearson(diverged, len(outcomes))
-        notes.append(f"{diverged} of {len(outcomes)} diverged (95% interval {low:.0%} to {high:.0%})")
-    return notes
+    ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
+    if not diverged:
+        return []
+    low, high = inference.clopper_pearson(diverged, ended)
+    return [f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})"]
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
@@ -359,7 +376,9 @@ def study_notes(study: StudyResults) -> list[str]:
     """Note mixed code or machines, few seeds, what arms start from, and repeated looks."""
     notes = [*provenance.provenance_notes(study.columns), *study.plan.notes]
     seeds = len(study.plan.seeds)
-    if seeds < FEW:
+    if seeds == 1:
+        notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")
+    elif seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
     return notes + start_notes(study) + looks.notes(study.plan)
 

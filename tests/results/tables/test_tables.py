@@ -15,6 +15,7 @@ import pytest
 import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
 from results import store
 from results.load import load_studies
@@ -23,6 +24,7 @@ from results.statistics import inference
 from results.tables import across_recipes, layout, sentences
 from results.tables.layout import render
 from results.tables.study_table import table
+from results.units import PERCENT
 
 ACCURACIES = {
     "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
@@ -195,6 +197,40 @@ def test_divergence_is_an_outcome() -> None:
     assert f"1 of 5 diverged (95% interval {low:.0%} to {high:.0%})" in row.notes
     assert row.verdict == "not-resolved"
     assert of(with_hole("diverged", arm="position=none"), "position=none").verdict == "worse"
+
+
+def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
+    """Missing and failed trials and one without the metric are in neither the rate nor Fisher's test."""
+    plan = synthetic.position()
+    records = synthetic.from_accuracies(plan, ACCURACIES | {"position=1d": [0.94, 0.95, 0.93, None, None]})
+    states = ["diverged", "diverged", "missing", "failed"]
+    records |= {
+        synthetic.trial_id(plan, "position=2d", seed): synthetic.hole(state) for seed, state in enumerate(states)
+    }
+    found = table(synthetic.results(plan, records), interim=True)
+    row = of(found, "position=2d")
+    low, high = proportion_confint(2, 3, method="beta")
+    assert f"2 of 3 diverged (95% interval {low:.0%} to {high:.0%})" in row.notes
+    assert sentences.by_how_much(row, PERCENT) == "as 2 of 3 trials diverged"
+    assert row.p == pytest.approx(scipy.stats.fisher_exact([[2, 1], [0, 3]], alternative="greater").pvalue)
+    no_metric = {synthetic.trial_id(plan, "position=2d", 4): synthetic.hole("finished")}
+    row = of(table(synthetic.results(plan, records | no_metric), interim=True), "position=2d")
+    assert (row.n, row.diverged, row.failed, row.missing) == (0, 2, 1, 2)
+    assert f"2 of 2 diverged (95% interval {proportion_confint(2, 2, method='beta')[0]:.0%} to 100%)" in row.notes
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        (1, ["one seed gives no interval and no verdict: 5 is the default"]),
+        (2, ["2 seeds resolve only very large differences: 5 is the default"]),
+        (5, []),
+    ],
+)
+def test_a_table_of_few_seeds_says_what_they_can_test(seeds: int, expected: list[str]) -> None:
+    """One seed has no spread; a few resolve little."""
+    found = table(synthetic.results(synthetic.position(seeds=seeds)))
+    assert [note for note in found.notes if "seed" in note] == expected
 
 
 def diverging(arm: int, baseline: int = 0, **changes: list[float | None]) -> Table:
@@ -717,7 +753,7 @@ def test_a_bound_that_says_nothing_is_not_told() -> None:
     row = replace(of(found, "position=none"), delta_ci95=(-1.3707, 1.01), verdict="not-resolved")
     nothing = "not resolved against position=1d: too few trials to bound the difference"
     assert sentences.sentence(row, found) == nothing
-    assert sentences.sentence(replace(row, diverged=1), found) == f"{nothing}, and 1 of 5 trials diverged"
+    assert sentences.sentence(replace(row, n=4, diverged=1), found) == f"{nothing}, and 1 of 5 trials diverged"
     assert sentences.sentence(replace(row, delta_ci95=(-0.9999, 0.9)), found).endswith(
         "is at most 99.99 points (95% CI)"
     )
