@@ -296,7 +296,7 @@ def verdict_on(judged: Judged) -> str | None:
     return verdict.verdict(
         test.difference,
         judged.p_holm,
-        tie=judged.p_margin is not None and judged.p_margin < verdict.ALPHA,
+        judged.p_margin,
         higher_is_better=units.higher_is_better(a.study.plan.metric),
         diverged=(b.row.diverged, a.row.diverged),
     )

@@ -10,7 +10,7 @@ from results.statistics import inference, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.statistics.tuned_pairs import Pair
-from results.statistics.verdict import ALPHA, BETTER, EQUIVALENT, WORSE
+from results.statistics.verdict import BETTER, EQUIVALENT, WORSE
 from results.store.schemas import Plan
 from results.style import current
 
@@ -120,9 +120,8 @@ def judged_claim(
     difference = pair.own.mean
     diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan.metric)
-    tie = p_margin is not None and p_margin < ALPHA
-    word = verdict.verdict(difference, p_holm, tie=tie, higher_is_better=higher, diverged=diverged)
-    tie = tie and not any(diverged)
+    word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
+    tie = verdict.is_significant(p_margin) and not any(diverged)
     return Claim(
         claim=" ".join(claim),
         verdict=verdict_on_tie(word, tie) if relation == "~" else verdict_on_lower(word, difference.value),

@@ -14,7 +14,7 @@ from results.records import Interaction
 from results.statistics import inference, interim
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
-from results.statistics.verdict import ALPHA, UNRESOLVED
+from results.statistics.verdict import UNRESOLVED, is_significant
 from results.store.schemas import Interaction as Planned
 from results.study_results import StudyResults
 from results.style import current
@@ -100,7 +100,7 @@ def verdict(estimate: Estimate, logit: Estimate | None, p_holm: float | None, di
     """Return positive, negative or not-resolved; None where no test is possible."""
     if p_holm is None or estimate.value is None:
         return None
-    if p_holm >= ALPHA or diverged or opposed_on_logit(estimate, logit):
+    if not is_significant(p_holm) or diverged or opposed_on_logit(estimate, logit):
         return UNRESOLVED
     return POSITIVE if estimate.value > 0 else NEGATIVE
 
@@ -117,7 +117,7 @@ def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, dive
     said = [f"untested: {estimate.why}"] if estimate.why else []
     if p_holm is None and not estimate.why:
         said.append("untested: the best value of an arm lies at the edge of its grid")
-    resolved = p_holm is not None and p_holm < ALPHA
+    resolved = is_significant(p_holm)
     if resolved and opposed_on_logit(estimate, logit):
         said.append("its logit has the opposite sign: an interaction of the scale")
     if resolved and diverged:

@@ -14,19 +14,20 @@ RESOLVED = (BETTER, WORSE)
 def verdict(
     difference: Estimate,
     p_holm: float | None,
+    p_margin: float | None,
     *,
-    tie: bool,
     higher_is_better: bool,
     diverged: tuple[int, int] = (0, 0),
 ) -> str | None:
     """Return better, worse, equivalent or not-resolved; None where no test is possible.
 
-    tie: whether the arms are equivalent within the margin. diverged: diverged trials of (arm, baseline). An arm that
-    diverges more often can only be worse or not-resolved; against a baseline that does, better or not-resolved.
+    p_holm: adjusted p of no difference. p_margin: adjusted p of equivalence, None without a margin. diverged: diverged
+    trials of (arm, baseline). An arm that diverges more often can only be worse or not-resolved. An arm whose baseline
+    diverges more often can only be better or not-resolved.
     """
     if p_holm is None:
         return None
-    resolved = p_holm < ALPHA
+    resolved = is_significant(p_holm)
     if difference.value is None or difference.se is None:  # tested by how often it diverges alone
         return WORSE if resolved else UNRESOLVED
     direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
@@ -35,7 +36,12 @@ def verdict(
         return direction if resolved and direction == possible else UNRESOLVED
     if resolved:
         return direction
-    return EQUIVALENT if tie else UNRESOLVED
+    return EQUIVALENT if is_significant(p_margin) else UNRESOLVED
+
+
+def is_significant(p: float | None) -> bool:
+    """Tell whether there is a p value and it is below ALPHA."""
+    return p is not None and p < ALPHA
 
 
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
@@ -48,12 +54,6 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
         return p
     more = min(1.0, looks * inference.fisher_p(k, arm.ended, others, baseline.ended))
     return more if p is None or others else min(1.0, 2 * min(p, more))
-
-
-def is_equivalent(difference: Estimate, margin: float) -> bool:
-    """Tell whether two one-sided tests at 5% put the 90% interval inside (-margin, margin)."""
-    p = inference.tost_p(difference, margin)
-    return p is not None and p < ALPHA
 
 
 def verdict_notes(
@@ -79,13 +79,13 @@ def verdict_notes(
     notes = []
     tests = f"{family} contrasts" + (f" and {looks} looks" if looks > 1 else "")
     tests += " and over the whole grid of the other" if grid else ""
-    tie = margin is not None and is_equivalent(difference, margin)
+    tie = margin is not None and is_within_margin(difference, margin, 1 - 2 * ALPHA)
     if word in (EQUIVALENT, UNRESOLVED):
-        if p_holm < ALPHA:
+        if is_significant(p_holm):
             notes.append("resolved, but trials diverged in the arm that finished pairs favor")
         elif excludes_zero(difference):
             notes.append(f"the 95% interval excludes 0, but not after correction for {tests}")
-        if word == EQUIVALENT and not within_margin(difference, margin or 0.0):
+        if word == EQUIVALENT and not is_within_margin(difference, margin or 0.0, 1 - ALPHA):
             notes.append("equivalence is two one-sided tests at 5%: the 90% interval is within the margin")
         elif word == UNRESOLVED and tie and not diverged:
             notes.append(f"the 90% interval is within the margin, but not after correction for {tests}")
@@ -112,9 +112,9 @@ def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
     return [f"optimization speed: at twice the steps the difference is {other} ({there.origin})"]
 
 
-def within_margin(difference: Estimate, margin: float) -> bool:
-    """Tell whether the 95% interval lies inside (-margin, margin)."""
-    interval = difference.interval()
+def is_within_margin(difference: Estimate, margin: float, level: float) -> bool:
+    """Tell whether the interval of this level lies inside (-margin, margin)."""
+    interval = difference.interval(level)
     return interval is not None and -margin < interval[0] and interval[1] < margin
 
 

@@ -209,7 +209,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     word = verdict.verdict(
         difference,
         test.p_holm if judged else None,
-        tie=test.p_margin is not None and test.p_margin < verdict.ALPHA,
+        test.p_margin,
         higher_is_better=units.higher_is_better(plan.metric),
         diverged=diverged,
     )
