@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from ablations.study.design import Design as Design
     from ablations.study.reading import read_recipe as read_recipe
     from ablations.study.reading import read_study as read_study
-    from ablations.study.study import Recipe as Recipe
+    from ablations.study.recipe import Recipe as Recipe
     from ablations.study.study import Study as Study
 
 HOME = {
     "Design": "ablations.study.design",
-    "Recipe": "ablations.study.study",
+    "Recipe": "ablations.study.recipe",
     "Study": "ablations.study.study",
     "read_recipe": "ablations.study.reading",
     "read_study": "ablations.study.reading",

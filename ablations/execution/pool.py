@@ -23,7 +23,7 @@ from ablations.execution.machine import oom_kills
 from ablations.planning.jobs import Job, all_on_cpu
 from results.store.standing import Kind, Standing, Standings, Start
 
-FAILED_STARTS = 3
+CRASHED_STARTS = 3
 KILLED_STARTS = 20
 DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
 HELD_SECONDS = 2.0
@@ -41,7 +41,7 @@ class WorkerState(Enum):
     LEAVING = "leaving"  # takes no further job
 
 
-class TrialState(Enum):
+class PoolTrialState(Enum):
     """The states of a trial in this run."""
 
     WAITING = "waiting"
@@ -88,7 +88,7 @@ class PoolTrial:
     """A trial of the pool. due: when it may run, on the monotonic clock; deaths: of workers, before it began."""
 
     job: Job
-    state: TrialState = TrialState.WAITING
+    state: PoolTrialState = PoolTrialState.WAITING
     due: float = 0.0
     deaths: int = 0
 
@@ -107,7 +107,8 @@ class Slot:
     worker: WorkerProcess | None = None
     trial: PoolTrial | None = None
     silent: float = 0.0  # seconds since the worker's last message
-    failed_starts: int = 0  # in a row
+    crashed_starts: int = 0  # in a row
+    killed_starts: int = 0  # in a row
     said: str = ""  # the last line on its standard error
 
 
@@ -135,7 +136,7 @@ class Pool:
     @property
     def goes_on(self) -> bool:
         """Return whether trials are left and nobody asked to stop."""
-        return not self.summary.stopped and any(one.state is not TrialState.ENDED for one in self.trials.values())
+        return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
 
     def stop(self) -> None:
         """Ask to stop: after Ctrl-C, SIGTERM, at the deadline, or when the run is called off."""
@@ -163,7 +164,7 @@ class Pool:
 
     def due(self, now: float) -> list[PoolTrial]:
         """List the trials that may be given to a worker now."""
-        return [one for one in self.trials.values() if one.state is TrialState.WAITING and one.due <= now]
+        return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
         """Return the first waiting trial that may begin; settle or hold those before it."""
@@ -176,19 +177,19 @@ class Pool:
             self.end(trial, end_elsewhere(found))
         elif found.start.kind is not Kind.READY:
             self.await_parent(trial, found.start)
-        return trial.state is TrialState.WAITING and found.start.kind is Kind.READY
+        return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
 
     def await_parent(self, trial: PoolTrial, start: Start) -> None:
         """Hold a trial while this or another run trains its parent; else interrupt it."""
         parent = self.trials.get(start.open[0])
-        if start.running or (parent is not None and parent.state is not TrialState.ENDED):
+        if start.running or (parent is not None and parent.state is not PoolTrialState.ENDED):
             self.wait(trial, HELD_SECONDS)
         else:
             self.interrupt(trial, start.why)
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None
-        slot.state, slot.trial, trial.state = WorkerState.BUSY, trial, TrialState.RUNNING
+        slot.state, slot.trial, trial.state = WorkerState.BUSY, trial, PoolTrialState.RUNNING
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
@@ -212,7 +213,7 @@ class Pool:
             slot.silent = 0.0
         match event:
             case messages.Ready():
-                slot.state, slot.failed_starts = WorkerState.IDLE, 0
+                slot.state, slot.crashed_starts, slot.killed_starts = WorkerState.IDLE, 0, 0
             case messages.Said():
                 self.show_error_line(slot, event.line)
             case messages.Note():
@@ -257,7 +258,7 @@ class Pool:
         slot.worker.close()
         slot.worker, slot.trial, slot.state = None, None, WorkerState.ABSENT
         self.display.idle(slot.number)
-        if not started and code != 0 and not self.summary.stopped:
+        if not started and not self.summary.stopped:
             self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
         if trial is not None and not self.summary.stopped:
             self.count_death(trial, how)
@@ -271,8 +272,11 @@ class Pool:
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
         """Give up a slot whose workers do not start. Raises ValueError if it was the last slot."""
-        slot.failed_starts += 1
-        if slot.failed_starts < (FAILED_STARTS if code > 0 else KILLED_STARTS):
+        if code < 0:
+            slot.killed_starts += 1
+        else:
+            slot.crashed_starts += 1
+        if slot.crashed_starts < CRASHED_STARTS and slot.killed_starts < KILLED_STARTS:
             return
         self.slots.remove(slot)
         if not self.slots:
@@ -307,18 +311,18 @@ class Pool:
 
     def wait(self, trial: PoolTrial, seconds: float = 0.0) -> None:
         """Let a trial wait behind the others, for `seconds` at least."""
-        trial.state, trial.due = TrialState.WAITING, time.monotonic() + seconds
+        trial.state, trial.due = PoolTrialState.WAITING, time.monotonic() + seconds
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
         """Leave a trial as it is, since it cannot go on here; the others go on."""
-        trial.state = TrialState.ENDED
+        trial.state = PoolTrialState.ENDED
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
         """Record how a trial ended, and let its children begin."""
-        trial.state = TrialState.ENDED
+        trial.state = PoolTrialState.ENDED
         self.summary.add(trial.job, end)
         self.display.over(trial.job, end)
         self.on_over(trial.job)

@@ -166,7 +166,8 @@ class Worker:
             attempt.publish(asdict(outcome))
         if outcome.status == "finished" and job.evals:
             return self.evaluate(job, trial, outcome.train_seconds)
-        self.emit(messages.Ended(outcome.status, "", outcome.metrics.get("test_accuracy"), outcome.train_seconds))
+        accuracy, seconds = outcome.metrics.get("test_accuracy"), outcome.train_seconds
+        self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
 
     def train(
         self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]

@@ -16,8 +16,9 @@ from ablations.study.confounds import enlarged, footnotes, model_notes, refuse_u
 from ablations.study.contrasts import fixed_points, interactions, tuned
 from ablations.study.design import Arm, Design, at
 from ablations.study.reading import claim_arms
+from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
-from ablations.study.study import Axis, Recipe, Study
+from ablations.study.study import Axis, Study
 from results import store, units
 from results.names import FIGURES, METRICS
 from results.store import dependencies, evals, schemas

@@ -10,8 +10,9 @@ from ablations.study import stages
 from ablations.study.budget import steps_of
 from ablations.study.naming import plan_name
 from ablations.study.reading import axes_of, claim_parts, starts, without_recipe_arm
+from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
-from ablations.study.study import PLACE, RECIPE_ARM, Axis, Recipe, Study
+from ablations.study.study import PLACE, RECIPE_ARM, Axis, Study
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed
 

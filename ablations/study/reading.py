@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablations.study import stages, strict_yaml
+from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
-from ablations.study.study import RECIPE_ARM, Axis, Recipe, Study
+from ablations.study.study import RECIPE_ARM, Axis, Study
 from vitcore.config import Config
 from vitcore.options import OTHER_NAMES, ConfigError, listed, nearest
 

@@ -1,23 +1,15 @@
-"""Study and Recipe: a question and its setting.
-
-Each is one YAML file, and neither names the other. A recipe supplies `axes`, values that depend on the setting, to
-studies that say `patch: axis`. Reading them loads no torch.
-"""
+"""Study: the keys of a study's YAML file. It names no recipe. Reading it loads no torch."""
 
 import re
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from ablations.study import recipe_facts
 from ablations.study.budget import Budget
 from ablations.study.stages import Values
-from slurm.profiles.profile import Profile
 from vitcore.options import Options
 
 Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
-# What a recipe states of its own data, and so of no others. `cost` is of its model and a device, whatever the images.
-OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
 RECIPE_ARM = "recipe_arm"  # of a baseline and of a named arm: the recipe's own arm that it begins with
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
 
@@ -57,37 +49,3 @@ class Study(Options):
     published_of: str = ""  #: Where these numbers stand and what they are of. The source unless set.
     claims: list[str] = []  #: What the source says of two arms: `a < b` or `a ~ b`.
     figure: str = "intervals"  #: How results are drawn.
-
-
-class Recipe(Options):
-    """A recipe: data, size, schedule, seeds, and what to expect. name: the file's name."""
-
-    name: str  #: The file's name, unless set.
-    description: str  #: What the setting is, for the top of tables and reports.
-    config: Values  #: Settings of every trial.
-    pack: recipe_facts.Packed | None = None  #: What the data are once packed, so that `plan` needs no pack.
-    seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
-    axes: dict[str, list[Any]] = {}  #: Values for the studies that say `axis`.
-    arms: dict[str, Values] = {}  #: Settings for the studies that name an arm of the recipe.
-    #: Settings of the stages that studies have, and under `finetune` of the arms that start from them.
-    stages: dict[str, Values] = {}
-    margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie, where a study sets none.
-    caveats: list[str] = []  #: What a reader has to know. Tables and reports print it.
-    expected: list[recipe_facts.Expected] = []  #: What trials reach.
-    cost: recipe_facts.Costs = {}  #: What a trial takes on a CPU and on a GPU.
-    spread: recipe_facts.Spread | None = None  #: How much paired differences vary over seeds. `plan` starts from it.
-    #: Differences after twice the steps. Tables footnote an arm whose sign flips there.
-    at_twice_the_steps: recipe_facts.AtTwiceTheSteps | None = None
-    #: What a SLURM profile leaves open: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time, task_minutes.
-    resources: Values = {}
-
-    @field_validator("resources")
-    @classmethod
-    def _resources(cls, values: Values) -> Values:
-        Profile.check_resources(values)
-        return values
-
-    def on_other_data(self) -> "Recipe":
-        """Return the recipe without its statements about its own data."""
-        blank = Recipe(name=self.name, description="", config=self.config)
-        return self.model_copy(update={name: getattr(blank, name) for name in OF_ITS_DATA})

@@ -13,7 +13,7 @@ from results import store
 from results.store import Trial, TrialState, evals, lease
 from results.store.schemas import Failure
 
-AGAIN = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
+WEIGHTS_GONE = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
 
 
 class Kind(StrEnum):
@@ -39,7 +39,7 @@ class Parent:
     """A trial that others start from. kind: READY, WAITS, LOST or BLOCKED, as far as this parent is concerned."""
 
     kind: Kind
-    word: str = ""
+    clause: str = ""
     running: bool = False
 
 
@@ -124,7 +124,7 @@ class Standings:
 def as_parent(found: Standing) -> Parent:
     match found.kind:
         case Kind.FINISHED:
-            return Parent(Kind.READY) if found.state.weights.exists() else Parent(Kind.LOST, AGAIN)
+            return Parent(Kind.READY) if found.state.weights.exists() else Parent(Kind.LOST, WEIGHTS_GONE)
         case Kind.DIVERGED:
             return Parent(Kind.BLOCKED, "which diverged")
         case Kind.FAILED:
@@ -147,11 +147,11 @@ def start_of(parents: Mapping[str, str], look: Callable[[str], Parent]) -> Start
     if not found:
         return Start()
     kinds = [parent.kind for parent in found.values()]
-    nearest, farthest = (ends := list(found))[0], ends[-1]
+    farthest = list(found)[-1]
     return Start(
         kind=next(kind for kind in (Kind.BLOCKED, Kind.LOST, Kind.WAITS) if kind in kinds),
-        why=f"starts from {parents[farthest]}, {found[farthest].word}",
-        running=found[nearest].running,
+        why=f"starts from {parents[farthest]}, {found[farthest].clause}",
+        running=any(parent.running for parent in found.values()),
         open=tuple(found),
         lost=tuple(key for key, parent in found.items() if parent.kind is Kind.LOST),
     )

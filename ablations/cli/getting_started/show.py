@@ -16,7 +16,8 @@ from results.store.schemas import Settings
 from results.units import unit
 
 if TYPE_CHECKING:
-    from ablations.study.study import Axis, Recipe, Study
+    from ablations.study.recipe import Recipe
+    from ablations.study.study import Axis, Study
 
 COST = "# Expected cost:"
 

@@ -12,7 +12,7 @@ from outcomes import Quiet
 from ablations.execution import launch, machine, slots
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Ready
-from ablations.execution.pool import Pool, RunSummary, Slot, TrialState
+from ablations.execution.pool import Pool, PoolTrialState, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
 from results.store.standing import Kind, Standing, Standings
@@ -122,7 +122,7 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
     assert at_work(made) == [first]
     hear(made, 0, Ended("stopped"))
     assert at_work(made) == [second]
-    assert [one.job for one in made.trials.values() if one.state is TrialState.WAITING] == [first]
+    assert [one.job for one in made.trials.values() if one.state is PoolTrialState.WAITING] == [first]
 
 
 def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,7 +293,7 @@ def picky(folder: Path) -> Place:
 @pytest.mark.slow
 def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other takes over all the trials; why is said in the worker's last words."""
-    monkeypatch.setattr(pool, "FAILED_STARTS", 1)
+    monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
     slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
     runner.drive(Pool(jobs, picky(tmp_path), slots, display, lambda job: None, tally := RunSummary()))
@@ -305,7 +305,7 @@ def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monke
 
 def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the worker's last words; no traceback of ours."""
-    monkeypatch.setattr(pool, "FAILED_STARTS", 1)
+    monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(ValueError, match=r"^workers do not start: .*no such library$"):
         runner.run(jobs_of([plan(tmp_path)]), picky(tmp_path), Quiet(), 1)

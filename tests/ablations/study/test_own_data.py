@@ -14,7 +14,8 @@ from PIL import Image
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe
-from ablations.study.study import OF_ITS_DATA, Recipe, Study
+from ablations.study.recipe import OF_ITS_DATA, Recipe
+from ablations.study.study import Study
 from results import report
 from results.figures import plots
 from results.tables import layout, sentences, study_table

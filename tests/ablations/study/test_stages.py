@@ -41,7 +41,7 @@ from results.load import load_studies
 from results.store import lease
 from results.store.planned import trained
 from results.store.schemas import Plan, Result
-from results.store.standing import AGAIN, Kind, Parent, Standings, start_of
+from results.store.standing import WEIGHTS_GONE, Kind, Parent, Standings, start_of
 from results.tables import layout, study_table
 from vitcore.config import Config
 from vitcore.data.imagefolder import describe_folder
@@ -576,7 +576,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
     parent, ended, child = jobs_of([made])
     before = store.trial(runs, parent.id).state().result
     forget_weights(runs, parent.id)
-    why = f"starts from pretrain, {AGAIN}"
+    why = f"starts from pretrain, {WEIGHTS_GONE}"
     view = json.loads(called(monkeypatch, "status", "s", *where, "--json")[1])
     assert view["arms"][1]["causes"] == [{"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}]
     assert f"waits     1 trial: {why}" in called(monkeypatch, "status", "s", *where)[1]
