@@ -11,7 +11,7 @@ from outcomes import Quiet
 
 from ablations.execution import launch, machine, slots
 from ablations.execution.launch import Place
-from ablations.execution.messages import Ended, Event, Ready
+from ablations.execution.messages import Ended, Event, Exited, Ready
 from ablations.execution.pool import Pool, PoolTrialState, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
@@ -111,6 +111,18 @@ def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
     assert at_work(made) == [None, first]
     hear(made, 0, Ready())
     assert at_work(made) == [second, first]
+
+
+def test_killed_starts_are_not_counted_as_crashes(tmp_path: Path) -> None:
+    """A slot survives fewer than 20 SIGKILLs and fewer than three crashes in a row, whatever their order."""
+    made = pool(tmp_path, jobs(2), 1)
+    made.start = lambda slot: SimpleNamespace(close=lambda: None)  # type: ignore[method-assign]  # no processes
+    for code in (-9, -9, -9, 1, -9, 0):
+        made.tick()
+        hear(made, 0, Exited(code))
+    made.tick()
+    with pytest.raises(ValueError, match=r"^workers do not start: status 1$"):
+        hear(made, 0, Exited(1))
 
 
 def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
