@@ -21,7 +21,7 @@ from ablations.execution import messages
 from ablations.execution.launch import Place, WorkerProcess
 from ablations.execution.machine import oom_kills
 from ablations.planning.jobs import Job, all_on_cpu
-from results.store.standing import Kind, Standing, Standings, Start
+from results.store.standing import Kind, Standing, Standings
 
 CRASHED_STARTS = 3
 KILLED_STARTS = 20
@@ -176,16 +176,17 @@ class Pool:
         if not found.to_do:
             self.end(trial, end_elsewhere(found))
         elif found.start.kind is not Kind.READY:
-            self.await_parent(trial, found.start)
+            self.await_parent(trial, found)
         return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
 
-    def await_parent(self, trial: PoolTrial, start: Start) -> None:
-        """Hold a trial while this or another run trains its parent; else interrupt it."""
-        parent = self.trials.get(start.open[0])
-        if start.running or (parent is not None and parent.state is not PoolTrialState.ENDED):
+    def await_parent(self, trial: PoolTrial, found: Standing) -> None:
+        """Hold a trial while another run trains it, or this or another run its parent; else interrupt it."""
+        parent = self.trials.get(found.start.open[0])
+        open_here = parent is not None and parent.state is not PoolTrialState.ENDED
+        if found.kind is Kind.RUNNING or found.start.running or open_here:
             self.wait(trial, HELD_SECONDS)
         else:
-            self.interrupt(trial, start.why)
+            self.interrupt(trial, found.start.why)
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None

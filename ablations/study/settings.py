@@ -66,10 +66,7 @@ class Places:
 
 
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
-    """Return the folders of data in order of precedence.
-
-    It is --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA.
-    """
+    """Return the folders of data in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA."""
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if explicit:
         own = {name: str(explicit / name) for name in named}

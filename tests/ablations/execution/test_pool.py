@@ -15,7 +15,7 @@ from ablations.execution.messages import Ended, Event, Exited, Ready
 from ablations.execution.pool import Pool, PoolTrialState, RunSummary, Slot
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
-from results.store.standing import Kind, Standing, Standings
+from results.store.standing import Kind, Standing, Standings, Start
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
@@ -137,21 +137,42 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
     assert [one.job for one in made.trials.values() if one.state is PoolTrialState.WAITING] == [first]
 
 
-def test_what_another_run_finished_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Standing]:
+    """Where trials stand, by id, instead of what the disk says."""
+    told: dict[str, Standing] = {}
+    honest = Job.standing
+    monkeypatch.setattr(Job, "standing", lambda job, known: told.get(job.id) or honest(job, known))
+    return told
+
+
+def test_what_another_run_finished_is_not_trained(tmp_path: Path, stands: dict[str, Standing]) -> None:
     """The pool looks at the disk before it hands a trial to a worker."""
     first, second = some = jobs(2)
-    honest = Job.standing
-
-    def standing(job: Job, known: Standings) -> Standing:
-        found = honest(job, known)
-        return replace(found, kind=Kind.FINISHED) if job is first else found
-
-    monkeypatch.setattr(Job, "standing", standing)
+    stands[first.id] = replace(first.standing(Standings(tmp_path)), kind=Kind.FINISHED)
     made = pool(tmp_path, some, 1)
     made.tick()
     hear(made, 0, Ready())
     assert at_work(made) == [second]
     assert made.summary.done == [first.id]
+
+
+def test_a_trial_of_another_run_is_awaited_whatever_its_parent(tmp_path: Path, stands: dict[str, Standing]) -> None:
+    """Another process trains it although its parent has since diverged; without that process it is interrupted."""
+    first, second = some = jobs(2)
+    start = Start(Kind.BLOCKED, "starts from stage a, which diverged", open=("0" * 12,))
+    running = replace(first.standing(Standings(tmp_path)), kind=Kind.RUNNING, start=start)
+    stands[first.id] = running
+    made = pool(tmp_path, some, 1)
+    made.tick()
+    hear(made, 0, Ready())
+    assert at_work(made) == [second]
+    assert made.trials[first.id].state is PoolTrialState.WAITING
+    assert made.summary.interrupted == {}
+    stands[first.id] = replace(running, kind=Kind.LOST)
+    made.trials[first.id].due = 0.0
+    assert made.next_trial(0.0) is None
+    assert made.summary.interrupted == {first.id: start.why}
 
 
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
