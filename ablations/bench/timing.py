@@ -67,7 +67,7 @@ def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
 
 
 def timed(call: Call, calls: int, device: torch.device) -> float:
-    """Return seconds per call until the device has finished `calls` calls."""
+    """Return the mean seconds per call, timed until the device has finished all `calls` calls."""
     synchronize(device)
     began = time.perf_counter()
     repeat(call, calls)

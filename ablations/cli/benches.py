@@ -125,7 +125,7 @@ def loop(
 ) -> None:
     """Measure a whole small study; takes minutes.
 
-    Trains two positions, beside one process per trial.
+    Trains two position embeddings with the worker pool, then with one process per trial, to compare.
 
     Examples:
         ablate bench loop

@@ -21,7 +21,7 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raise ValueError for a trial that needs more GPUs than `count` nodes of `each`, or unequal shares of them."""
+    """Raise ValueError for a trial whose GPUs `count` nodes with `each` do not have, or cannot share equally."""
     for job in jobs:
         if job.ranks == 1:
             continue

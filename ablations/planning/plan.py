@@ -355,7 +355,7 @@ def matches_any(own: Any, wanted: Sequence[Any]) -> bool:
 def settings(arm: Arm | Stage) -> Settings:
     """Return the resolved config of an arm or stage without its seeds and its parent stage.
 
-    A `data_seed` stays if it is written. Each trial starts from the stage's trial of its own seed.
+    A `data_seed` stays if it was set explicitly. The parent is left out because each seed has its own.
     """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()

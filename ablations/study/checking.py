@@ -48,7 +48,7 @@ def check_everything(recipe: str) -> bool:
 
 
 def without_data(name: str) -> bool:
-    """Print a recipe whose pack is not here as skipped, and return whether it is one."""
+    """If the recipe's pack is missing, print that it is skipped. Return whether it was."""
     data = read_recipe(name).config["data"] if name in packaged("recipes") else "digits"
     if data in BUILT_IN or pack_of(data) is not None:
         return False

@@ -246,7 +246,7 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """Settings of all arms: defaults < recipe < its own arm < baseline < command line.
+        """The settings of all arms. Later layers win: defaults, recipe, the recipe's arm, baseline, command line.
 
         If arms start from stages, `finetune` comes before the recipe's arm. A plain setting of the command line applies
         to all stages; a stage's own comes after it.

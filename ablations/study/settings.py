@@ -132,7 +132,7 @@ def is_data(key: str, value: Any) -> bool:
 
 
 def folder_of(name: str, images: Mapping[str, str]) -> str:
-    """Return the absolute path of a named or given image folder; other names, packs included, unchanged."""
+    """Return 'imagefolder:' and the absolute path for a named or given folder; other names, as of packs, unchanged."""
     if name not in images and not name.startswith(FOLDER):
         return name
     folder = images[name] if name in images else name.removeprefix(FOLDER)

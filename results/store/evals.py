@@ -31,15 +31,16 @@ Arrays = Mapping[str, "np.ndarray"]
 
 MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
 FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
+EVALS = {"fewshot": FEW_SHOT, "inspect": ()}  # their metrics; `test@...` is in TESTED
 TESTED = re.compile(r"test(?:_accuracy|_loss)?@((patch|merge)?([1-9]\d*))")  # a metric or an eval: which, kind, number
 
 
 def of_metric(metric: str) -> str:
     """Return the eval that a metric comes from; "" for one of the result's own."""
-    if metric in FEW_SHOT:
-        return "fewshot"
     found = TESTED.fullmatch(metric)
-    return f"test@{found[1]}" if found and not metric.startswith("test@") else ""
+    if found and not metric.startswith("test@"):
+        return f"test@{found[1]}"
+    return next((name for name, metrics in EVALS.items() if metric in metrics), "")
 
 
 def tested(name: str) -> tuple[str, int]:
@@ -51,7 +52,7 @@ def tested(name: str) -> tuple[str, int]:
 
 def known(name: str) -> bool:
     """Return whether there is an eval of that name."""
-    return name in ("fewshot", "inspect") or (name.startswith("test@") and TESTED.fullmatch(name) is not None)
+    return name in EVALS or (name.startswith("test@") and TESTED.fullmatch(name) is not None)
 
 
 def owed(evals: Iterable[str], metric: str) -> list[str]:
@@ -59,7 +60,7 @@ def owed(evals: Iterable[str], metric: str) -> list[str]:
     names = [*evals, *filter(None, [of_metric(metric)])]
     for name in names:
         if not known(name):
-            raise ValueError(f"evals: {name}: one of fewshot, inspect, test@SIZE, test@patchP, test@mergeR")
+            raise ValueError(f"evals: {name}: one of {', '.join(EVALS)}, test@SIZE, test@patchP, test@mergeR")
     return list(dict.fromkeys(names))
 
 
