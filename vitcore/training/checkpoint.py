@@ -1,16 +1,43 @@
-"""Checks that a checkpoint belongs to a training before anything is restored from it."""
+"""Checkpoints: when one is due, writing it, and checking that one that was read belongs to the training."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from vitcore.interop.weight_files import check_fit, read_fitting
 from vitcore.options import ConfigError
+from vitcore.training.run import Run
 
+SHARE = 0.02  # largest share of the time spent on checkpoints
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
 SCALAR = torch.tensor(0.0)
+
+
+class Checkpoints:
+    """Calls `write` every `seconds`, or less often where that would take more than 2% of the time."""
+
+    def __init__(self, write: Callable[[], None], seconds: float) -> None:
+        self.write, self.seconds, self.pause = write, seconds, seconds
+        self.written = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.written >= self.pause
+
+    def save(self) -> None:
+        began = time.monotonic()
+        self.write()
+        self.written = time.monotonic()
+        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)
+
+
+def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
+    """Save a checkpoint unless the state is no longer finite; the next evaluation then reports the divergence."""
+    if all(bool(tensor.isfinite().all()) for tensor in state.values()):
+        run.save_checkpoint(step, safetensors.torch.save(dict(state)))
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
@@ -24,7 +51,7 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
         check_fit(WHAT, name, tensors.get(name, SCALAR), own[name])
     check_optimizer({name: tensor for name, tensor in tensors.items() if name.startswith("optimizer.")}, own)
     losses, step, micro_batch = tensors.get("losses", SCALAR), tensors["step"], tensors.get("micro_batch", 1)
-    if losses.ndim != 1 or not len(losses) <= step <= steps or micro_batch < 1:
+    if losses.ndim != 1 or not len(losses) <= step < steps or micro_batch < 1:
         raise ConfigError(f"{WHAT}: {losses.numel()} losses, step={step}, micro_batch={micro_batch}")
     return tensors
 

@@ -8,6 +8,7 @@ NCCL carries tensors on GPUs, gloo those on the host.
 from __future__ import annotations
 
 import gc
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,6 +53,10 @@ class Alone:
     def part(self, batch: int) -> Places:
         """The indices of a batch that belong to this rank, in ascending order."""
         return EVERY
+
+    def largest_part(self, batch: int) -> int:
+        """The number of images in the largest part of a batch, the same on every rank."""
+        return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
         """The images that this rank evaluates."""

@@ -32,6 +32,7 @@ from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
 from vitcore.training import checkpoint
+from vitcore.training.checkpoint import Checkpoints
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Alone, Places
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
 EVALUATION_BYTES = 2**26  # most input bytes of one on a CPU, where larger batches are no faster
-CHECKPOINT_SHARE = 0.02  # largest share of the time spent on checkpoints
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -66,7 +66,7 @@ def train(
     parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
     checkpoint_seconds: time between checkpoints, stretched so that they take at most 2% of the time; 0 saves one
     before every step.
-    ranks: the `config.gpus` processes that make this call together; `run` and `parent` of the first one count.
+    ranks: the `config.gpus` processes that make this call together; only rank 0's `run` and `parent` are used.
     Raises ValueError if data are missing or differ from what `config` says, or if the model cannot fit into memory.
     """
     if config.gpus != ranks.count:
@@ -97,37 +97,27 @@ def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -
         training.restore(payload)
     if suspicion is not None:
         training.suspicion = suspicion
-        save(training, run)
+        training.save_checkpoint(run)
     return training
-
-
-def save(training: Training, run: Run) -> None:
-    """Save a checkpoint unless the state is no longer finite; the next evaluation then reports the divergence."""
-    if training.ranks.rank == 0 and training.finite():
-        run.save_checkpoint(training.step, training.save())
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()`. Checkpoints come before a step, evaluations after one."""
     config = training.config
     due, line = evaluation_steps(config), Metrics()
-    saved = shown = time.monotonic()
-    pause = checkpoint_seconds
+    checkpoints = Checkpoints(partial(training.save_checkpoint, run), checkpoint_seconds)
+    shown = time.monotonic()
     while training.step < config.steps:
-        now = time.monotonic()
-        if (stopping := training.ranks.agreed(stop)) or now - saved >= pause:
-            save(training, run)
-            saved = time.monotonic()
-            pause = checkpoint_seconds and max(checkpoint_seconds, (saved - now) / CHECKPOINT_SHARE)
+        if (stopping := training.ranks.agreed(stop)) or checkpoints.due():
+            checkpoints.save()
         if stopping:
             return training.outcome("stopped", {})
-        if now - shown >= TICK:
+        if (now := time.monotonic()) - shown >= TICK:
             run.progress(training.step, line.get("val_accuracy"))
             shown = now
         if training.train_step.compiling:
             run.compiling()
-            with training.off_the_clock():
-                training.advance()
+            training.advance_untimed()
         else:
             training.advance()
         if training.train_step.facts:
@@ -175,7 +165,7 @@ class Training:
         # Losses since the last evaluation, kept on the device so that no step synchronizes with it.
         self.losses = torch.zeros(config.steps, device=self.device)
         self.since = 0
-        self.seconds, self.mark = 0.0, time.perf_counter()
+        self.seconds, self.untimed_steps, self.mark = 0.0, 0, time.perf_counter()
 
     def advance(self) -> None:
         """Take one step."""
@@ -183,6 +173,12 @@ class Training:
             loss = self.train_step(self.draw(), self.step)
         self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
+
+    def advance_untimed(self) -> None:
+        """Take one step that counts neither as training time nor in the images per second."""
+        with self.off_the_clock():
+            self.advance()
+        self.untimed_steps += 1
 
     def patches_of_step(self) -> AbstractContextManager[None]:
         """Return a context in which the model cuts images into patches of the size drawn for this step."""
@@ -253,11 +249,6 @@ class Training:
         if self.step >= self.suspicion.step:
             self.suspicion = self.suspicion.refuted()
 
-    def finite(self) -> bool:
-        """Tell whether every tensor of the checkpoint is finite."""
-        with self.off_the_clock():
-            return all(bool(tensor.isfinite().all()) for tensor in self.state().values())
-
     def test(self) -> tuple[float, np.ndarray[Any, Any]]:
         """Return test loss and correctness of each test image. Called once, at the end."""
         with self.off_the_clock():
@@ -289,10 +280,11 @@ class Training:
         answers, targets = map(torch.cat, zip(*kept, strict=True))
         return answers, targets
 
-    def save(self) -> bytes:
-        """Return the checkpoint, as safetensors."""
-        with self.off_the_clock():
-            return safetensors.torch.save(self.state())
+    def save_checkpoint(self, run: Run) -> None:
+        """Save a checkpoint, on rank 0 alone, unless the state is no longer finite."""
+        if self.ranks.rank == 0:
+            with self.off_the_clock():
+                checkpoint.save(run, self.step, self.state())
 
     def state(self) -> dict[str, Tensor]:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -303,13 +295,17 @@ class Training:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
         tensors["losses"] = self.losses[: self.since]
         tensors["step"] = torch.tensor(self.step)
-        tensors["micro_batch"] = torch.tensor(self.train_step.micro_batch)
+        tensors["micro_batch"] = torch.tensor(self.train_step.reported_micro_batch or self.config.batch)
         tensors["suspicion"] = torch.tensor(astuple(self.suspicion))
-        tensors["seconds"] = torch.tensor(self.seconds, dtype=torch.float64)
+        tensors["seconds"] = torch.tensor(self.seconds_of_all_steps(), dtype=torch.float64)
         return tensors
 
+    def seconds_of_all_steps(self) -> float:
+        """Return the training time, with untimed steps at the mean of the others."""
+        return self.seconds * self.step / max(1, self.step - self.untimed_steps)
+
     def restore(self, payload: bytes) -> None:
-        """Restore the state from a checkpoint made by `save`. Raises ConfigError for anything else."""
+        """Restore the state from a checkpoint of this training. Raises ConfigError for anything else."""
         tensors = checkpoint.parse(payload, self.state(), self.config.steps)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
@@ -350,19 +346,19 @@ class Training:
         with self.off_the_clock():
             cost = measure(self.config)
         images = self.step * self.config.batch
-        speed = images / self.seconds if self.seconds else 0.0
+        timed_images = images - self.untimed_steps * self.config.batch
         return Outcome(
-            status,
-            metrics,
-            cost.params,
-            cost.flops,
-            self.step,
-            images,
-            self.seconds,
-            speed,
-            diverged_at,
-            self.train_step.micro_batch if self.train_step.micro_batch < self.config.batch else 0,
-            self.suspicion.refuted_step or None,
+            status=status,
+            metrics=metrics,
+            params=cost.params,
+            flops=cost.flops,
+            steps=self.step,
+            images=images,
+            train_seconds=self.seconds,
+            images_per_second=timed_images / self.seconds if self.seconds else 0.0,
+            diverged_at_step=diverged_at,
+            micro_batch=self.train_step.reported_micro_batch,
+            suspect_hardware=self.suspicion.refuted_step or None,
         )
 
 

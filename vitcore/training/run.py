@@ -82,8 +82,9 @@ class Outcome:
 
     `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
     objective, with label smoothing and mixed images, averaged since the evaluation before); it is empty unless
-    the training finished. `micro_batch` is the smallest that memory made necessary, or that was asked for; 0:
-    the whole batch. `suspect_hardware`: a step at which something was not a number, but was one when it was
+    the training finished. `images_per_second` leaves out steps that compiled, like `train_seconds`.
+    `micro_batch` is the smallest that memory made necessary, or that was asked for; 0: no rank divided its part
+    of the batch. `suspect_hardware`: a step at which something was not a number, but was one when it was
     computed again.
     """
 

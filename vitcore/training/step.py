@@ -108,7 +108,8 @@ class TrainStep:
         own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else own
         self.share: float | Tensor = 0.0  # of the weights in their average
-        self.micro_batch = min(config.micro_batch or config.batch, config.batch)
+        self.part = ranks.largest_part(config.batch)
+        self.micro_batch = min(config.micro_batch or self.part, self.part)
         self.indivisible = TIED if ties_images(self.model) else ""
         self.facts: Facts = {}
         self.eager = why_eager(config, self.device.type, self.optimizer, self.model)
@@ -146,6 +147,11 @@ class TrainStep:
         if self.average:
             share = self.average.share(step + 1)
             self.share = self.share.fill_(share) if isinstance(self.share, Tensor) else share
+
+    @property
+    def reported_micro_batch(self) -> int:
+        """The size of the micro-batches; 0 if no rank divides its part of the batch."""
+        return self.micro_batch if self.micro_batch < self.part else 0
 
     def first(self, inputs: Inputs, step: int) -> Tensor:
         """Take the first step, which compiles the model. If that fails, train without compilation."""
@@ -291,7 +297,8 @@ class TrainStep:
 
     def give_up(self, reason: str) -> None:
         """Take eager steps from now on."""
-        self.replay, self.eager, self.inputs = None, reason, Inputs(torch.empty(0))
+        self.replay, self.eager = None, reason
+        self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # those of the graph would keep its memory
         self.facts["cuda_graph"] = NONE + reason
         self.optimizer.zero_grad()
         for group in self.optimizer.param_groups:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -92,7 +93,7 @@ def test_batch_norm_stem_resumes_with_its_statistics() -> None:
     for training, steps in ((whole, 4), (first, 2)):
         for _ in range(steps):
             training.advance()
-    second.restore(first.save())
+    second.restore(safetensors.torch.save(first.state()))
     for _ in range(2):
         second.advance()
     assert whole.weights() == second.weights()

@@ -91,6 +91,14 @@ def test_a_checkpoint_without_a_tensor_of_its_state_is_refused(run: Memory, name
         Training(CONFIG, load(CONFIG)).restore(saved(tensors))
 
 
+def test_a_checkpoint_of_the_last_step_is_refused(run: Memory) -> None:
+    """None is written there: a training that resumed from it would end without metrics."""
+    tensors = safetensors.torch.load(run.checkpoint())
+    payload = saved({**tensors, "step": torch.tensor(CONFIG.steps)})
+    with pytest.raises(ConfigError, match=r"^the trial's newest checkpoint: 0 losses, step=6, micro_batch=8$"):
+        train(CONFIG, Memory(checkpoints={CONFIG.steps: payload}))
+
+
 def test_weights_that_do_not_fit_are_one_line(run: Memory) -> None:
     """Whatever `inspect` and evals read, also with a tensor too many."""
     tensors: dict[str, Any] = safetensors.torch.load(run.weights)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -208,6 +209,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(monkeypatch: pytest.MonkeyPat
     for _ in range(STEPS):
         training.advance()
     assert training.train_step.facts == {"cuda_graph": "none: its gradients differ from an eager step's"}
+    assert training.train_step.loss.numel() == 0  # nothing keeps the graph's memory
     eager = Training(off := config.model_copy(update={"cuda_graph": "off"}), load(off))
     for _ in range(STEPS):
         eager.advance()
@@ -337,6 +339,22 @@ def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None
     outcome = train(tiny(compile=True, steps=4), run := Memory())
     assert run.facts["compile_seconds"] >= 3
     assert outcome.train_seconds < 3
+    assert outcome.images_per_second == pytest.approx(3 * 24 / outcome.train_seconds)
+
+
+def test_each_attempt_leaves_its_untimed_step_out_of_the_images_per_second() -> None:
+    """A checkpoint has the seconds of all steps, as if the first had been timed: the rate stays the same."""
+    first = Training(config := tiny(), load(config))
+    first.advance_untimed()
+    first.advance()
+    first.advance()
+    first.seconds = 8.0
+    second = Training(config, load(config))
+    second.restore(safetensors.torch.save(first.state()))
+    assert second.seconds == pytest.approx(12, abs=0.5)
+    second.advance_untimed()
+    second.seconds = 12.0
+    assert second.outcome("stopped", {}).images_per_second == pytest.approx(3 * 24 / 12, rel=0.1)
 
 
 def test_an_error_of_the_model_is_not_taken_for_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
