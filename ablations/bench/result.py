@@ -10,7 +10,8 @@ from ablations.bench.process import Source
 from ablations.bench.timing import Spread, ends
 from ablations.execution.machine import cores
 from ablations.execution.provenance import environment_record
-from results.tables.grid import Cell, Grid, markdown
+from results.tables.formats import markdown
+from results.tables.grid import Cell, Grid
 from vitcore.config import Config
 from vitcore.runtime.device import device_of, hardware
 

@@ -83,7 +83,7 @@ def table(
             )
         else:
             print("\n\n".join(layout.render(one, format.value, chosen, said) for one in shown))
-    if strict and any(row.n + row.diverged < row.planned for one in shown for row in one.rows):
+    if strict and any(row.ended < row.planned for one in shown for row in one.rows):
         raise typer.Exit(FAILED)
 
 

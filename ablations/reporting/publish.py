@@ -9,8 +9,7 @@ from results.load import load_inspections, load_studies
 from results.store.paths import refuse_links
 from results.study_results import StudyResults
 from results.tables import layout, study_table
-
-FORMATS = {"md": "md", "latex": "tex", "csv": "csv", "json": "json", "html": "html"}  # format: suffix
+from results.tables.formats import FORMATS
 
 
 def publish(study: StudyResults, runs: Path) -> str:
@@ -18,8 +17,8 @@ def publish(study: StudyResults, runs: Path) -> str:
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
-    for format, suffix in FORMATS.items():
-        store.write_bytes(folder / "tables" / f"table.{suffix}", f"{layout.render(table, format)}\n".encode())
+    for name, format in FORMATS.items():
+        store.write_bytes(folder / "tables" / f"table.{format.suffix}", f"{layout.render(table, name)}\n".encode())
     plots.draw(study, folder / "figures" / plots.file_name(study))
     return layout.render(table, "md")
 

@@ -8,7 +8,7 @@ from results.comparison.compare import IDENTICAL
 from results.records import ComparedRow, Comparison, Reached, as_json
 from results.statistics import verdict
 from results.store.schemas import Plain
-from results.tables import grid, layout
+from results.tables import formats, grid, layout
 from results.tables.grid import Cell, Grid
 
 
@@ -18,7 +18,7 @@ def render(comparison: Comparison, format: str) -> str:
         return as_json(comparison)
     if format == "csv":
         return layout.as_csv([csv_row(row) for row in comparison.rows])
-    return layout.write_grid(as_grid(comparison), format)
+    return formats.write_grid(as_grid(comparison), format)
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:

@@ -25,7 +25,7 @@ from results.figures.page import compose
 from results.figures.plots import FORMATS, UNSTAMPED
 from results.figures.theme import COLUMN, current, style
 from results.store.inspection_data import Inspection
-from results.tables import grid
+from results.tables import formats
 from results.tables.grid import Cell, Grid
 
 
@@ -181,4 +181,4 @@ def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
 
 def layer_table(inside: Inspection) -> str:
     """Render the layers for a terminal."""
-    return grid.markdown(layer_grid(inside))
+    return formats.markdown(layer_grid(inside))

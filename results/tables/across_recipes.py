@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from results.records import Row, Table
 from results.style import current
-from results.tables import grid, layout, sentences
+from results.tables import formats, grid, layout, sentences
 from results.tables.grid import Cell, Grid
 
 SHOWN = ("mean", "delta", "p_holm", "verdict")
@@ -14,7 +14,7 @@ ABSENT = "–"
 
 
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Write the tables of one study as one table, in one of layout.FORMATS.
+    """Write the tables of one study as one table, in one of formats.FORMATS.
 
     columns: columns of each recipe. notes: one of layout.NOTES. CSV has a row for each recipe and arm. Raises
     ValueError for an unknown format or column.
@@ -32,7 +32,7 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
     shown = [name for name in columns or SHOWN if name != "arm"]
     if not shown:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
-    return layout.write_grid(as_grid(tables, shown), format)
+    return formats.write_grid(as_grid(tables, shown), format)
 
 
 def by_study(tables: Sequence[Table]) -> list[list[Table]]:

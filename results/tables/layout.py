@@ -12,12 +12,11 @@ from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, as_jso
 from results.statistics import claims, interaction
 from results.store.schemas import Plain
 from results.style import current
-from results.tables import grid, sentences
+from results.tables import formats, grid, sentences
 from results.tables.grid import Cell, Grid
 from results.units import Unit
 
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
-FORMATS = ("md", "latex", "csv", "json", "html")
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Write the table in one of FORMATS.
+    """Write the table in one of formats.FORMATS.
 
     columns: names of columns, in order. notes: one of NOTES; LaTeX defaults to "short". Raises ValueError for an
     unknown format or column.
@@ -126,7 +125,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     if format == "json":
         rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
         return as_json({**json_object(table), "rows": rows})
-    return write_grid(as_grid(table, columns or shown_columns(table)), format)
+    return formats.write_grid(as_grid(table, columns or shown_columns(table)), format)
 
 
 def with_interim_marks(table: Table) -> Sequence[Row]:
@@ -137,8 +136,8 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 
 
 def default_notes(format: str) -> str:
-    """Return the notes that a format gets by default: a paper has little room."""
-    return "short" if format == "latex" else "all"
+    """Return which notes a format has by default; "all" for an unknown format, which `write_grid` refuses."""
+    return formats.FORMATS[format].notes if format in formats.FORMATS else "all"
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
@@ -180,13 +179,6 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
     """Return the error for an unknown column, which names the allowed ones."""
     known = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
-
-
-def write_grid(content: Grid, format: str) -> str:
-    """Write a grid as md, latex or html. Raises ValueError for another format."""
-    if format not in grid.WRITERS:
-        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
-    return grid.WRITERS[format](content)
 
 
 def shown_columns(table: Table) -> list[str]:

@@ -22,7 +22,7 @@ from results.records import (
 )
 from results.statistics import claims
 from results.study_results import StudyResults
-from results.tables import grid, layout, sentences, study_table
+from results.tables import formats, grid, layout, sentences, study_table
 from results.tables.grid import Cell, Grid
 
 NAME = "published"  # what the command line calls the second set of results
@@ -106,7 +106,7 @@ def render(found: PublishedComparison, format: str) -> str:
             raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
         return layout.as_csv([layout.flat(json_object(claim)) for claim in found.claims])
     grids = [claims_grid(found)] * bool(found.claims) + [arms_grid(found)] * bool(found.rows)
-    return "\n\n".join(layout.write_grid(one, format) for one in grids)
+    return "\n\n".join(formats.write_grid(one, format) for one in grids)
 
 
 def claims_grid(found: PublishedComparison) -> Grid:

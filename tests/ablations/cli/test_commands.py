@@ -18,10 +18,12 @@ from in_process import called
 from rich.console import Console
 from serial import called_serially
 
+from ablations.cli.inputs.options import TableFormat
 from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.progress import Live
 from ablations.study import checking
+from results.tables.formats import FORMATS
 from vitcore.config import Config
 from vitcore.variants import VARIANTS
 
@@ -171,6 +173,11 @@ def test_without_a_command_there_is_the_help(ablate: Ablate, words: str) -> None
     status, output, errors = ablate(*words.split())
     assert (status, output) == (2, "")
     assert errors == ablate(*words.split(), "-h")[1]
+
+
+def test_the_command_line_offers_every_format_of_a_table() -> None:
+    """The option lists the formats that are there."""
+    assert [*TableFormat] == [*FORMATS]
 
 
 def test_bad_plugin_is_refused(ablate: Ablate, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from results.load import load_studies
 from results.records import Row, Table
 from results.statistics import inference
 from results.tables import across_recipes, layout, sentences
+from results.tables.formats import FORMATS
 from results.tables.layout import render
 from results.tables.study_table import table
 from results.units import PERCENT
@@ -349,7 +350,7 @@ def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
     """Every arm is a row without numbers, in every format."""
     found = made(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
     assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
-    for form in ("md", "latex", "csv", "json", "html"):
+    for form in FORMATS:
         assert "position=none" in render(found, form)
     assert "0 of 20 trials are done" in sentences.answer(found)
 
