@@ -98,7 +98,7 @@ def trial_rows(study: StudyResults) -> list[Json]:
 
 
 def fingerprint(rows: Sequence[Json]) -> str:
-    """Return the sha256 of all rows, as Parquet's own checksums omit its footer."""
+    """Return the sha256 of all rows, as the checksums of Parquet do not cover its footer."""
     digest = hashlib.sha256()
     for row in rows:
         plain = {name: value for name, value in row.items() if name not in ARRAYS}
@@ -188,7 +188,7 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Read the table. Raises ValueError, before memory is taken, for more than results of trials can be.
+    """Read the table of an export. Raises ValueError, before memory is taken, for impossibly large contents.
 
     A dictionary stores a text once for many rows, so texts are measured before they are expanded.
     """

@@ -281,7 +281,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """Our results beside a paper's: its claims, judged, and its numbers, shown."""
+    """The judged claims of papers, and our results beside their numbers."""
 
     a: Contents
     b: Sources
@@ -292,7 +292,7 @@ class PublishedComparison:
 
 
 def json_object(record: Any) -> dict[str, Any]:
-    """Return a record's fields by name, as `json.dumps` takes them for `default`."""
+    """Return a record's fields by name; `json.dumps` calls this as its `default`."""
     if isinstance(record, Schema):
         return record.content()
     content = {one.name: getattr(record, one.name) for one in fields(record)}

@@ -107,7 +107,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def footnoted(grid: Grid) -> dict[str, Any]:
-    """Return the table, the footnotes that a reader needs and the others, each with its number."""
+    """Return the table, its footnotes that a reader needs, and its other footnotes, each with its number."""
     numbered = list(enumerate(grid.footnotes, 1))
     main, minor = ([one for one in numbered if is_minor(one[1]) == is_so] for is_so in (False, True))
     return {"grid": grid, "footnotes": main, "minor": minor}

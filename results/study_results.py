@@ -102,7 +102,7 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Complete the records of trials that start from others: why they wait, or the metrics of what they start from.
+    """Complete the records of trials that start from a parent trial: why they wait, or metrics of the parent.
 
     An eval `start` holds the metrics of the parent's evals as start_<metric>.
     """

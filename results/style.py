@@ -1,6 +1,6 @@
 """A style: how tables, figures and the report look, never what they say.
 
-Like matplotlib's rcParams, it applies while it is in use: `with use(style): ...`.
+Like matplotlib's rcParams, a style applies while it is in use: `with use(style): ...`.
 """
 
 import re
@@ -84,7 +84,7 @@ def use(style: Style) -> Iterator[None]:
 
 
 def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Use the current style with default labels, which its own labels override."""
+    """Use the current style with default labels, which the labels of the style override."""
     return use(replace(current(), labels={**labels, **current().labels}))
 
 
@@ -181,7 +181,7 @@ def texts(key: str, value: Any) -> tuple[str, ...]:
 
 
 def text(key: str, value: Any) -> str:
-    """Check a text that is not blank."""
+    """Check that a value is a text and not blank."""
     if not isinstance(value, str) or not value.strip():
         raise error(key, value, "text")
     return value

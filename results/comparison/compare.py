@@ -129,7 +129,7 @@ def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """Find the arm with an equal config, else an equal name; the same study comes first."""
+    """Find the arm with an equal config, or else an equal name, in the same study if possible."""
     alike = [other for other in others if trained_alike(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]
     return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)
@@ -141,7 +141,7 @@ def trained_alike(a: Side, b: Side) -> bool:
 
 
 def are_namesakes(a: Side, b: Side) -> bool:
-    """Tell whether both arms have one name in one study, perhaps with other recipes or data."""
+    """Tell whether both arms have the same name in the same study, perhaps on different recipes or data."""
     return bool(a.study.plan.study == b.study.plan.study and a.row.arm == b.row.arm)
 
 
@@ -149,7 +149,7 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Test one sample of both sides; None where they are not comparable."""
+    """Test the sample of B against that of A, each by `sample_of`; None where the arms are not comparable."""
     a, b = pair.a, pair.b
     if a is None or b is None or not trained_alike(a, b):
         return None
@@ -282,12 +282,12 @@ def why_untested(pair: Pair, test: Test | None) -> str | None:
 
 
 def reached(row: Row) -> Reached:
-    """Keep what an arm reached, without its contrast."""
+    """Return the results of an arm without its contrast."""
     return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing)
 
 
 def verdict_on(judged: Judged) -> str | None:
-    """Return the verdict of B against A; "identical" where all common trials are."""
+    """Return the verdict of B against A; "identical" where all common trials are identical."""
     a, b, test = judged.pair.a, judged.pair.b, judged.test
     if a is None or b is None or test is None:
         return None
@@ -303,7 +303,7 @@ def verdict_on(judged: Judged) -> str | None:
 
 
 def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
-    """Return the one-sided 95% bound of how much worse B is; None where nothing bounds it.
+    """Return the one-sided 95% bound of how much worse B is; None where there is no bound.
 
     The bound is negative where B is better. Differences that are equal for all seeds bound themselves. There is no
     bound where B diverged more often.
@@ -369,7 +369,7 @@ def row_notes(judged: Judged, family: int) -> list[str]:
 
 
 def test_notes(a: Side, b: Side, test: Test) -> list[str]:
-    """Say how the test was made, and which trials stand on both sides."""
+    """Describe how the test was made and which trials appear on both sides."""
     found = []
     if test.method == "none" and a.trials.seeds != b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")

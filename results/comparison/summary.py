@@ -79,7 +79,7 @@ def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
 
 
 def caption(comparison: Comparison) -> str:
-    """Say what both sides hold and how they were tested."""
+    """Describe the two sets of results and how they were tested."""
     sides = " ".join(
         f"{name}: {', '.join(side.studies)} ({side.over} of {side.planned} trials)."
         for name, side in (("A", comparison.a), ("B", comparison.b))
@@ -155,7 +155,7 @@ def by_how_much(row: ComparedRow) -> str:
 
 
 def bound_text(row: ComparedRow) -> str:
-    """Write "up to 6.20 points", or why nothing bounds the difference."""
+    """Write "up to 6.20 points", or why the difference has no bound."""
     if row.worse_by_at_most is None:
         return row.untested or divergence_text(row)
     return f"up to {units.unit(row.metric).bound(row.worse_by_at_most)}"
@@ -167,12 +167,12 @@ def divergence_text(row: ComparedRow) -> str:
 
 
 def was_compared(comparison: Comparison) -> bool:
-    """Tell whether some arm was tested or all arms are identical; results that were lost pass no gate."""
+    """Tell whether some arm was tested or all arms are identical, as lost results must not pass a gate."""
     rows = comparison.rows
     tested = any(row.p_holm is not None for row in rows)
     return tested or (bool(rows) and all(row.worse_by_at_most is not None for row in rows))
 
 
 def exclusion(row: ComparedRow) -> str:
-    """Say what kept a row out of the tests; "" where nothing did."""
+    """Say why a row was not tested; "" for a tested row."""
     return IDENTICAL if row.verdict == IDENTICAL else row.untested or ""

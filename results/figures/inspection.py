@@ -30,7 +30,7 @@ from results.tables.grid import Cell, Grid
 
 
 class PartCost(TypedDict):
-    """What an inspection says of a part of the model: the shape of its output for one image, and its costs."""
+    """A part of the model: the shape of its output for one image, and its costs."""
 
     part: str
     shape: list[int]
@@ -101,7 +101,7 @@ def draw_side_by_side(
 ) -> list[Path]:
     """Write the position maps of several trials as one figure, as in Figure 10; nothing if no two can be compared.
 
-    names: what each trial is called; those that cannot be shown are named below. Raises ValueError for an unknown
+    names: what each trial is called; trials that cannot be shown are named below. Raises ValueError for an unknown
     format.
     """
     check_format(format)

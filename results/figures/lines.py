@@ -114,7 +114,7 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return each mark's horizontal offset from `at` in points: 0 where it collides with none."""
+    """Return each mark's horizontal offset from `at` in points: 0 for a mark that collides with no other."""
     found = pd.Series(0.0, index=frame.index)
     known = frame[frame["mean"].notna()]
     together = [group for _, rows in known.groupby("at") for group in colliding_groups(rows, ax)]

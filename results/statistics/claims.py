@@ -1,4 +1,4 @@
-"""Judge a source's claims about two arms by our trials: "a < b" says lower, "a ~ b" says tied."""
+"""Judge a source's claims by our trials: "a < b" says that a is lower than b, "a ~ b" that a and b tie."""
 
 import itertools
 import re
@@ -30,10 +30,10 @@ def judge_claims(
     """Judge each claim at each point of the study's curves: agree, disagree, not-resolved; None where untested.
 
     An arm against its own baseline takes the table's p. All other pairs form a Holm family of their own. Tuned arms
-    stand at their own best value.
+    are compared at their tuned values.
 
-    rows: the table's, by arm. p_margins: the table's p of equivalence, by arm. unjudged: arms whose best value lies at
-    the edge of the grid. gone: grid points excluded as diverged (results/statistics/tuning.py).
+    rows: rows of the study's table, by arm. p_margins: p of equivalence in that table, by arm. unjudged: arms whose
+    best value lies at the edge of the grid. gone: grid points excluded because trials diverged.
 
     Raises ValueError for a claim that is not "a < b" or "a ~ b".
     """
@@ -57,7 +57,7 @@ def judge_claims(
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yield (a, relation, b) of a claim, once for each point of the curves unless it names a point itself."""
+    """Yield (a, relation, b) for each point of the curves, or once for a claim whose arms name a point."""
     try:
         a, relation, b = parse_claim(text)
     except ValueError as error:
@@ -97,12 +97,12 @@ def is_contrast(a: Row, b: Row) -> bool:
 
 
 def contrast_arm(a: Row, b: Row) -> str:
-    """Return which arm of a contrast is not the baseline."""
+    """Return the arm of a contrast that is not the baseline."""
     return (a if a.baseline == b.arm else b).arm
 
 
 def absent_claim(claim: tuple[str, str, str], rows: Mapping[str, Row]) -> Claim:
-    """Return a claim about an arm that the plan lacks."""
+    """Return the untested claim about an arm that the plan lacks."""
     absent = ", ".join(name for name in claim[::2] if name not in rows)
     return Claim(" ".join(claim), note=f"no arm {absent} in the plan")
 
@@ -136,7 +136,7 @@ def judged_claim(
 def verdict_on_lower(word: str | None, difference: float | None) -> str | None:
     """Judge "a < b". Only a resolved difference in the opposite direction contradicts it.
 
-    The claim says nothing about size: the source's numbers come from another setting.
+    The size of the difference is not judged, as the source's numbers come from another setting.
     """
     if word is None or difference is None:
         return None

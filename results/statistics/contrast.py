@@ -54,17 +54,14 @@ class Sample:
 
     @cached_property
     def mean(self) -> Estimate:
-        """The mean over seeds, with the variance that repeated partitions share where per-image correctness is
-        known.
-        """
-        images = (
-            correctness_matrix(self) if self.repeated else None
-        )  # else no image was tested twice, or all were by all seeds
+        """The mean over seeds; where per-image correctness is known, its variance counts images tested repeatedly."""
+        # Without repetitions each image was tested once, or every seed tested all images.
+        images = correctness_matrix(self) if self.repeated else None
         shared = 0.0 if images is None else inference.shared_images_variance(images, self.repetition)
         return inference.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
-        """The paired differences over common seeds, and per image where both arms tested the same images.
+        """Return the paired differences over common seeds, and per image where both arms tested the same images.
 
         Within a single partition each image is tested once and enters no interval, so `correct` is left empty.
         """

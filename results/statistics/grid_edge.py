@@ -12,9 +12,9 @@ Number = int | float
 
 @dataclass(frozen=True)
 class GridEnd:
-    """The first or last value of a tuned setting that some seed chose.
+    """An end of a tuned setting's grid that at least one seed chose.
 
-    inner: the best value between the two ends. beyond: the next value in the grid's own steps, if any. resolved:
+    inner: the best value between the two ends. beyond: the next value in the grid's steps, if any. resolved:
     whether this end beats `inner` by more than noise.
     """
 
@@ -26,7 +26,7 @@ class GridEnd:
 
     @property
     def note(self) -> str:
-        """The note for the table: no verdict, or a tie, and which value to add to the grid."""
+        """The footnote on this end: no verdict or a tie, and which value to add to the grid."""
         add = "" if self.beyond is None else f"; add {self.setting} {self.beyond} to the grid"
         if self.resolved:
             return f"its best {self.setting} lies at the edge of the grid, {self.value}: no verdict{add}"
@@ -36,7 +36,7 @@ class GridEnd:
 def chosen_ends(
     chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
 ) -> Iterator[GridEnd]:
-    """Yield the ends of the grid `tune` that some seed chose.
+    """Yield the ends of the grid `tune` that at least one seed chose.
 
     reached: validation scores (n, points), NaN where a trial is missing.
     """
@@ -69,7 +69,10 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Continue the sequence by its last ratio (or step, where values are not positive); None below zero."""
+    """Continue a sequence by its last ratio, or by its last step unless all values are positive.
+
+    Returns None where a sequence without negative values would fall below zero.
+    """
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)
     if min(values) >= 0 > found:

@@ -21,8 +21,8 @@ NORMAL_MAD = 1.4826  # standard deviations of a normal sample in its median abso
 class Estimate:
     """A mean, or a difference of means, with its standard error.
 
-    n: values or pairs behind it; of two samples, the smaller size. se and df are None where there is no interval, and
-    `why` gives the reason.
+    n: the number of values or pairs; for two samples, the smaller size. se and df are None where there is no interval,
+    and `why` gives the reason.
     """
 
     n: int
@@ -32,7 +32,7 @@ class Estimate:
     why: str = ""
 
     def interval(self, level: float = 0.95) -> Interval | None:
-        """The two-sided t interval; None where there is no standard error."""
+        """Return the two-sided t interval; None where there is no standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
         half = self.se * t_quantile((1 + level) / 2, self.df)
@@ -59,7 +59,7 @@ def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) ->
     """Estimate the mean of values (n,) with SE^2 = s^2 / n + extra_variance and n - 1 degrees of freedom.
 
     For per-seed differences this is the paired t test. There is no interval for fewer than two values or for identical
-    ones: accuracies are discrete, so zero spread is not certainty. `image` is passed to `are_identical`.
+    values: accuracies are discrete, so zero spread is not certainty. `image` is passed to `are_identical`.
     """
     n = len(values)
     if n < 2:
@@ -86,7 +86,7 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Return whether values (n,) differ only by rounding or by less than one test image.
+    """Tell whether values (n,) differ only by rounding or by less than one test image.
 
     image: what one test image adds to an accuracy; 0 for other metrics. Image counts differ by whole images, so half an
     image separates real differences from unequal fold sizes (360 and 359 images).
@@ -141,8 +141,8 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
     correct: (n, images), one seed per row, NaN outside its fold; correctness or its difference between two arms.
     repetition: (n,), the partition of each seed. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an
-    image and t^2 is the mean covariance between repetitions. That is (1 - 1/r) t^2 / images for r whole repetitions. It
-    is 0 for a single one, and where all seeds test the same images (see `crossed_mean`).
+    image and t^2 is the mean covariance between repetitions. That is (1 - 1/r) t^2 / images for r whole repetitions.
+    The variance is 0 for a single repetition, and where all seeds test the same images (see `crossed_mean`).
     """
     labels = np.unique(repetition)
     if len(labels) < 2 or not np.isnan(correct).any():
@@ -167,7 +167,7 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
     """Estimate the mean over seeds and images as two crossed random factors. correct: (n, images) without NaN.
 
     SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), the two-way random model, never below the variance over
-    seeds alone. It uses n - 1 degrees of freedom, so the interval contains that over seeds.
+    seeds alone. With n - 1 degrees of freedom, the interval contains the interval over seeds.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
@@ -240,8 +240,8 @@ def robust_deviation(values: np.ndarray) -> float:
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
     """Return the index of the only value beyond 3 robust deviations from the median; None for none or several.
 
-    values: (n,), None for n < 5. usual: the least deviation to count with. Without it, one in seven normal samples of
-    five would contain an outlier.
+    values: (n,); the result is None for n < 5. usual: the least robust deviation to assume. Without this minimum, one
+    in seven normal samples of five would contain an outlier.
     """
     if len(values) < 5:
         return None
@@ -301,7 +301,7 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
-    It is P(T'_{n-1} > t).
+    The probability is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) for a family of m.
     """
     critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))

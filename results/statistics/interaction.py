@@ -1,7 +1,7 @@
 """Interactions: whether two changes add up, measured by ab - a - b + baseline, seed by seed.
 
-An accuracy is also tested on the logit scale. Near 100% sums are compressed, so an interaction may be an artifact of
-the scale. One is claimed only where both scales agree in sign.
+For an accuracy the interaction is also estimated on the logit scale. Near 100% sums are compressed, so an interaction
+may be an artifact of the scale. It is claimed only where its sign is the same on both scales.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ POSITIVE, NEGATIVE = "positive", "negative"
 def judge_interactions(
     study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()
 ) -> list[Interaction]:
-    """Judge every planned interaction in one Holm family; a missing number counts as p = 1.
+    """Judge every planned interaction in one Holm family; an untestable interaction counts as p = 1.
 
     unjudged: tuned arms whose best value lies at the edge of the grid.
     """
@@ -82,8 +82,8 @@ def images_per_trial(study: StudyResults) -> float:
 def logits(sample: Sample, images: float) -> Sample:
     """Map accuracies k / m to empirical logits, finite at 0 and 1 (Haldane 1956).
 
-    The logit is log((k + 1/2) / (m - k + 1/2)). Single images have none, so `correct` and `image` are dropped and the
-    interval is over seeds.
+    The logit is log((k + 1/2) / (m - k + 1/2)). Single images have no logit, so `correct` and `image` are dropped and
+    the interval is over seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
@@ -113,7 +113,7 @@ def opposed_on_logit(estimate: Estimate, logit: Estimate | None) -> bool:
 
 
 def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]) -> list[str]:
-    """Explain a missing verdict, or one that differs from what p suggests."""
+    """Explain a missing verdict, or a verdict that differs from what p suggests."""
     said = [f"untested: {estimate.why}"] if estimate.why else []
     if p_holm is None and not estimate.why:
         said.append("untested: the best value of an arm lies at the edge of its grid")
@@ -126,9 +126,7 @@ def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, dive
 
 
 def sentence(interaction: Interaction, metric: str) -> str:
-    """Describe one interaction: "position=2d,position_at=shared: +0.40 points (95% CI ...; logit +0.05): not
-    resolved".
-    """
+    """Describe an interaction: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
     unit, name = units.unit(metric), current().label(interaction.name)
     why = "; ".join(interaction.notes)
     if interaction.interaction is None:

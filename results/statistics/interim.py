@@ -11,7 +11,7 @@ PLANNED = (5, 10, 20, 40)  # seeds: min(1, 4 min_k p_k) holds the error whicheve
 def counted_looks(plan: Plan) -> tuple[int, ...]:
     """Return the planned looks that were made; () for a study planned with one number of seeds.
 
-    A look at an unplanned number of seeds does not count, nor does one with more seeds than remain.
+    A look at an unplanned number of seeds does not count, nor does a look at more seeds than remain.
     """
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
@@ -41,7 +41,7 @@ def restricted_to(pairs: Sample, seeds: Sequence[int]) -> Sample:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Tell the reader how often tables were looked at and whether p is corrected for it."""
+    """State at which numbers of seeds tables were looked at, and whether p is corrected for these looks."""
     looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:
         return []

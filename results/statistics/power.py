@@ -44,8 +44,8 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
     tests: the number of tests corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no
     difference may be resolved at 5%. With mean D and deviation S of normal differences, the power is P(|D| < min(margin
-    - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))). D and S are independent, so it is averaged over quantiles
-    of S (Schuirmann 1987; Phillips 1990).
+    - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))). D and S are independent, so the probability is averaged
+    over quantiles of S (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0

@@ -26,11 +26,14 @@ class Fits:
     high: float
 
     def exponent(self) -> Estimate:
-        """The mean of b over seeds."""
+        """Return the mean of b over seeds, with its standard error."""
         return inference.mean(self.b)
 
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """Return the mean fitted errors (points,) and their estimates. Raises ValueError outside the fitted range."""
+        """Return the mean fitted error over seeds at each point of `compute` (points,), and its estimates.
+
+        Raises ValueError outside the fitted range.
+        """
         if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
             raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
         errors = self.a * compute[:, None] ** -self.b  # (points, seeds)
@@ -53,6 +56,6 @@ def fit(points: Points) -> Fits | None:
 
 
 def positive(compute: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Drop the points that have no logarithm."""
+    """Drop the points whose compute or error has no logarithm."""
     there = np.isfinite(error) & (error > 0) & (compute > 0)
     return compute[there], error[there]

@@ -23,6 +23,9 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
 
 
 def smallest_resolvable(difference: Estimate, sd: float, family: int) -> float:
-    """Solve for one difference; in Welch's test the degrees of freedom stand in for the number of pairs."""
+    """Return the smallest difference that one test resolves.
+
+    In Welch's test the degrees of freedom stand in for the number of pairs.
+    """
     pairs = int(difference.df or 0.0) + 1
     return inference.resolvable_difference(pairs, sd * math.sqrt(pairs / difference.n), family)

@@ -17,10 +17,10 @@ from results.store.schemas import Plan
 
 @dataclass(frozen=True)
 class Pair:
-    """The difference a - b of two arms, each at its own value.
+    """The differences a - b of two arms.
 
-    ahead: a at its own value minus b at each grid point. behind: a at each grid point minus b at its own value. Both
-    are empty for arms that are not tuned.
+    own: both arms at their tuned values. ahead: a at its tuned value, b at each grid point. behind: a at each grid
+    point, b at its tuned value. `ahead` and `behind` are empty for arms that are not tuned.
     """
 
     own: Sample
@@ -40,7 +40,7 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 
 
 def p_value(of: Pair, plan: Plan) -> float | None:
-    """Return the two-sided p value: the largest over the grid of whichever arm is behind."""
+    """Return the two-sided p value: the largest p of the arm ahead against the other arm, tuned or at a grid point."""
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
         return own

@@ -1,4 +1,4 @@
-"""Tuning by cross-fitting: every arm is tested at the value that the other seeds choose from one grid.
+"""Tuning by cross-fitting: each seed of an arm is tested at the value that the other seeds choose from the grid.
 
 Seed s uses the point with the best mean validation accuracy over the other seeds. The choice is independent of the
 test, so picking the best of several noisy points does not favor an arm.
@@ -29,8 +29,8 @@ Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 class Choice:
     """The grid points that the seeds of one tuned arm use.
 
-    points: by seed, None where no other seed is complete. edge: settings whose best value lies at the edge of the grid.
-    diverged: arms of the grid excluded because trials diverged.
+    points: the chosen grid point by seed, None where no other seed is complete. edge: settings whose
+    best value lies at the edge of the grid. diverged: grid points excluded because trials diverged.
     """
 
     points: Mapping[int, int | None]
@@ -40,9 +40,9 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Put the tuned arms before the others, each with the trials its seeds chose; return the study and choices.
+    """Add one arm per tuned arm, in front, made for each seed of the trial at the value chosen by that seed.
 
-    A study that tunes nothing is returned unchanged.
+    Return the study and the choices. A study that tunes nothing is returned unchanged.
     """
     entries = study.plan.tuned
     if not entries:
@@ -67,7 +67,7 @@ def trials_by_arm(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -
 
 
 def tuned_arms_only(study: StudyResults) -> StudyResults:
-    """Reduce the study to its tuned arms, each at its own value; a study that tunes nothing is unchanged."""
+    """Reduce the study to its tuned arms; a study that tunes nothing is returned unchanged."""
     whole, choices = with_tuned(study)
     if not choices:
         return study
@@ -95,7 +95,7 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Map each tuned arm to the grid point that most of its seeds choose, ties broken towards the middle.
+    """Map each tuned arm to the grid point that most of its seeds choose; ties go to the middle of the grid.
 
     Arms where no seed can choose are left out.
     """
@@ -125,7 +125,7 @@ def validation_score(trial: Trial, chance: float) -> float:
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the arms to exclude: all trials diverged, or some did and another point has a better mean."""
+    """Return the grid points to exclude: all trials diverged, or some did and another point has a better mean."""
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
     found = zip(points, lost, means, strict=True)

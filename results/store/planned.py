@@ -58,7 +58,7 @@ def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[
 
 
 def resolved(name: str, known: Collection[str]) -> str:
-    """Complete "study@recipe" to the only plan with overrides, where there is exactly one."""
+    """Return the full name of 'study@recipe' if exactly one plan adds overrides to it; else the name unchanged."""
     changed = [one for one in known if one.startswith(f"{name}+")]
     return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
 

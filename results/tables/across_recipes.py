@@ -47,7 +47,7 @@ def setting(table: Table) -> str:
 
 
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Lay the tables out side by side; footnote marks stand at the first number of their recipe."""
+    """Lay the tables out side by side, with footnote marks at the first number of each recipe."""
     arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current().rank)
     rows_of = [{row.arm: row for row in layout.with_interim_marks(table)} for table in tables]
     cells = [(arm, rows.get(arm)) for arm in arms for rows in rows_of]
@@ -77,7 +77,7 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
 
 
 def recipe_cells(row: Row | None, table: Table, columns: Sequence[str], marks: tuple[int, ...]) -> list[Cell]:
-    """Return an arm's cells on one recipe; dashes where that recipe lacks the arm."""
+    """Return an arm's cells on one recipe, or dashes where the recipe lacks the arm."""
     if row is None:
         return [Cell(ABSENT) for _ in columns]
     first, *rest = layout.row_cells(row, columns, table.metric)

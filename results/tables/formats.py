@@ -11,7 +11,7 @@ from results.tables.grid import Cell, Grid
 
 @dataclass(frozen=True)
 class Format:
-    """A format: the suffix of its files, the notes that it has by default, and its writer, if it shows a grid."""
+    """A format: the suffix of its files, its writer if it shows a grid, and which notes it has by default."""
 
     suffix: str
     write: Callable[[Grid], str] | None = None
@@ -156,7 +156,7 @@ def escape_latex(text: str) -> str:
 
 
 def html_table(grid: Grid) -> str:
-    """Write a <figure> whose cells carry sortable values."""
+    """Write an HTML figure with a table whose cells carry the values to sort by."""
     head = "".join(map(html_header, grid.header, grid.numeric))
     over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
     groups = f"<tr>{over}</tr>" if over else ""

@@ -8,7 +8,7 @@ SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the base
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, the value it sorts by, and the numbers of its footnotes."""
+    """A cell: its text, the value to sort by, and the numbers of its footnotes."""
 
     text: str
     sort: float | str | None = None
@@ -19,8 +19,8 @@ class Cell:
 class Grid:
     """A table of text with title, caption lines, numbered footnotes and closing lines.
 
-    groups: (text, columns) above the header, from the first column on; empty for no groups. label: the LaTeX label, if
-    not the title's beginning.
+    groups: (text, number of columns) above the header, from the first column on. label: the LaTeX label, by default the
+    beginning of the title.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Grid:
 def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
     """Return the marks of each row and the footnotes, numbered as they appear. Equal notes share a number.
 
-    Within a row the important come first.
+    Within a row, notes that may change a verdict come first.
     """
     texts = list(dict.fromkeys(note for row in notes for note in sorted(row, key=weight)))
     return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
@@ -51,5 +51,5 @@ def weight(note: str) -> int:
 
 
 def is_minor(note: str) -> bool:
-    """Tell whether a note can be dropped without misleading anyone: how far arms start from equal weights."""
+    """Tell whether a note only counts the initial weights that equal the baseline's: no verdict depends on it."""
     return INITIAL in note

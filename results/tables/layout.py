@@ -1,4 +1,4 @@
-"""Layout: which columns of a table are shown and how; people get percents, files get fractions."""
+"""The columns of a table and how they are written: percents for people, fractions in files."""
 
 import csv
 import io
@@ -61,7 +61,7 @@ def count_of_planned(n: int, planned: int) -> str:
 
 
 def verdict_cell(row: Row) -> str:
-    """Write the verdict; the dash avoids "none", which would read as an arm's value."""
+    """Write the verdict, or a dash for no verdict: "none" would read as an arm's value."""
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
@@ -217,7 +217,7 @@ def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
 
 
 def sort_key(value: Any) -> float | str | None:
-    """Return what a cell sorts by: the middle of an interval, the text of notes, or the value itself."""
+    """Return the value to sort a cell by: the middle of an interval, the text of notes, or the value itself."""
     if isinstance(value, tuple):
         return float(sum(value) / 2)
     return ", ".join(value) or None if isinstance(value, list) else value
@@ -277,7 +277,7 @@ def families_text(table: Table) -> str:
 
 
 def reference(table: Table) -> str:
-    """Name the baseline; a table with several says "the baseline at the same point"."""
+    """Name the baseline, or write "the baseline at the same point" for a table with several."""
     baselines = {row.baseline for row in table.rows}
     return "the baseline at the same point" if len(baselines) > 1 else current().label(table.baseline)
 
@@ -303,12 +303,12 @@ def dagger(table: Table) -> str:
 
 
 def claimant(table: Table) -> str:
-    """Name who makes the claims; a study need not name a source."""
+    """Name the source of the claims: "the study" if it names no source."""
     return table.source or "the study"
 
 
 def published_source(table: Table) -> str:
-    """Name where the published numbers stand."""
+    """Name the source of the published numbers: "the study" if it names no source."""
     return table.published_of or "the study"
 
 
@@ -321,7 +321,7 @@ INTERACTION = {  # column -> field of an interaction
 
 
 def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
-    """Return a CSV row per arm; by default an interaction stands beside the arm with both changes."""
+    """Return a CSV row per arm; without `columns`, an arm with two changes also has their interaction."""
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []
     for table in tables:

@@ -18,7 +18,7 @@ Trial = tuple[str, int]  # its arm and seed
 
 
 def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
-    """Note each field of provenance that differs between trials, naming the trials that stand apart."""
+    """Note each field of provenance that differs between trials, and the trials without its most frequent value."""
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     found = []
@@ -29,7 +29,7 @@ def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "dive
 
 
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
-    """Yield each field that comparable trials share, with its value per trial; "" for unknown or unused.
+    """Yield each field that comparable trials share, with its value per trial; "" means unknown or unused.
 
     A plug-in counts only where it was loaded, as a shared baseline may be trained without it.
     """
@@ -47,12 +47,12 @@ def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
 
 @lru_cache(1024)
 def source_digest(code: str) -> str:
-    """Return the digest of the suite's own sources, without those of plug-ins, for each attempt."""
+    """Return the digest of the suite's sources in each attempt of a trial, without the digests of plug-ins."""
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
 def differs(texts: Iterable[str]) -> bool:
-    """Tell whether trials, or attempts of one trial, differ; "" is unknown."""
+    """Tell whether known values differ between trials or between attempts of one trial; "" is unknown."""
     known = set(texts) - {""}
     return len(known) > 1 or any(THEN in text for text in known)
 

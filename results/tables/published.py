@@ -1,6 +1,6 @@
-"""Our results beside a paper's: its claims, judged by our trials, and its numbers, shown but not compared.
+"""A paper's claims, judged by our trials, and its numbers, shown beside ours without a test.
 
-Published numbers come from another setting. Only how two arms stand to each other can be compared.
+Published numbers come from another setting. Only the order of two arms can be compared.
 """
 
 from collections import Counter
@@ -29,9 +29,9 @@ NAME = "published"  # what the command line calls the second set of results
 
 
 def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
-    """Set studies beside their sources: arms with published numbers, and judged claims.
+    """Collect the judged claims of studies, and their arms with published numbers.
 
-    Raises ValueError where no study has either.
+    Raises ValueError where no study has a claim or a published number.
     """
     tables = [study_table.table(study) for study in studies]
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
@@ -54,7 +54,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Add the difference of the published numbers, where both arms of the claim have one."""
+    """Add the difference of the published numbers to a claim, where both arms have a published number."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
@@ -71,14 +71,14 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
 
 
 def bound_note(claim: Claim, table: Table) -> str:
-    """Bound the difference of an unresolved claim; "" for others."""
+    """State the largest difference that an unresolved claim leaves possible; "" for other claims."""
     if claim.verdict != claims.UNRESOLVED or not claim.delta_ci95:
         return ""
     return sentences.bound([claim.delta_ci95], units.unit(table.metric))
 
 
 def arm_row(row: Row, table: Table) -> PublishedRow:
-    """Set an arm beside its published number."""
+    """Build the row of an arm beside its published number."""
     return PublishedRow(
         study=table.study,
         recipe=table.recipe,
@@ -95,7 +95,7 @@ def arm_row(row: Row, table: Table) -> PublishedRow:
 
 
 def render(found: PublishedComparison, format: str) -> str:
-    """Write as md, latex, json, html or csv (claims only).
+    """Write the comparison as md, latex, json, html or csv (claims only).
 
     Raises ValueError for another format, and for CSV without claims.
     """

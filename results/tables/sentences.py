@@ -1,4 +1,4 @@
-"""Sentences: a table in words, never stronger than its verdicts."""
+"""Sentences that describe a table and claim no more than its verdicts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,8 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """State the largest difference inside the intervals, rounded as in the table. source: whose intervals.
+    """State the largest difference inside the intervals, rounded as in the table. source: names the
+    intervals.
 
     Says that there are too few trials where the intervals bound nothing.
     """
@@ -82,8 +83,8 @@ def why_untested(row: Row) -> str:
 def answer(table: Table) -> str:
     """State the study's answer in one sentence from its verdicts, resolved ones first.
 
-    In a tuned study only arms at their own best value are described; those at equal values are counted. Arms with one
-    verdict share a clause, and a long clause names the extremes.
+    In a tuned study only arms at their tuned value are described; the other arms are counted. Arms with the same
+    verdict share a clause. A long clause names only the smallest and the largest difference.
     """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
@@ -115,12 +116,12 @@ def verdict_counts(rows: Sequence[Row]) -> str:
 
 
 def is_tuned(row: Row, table: Table) -> bool:
-    """Tell by its name whether the arm stands at its own tuned value."""
+    """Tell from an arm's name whether the arm is at its tuned value."""
     return any(f"{name}=tuned" in row.arm.split(",") for name in table.tuned)
 
 
 def verdict_groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """Group rows by verdict and baseline, untested ones by reason; otherwise in the table's order."""
+    """Group rows by verdict and baseline, and untested rows by reason as well, in the order of verdicts."""
     found: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
         reason = why_untested(row) if row.verdict is None else ""
@@ -144,7 +145,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def sizes(rows: Sequence[Row], measure: Unit) -> str:
-    """List each arm with its difference; of many, only the smallest and the largest."""
+    """List each arm with its difference; of many arms, only the smallest and the largest difference."""
     if len(rows) <= NAMED:
         return ", ".join(f"{arm_at_point(row)} {by_how_much(row, measure)}" for row in rows)
     low, high = (pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max))
@@ -153,7 +154,7 @@ def sizes(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def names(rows: Sequence[Row]) -> str:
-    """List arms, points of a curve together: "stem=conv at data_fraction=0.1 and 0.3"; of many, only the first."""
+    """List arms, points of a curve together: "stem=conv at data_fraction=0.1 and 0.3"; of many, the first few."""
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current().label, name_parts(row))
@@ -204,7 +205,7 @@ def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any])
 
 
 def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
-    """List the data and recipe first, then overrides that this does not name already."""
+    """List the data with the recipe, then each override except of data that are named already."""
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]

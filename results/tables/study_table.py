@@ -51,7 +51,10 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Tested:
-    """The tests of an arm against its baseline; p_holm of no difference and p_margin of equivalence are adjusted."""
+    """The tests of an arm against its baseline.
+
+    p: of no difference. p_holm: the same, adjusted. p_margin: of equivalence, adjusted.
+    """
 
     pair: Pair
     family: Family
@@ -61,7 +64,7 @@ class Tested:
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
-    """Build the table of a study; accuracies are fractions.
+    """Build the table of a study, with accuracies as fractions.
 
     besides: further metrics to add to each row, with intervals. interim: give verdicts before all planned trials are
     over. simultaneous: add intervals that cover all differences at once. Raises ValueError for an unknown metric.
@@ -150,7 +153,7 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(study: StudyResults) -> bool:
-    """Tell whether some planned trial neither diverged nor has its metric; a verdict now would be an extra look."""
+    """Tell whether some planned trial neither diverged nor has its metric: a verdict would be an extra look."""
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
@@ -168,7 +171,7 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
 
 
 def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
-    """Summarize an arm's own trials; the row of a baseline needs nothing more."""
+    """Summarize the trials of an arm in a row without a difference from the baseline."""
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
     no_interval = [f"no interval of the mean: {mean.why}"] if mean.n > 1 and mean.se is None else []
@@ -253,7 +256,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
-    """Test each contrast; those in `unjudged` get no adjusted p."""
+    """Test each arm against its baseline; arms in `unjudged` get no adjusted p."""
     factor, family_of = looks.correction_factor(plan), family_by_arm(plan)
     p = {
         name: verdict.p_with_divergence(tuned_pairs.p_value(pair, plan), rows[name], rows[rows[name].baseline], factor)
@@ -282,14 +285,14 @@ def holm_by_family(p: Mapping[str, float | None], family_of: Mapping[str, Family
 
 
 def family_by_arm(plan: Plan) -> dict[str, Family]:
-    """Return the family in which each arm's contrast is corrected; the grid points of tuned arms form a second one."""
+    """Map each arm to the family that corrects its contrast; grid points of tuned arms form a second family."""
     tuned = {entry.name for entry in plan.tuned}
     table, points = Family("table", plan.family), Family("points", plan.points_family)
     return {arm.name: points if tuned and arm.name not in tuned else table for arm in plan.arms}
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield each arm's interval that holds simultaneously with all others of its family."""
+    """Yield the interval of each arm's difference, widened so that all intervals of its family hold at once."""
     family_of = family_by_arm(plan)
     families: dict[Family, dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, pair in pairs.items():
@@ -307,7 +310,7 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
-    """Note where one seed's difference is an outlier, by its arm's spread and by the median spread of all arms."""
+    """Note each outlier among seeds, by the larger of its arm's spread and the median spread of all arms."""
     samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
     notes = {}
@@ -320,7 +323,7 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 
 
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Name every planned trial without its metric, with the reason, and finished trials with damaged files."""
+    """Name trials without a metric or with damaged files, with the reason, and state the rate of divergence."""
     found: dict[tuple[str, str], list[int]] = {}
     for trial in outcomes:
         if described := absence(trial, metric):
@@ -333,7 +336,7 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 
 
 def divergence_notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """State the rate of divergence among trials that diverged or have their metric, with its interval."""
+    """State the rate of divergence, with its interval, among trials that diverged or have their metric."""
     diverged = sum(trial.status == "diverged" for trial in outcomes)
     ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
     if not diverged:

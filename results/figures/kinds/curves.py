@@ -75,8 +75,8 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Choose the arms to draw over training, with a column `dash`, and say which they are.
 
-    By default all arms are drawn, dashed by their point on the curve. In a tuned study each arm appears at its own
-    value, and dashed at its baseline's value if different. frame: rows of `arms_frame` with `at`.
+    By default all arms are drawn, dashed by their point on the curve. In a tuned study each arm is drawn at its tuned
+    value, and dashed at the tuned value of its baseline if that differs. frame: rows of `arms_frame` with `at`.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -94,7 +94,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Map the arms at tuned values to dashes: own values and the baseline's. Empty while none can be chosen."""
+    """Map arms at tuned values to dashes, also at the baseline's value. Empty while no value can be chosen."""
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}

@@ -43,7 +43,7 @@ def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Map each test size to its metric; the training size has the result's own, unless it has an eval."""
+    """Map each test size to its metric: at the training size the study's, unless an eval measured that size."""
     base, kind = base_metric(study.plan.metric), kind_of(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = {name: evals.tested(name) for name in names if evals.of_metric(name).startswith("test@")}
@@ -52,7 +52,7 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
 
 
 def kind_of(study: StudyResults) -> str:
-    """Tell what the study's metric varies: "" the size of test images, "patch" that of their patches."""
+    """Return what the study's metric varies: "" for the size of test images, "patch" for that of patches."""
     metric = study.plan.metric
     return evals.tested(metric)[0] if evals.of_metric(metric).startswith("test@") else ""
 
