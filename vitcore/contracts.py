@@ -71,7 +71,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     batch = training.batch()
     with torch.no_grad():
         logits = training.forward(batch.images, batch.keys)
-    shape, wanted = tuple(logits.shape), (config.batch, *training.goal.shape)
+    shape, wanted = tuple(logits.shape), (config.batch, *training.objective.shape)
     assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
     assert logits.isfinite().all(), f"{slot}={name}: logits are not finite"
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
@@ -284,11 +284,11 @@ def learns_an_image_alone(slot: str, name: str) -> None:
     training.model.double()
     batch = training.batch()
     batch = batch._replace(images=batch.images.double())
-    together = training.train_step.objective(batch).item()
-    alone = sum(training.train_step.objective(one).item() for one in batch.split(1)) / config.batch
+    together = training.train_step.mean_loss(batch).item()
+    alone = sum(training.train_step.mean_loss(one).item() for one in batch.split(1)) / config.batch
     assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
     training.model.float()
-    loss, right = training.measure(training.data.val)
+    loss, right = training.score(training.data.val)
     assert len(right) == len(training.data.val), f"{slot}={name}: not one verdict an image"
     assert math.isfinite(loss), f"{slot}={name}: its loss on other images is not finite"
     assert 0 <= right.min() <= right.max() <= 1, f"{slot}={name}: an image is more than right, or less than wrong"

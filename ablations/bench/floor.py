@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ablations.bench.timing import Call, repeat, timed
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.runtime.cuda_graph import aside, capture
+from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import device_of, hardware
 from vitcore.training.step import first_line
 
@@ -126,7 +126,7 @@ def as_graph(call: Call, device: torch.device) -> Call:
     if device.type != "cuda":
         return call
     try:
-        with aside(device):
+        with on_side_stream(device):
             repeat(call, WARM_UP)
         return capture(call)[0]
     except RuntimeError as error:

@@ -9,9 +9,9 @@ from results import store
 from results.store import evals
 from results.store.files import MEMORY, read_bytes
 from results.store.schemas import Settings
-from vitcore.analysis.evaluate import TESTS, restored, seen_by
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
+from vitcore.analysis.retest import TESTS, restored, seen_by
 from vitcore.config import Config
 from vitcore.model.build import Model, Reference
 from vitcore.runtime.device import computing

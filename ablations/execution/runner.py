@@ -56,7 +56,7 @@ def run(
     return summary
 
 
-def drive(pool: Pool, deadline: float = math.inf, called_off: Callable[[], bool] = lambda: False) -> None:
+def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
     """Run a pool until no trial is left, a signal arrives, the deadline passes or the run is called off."""
     asked = time.monotonic()
     with signals_to(pool.stop):

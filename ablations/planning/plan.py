@@ -180,7 +180,7 @@ def check_families(design: Design) -> None:
 
 def check_tests(design: Design) -> None:
     """Raise ValueError for an arm that cannot be tested as an evaluation requires."""
-    from vitcore.analysis.evaluate import CHECKS  # late: most studies ask for none
+    from vitcore.analysis.retest import CHECKS  # late: most studies ask for none
 
     for name in evals.owed(design.evals, design.metric):
         for arm in design.arms if name.startswith("test@") else ():

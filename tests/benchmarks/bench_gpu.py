@@ -32,7 +32,7 @@ from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure
 from vitcore.interop.convert import to_timm
-from vitcore.runtime.cuda_graph import aside, capture
+from vitcore.runtime.cuda_graph import capture, on_side_stream
 from vitcore.runtime.device import computing, device_of, hardware, in_precision
 from vitcore.runtime.memory import release
 from vitcore.training.loop import Training
@@ -93,7 +93,7 @@ class Captured:
         for group in self.optimizer.param_groups:
             group["lr"] = torch.full((), 1e-4, device=self.device)
         if self.device.type == "cuda":
-            with aside(self.device):
+            with on_side_stream(self.device):
                 for _ in range(WARM_UP):
                     self.step()
             self.optimizer.zero_grad()

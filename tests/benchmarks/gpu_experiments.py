@@ -142,10 +142,10 @@ class LowWeights(TrainStep):
         for weight in self.low:
             weight.data = weight.data.bfloat16()
 
-    def move(self) -> None:
+    def apply_gradients(self) -> None:
         for master, weight in zip(self.masters, self.low, strict=True):
             master.grad, weight.grad = weight.grad.float(), None
-        super().move()
+        super().apply_gradients()
         with torch.no_grad():
             torch._foreach_copy_(self.low, self.masters)
 

@@ -23,7 +23,7 @@ def loss(slot: str, name: str) -> float:
     training.model.double()
     for _ in range(STEPS):
         training.advance()
-    return training.train_step.objective(training.batch()).item()
+    return training.train_step.mean_loss(training.batch()).item()
 
 
 def entries() -> list[tuple[str, str]]:

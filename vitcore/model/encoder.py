@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Encoder(nn.Module):
-    """L blocks, CLIP's norm before them (arXiv 2103.00020), and the final norm, before or after pooling."""
+    """L blocks, optionally after a norm as in CLIP (arXiv 2103.00020), and the final `norm`.
+
+    The ViT applies `norm`, before or after pooling.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()

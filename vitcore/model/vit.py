@@ -57,25 +57,29 @@ class ViT(Initial):
         return self.head.features(self.pooled(images))
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """The vector (B, D) that the head reads."""
-        context = Context(self.position, self.grid(images), self.prefix, keys)
+        """Return the vector (B, D) that the head reads."""
+        context = self.context(images, keys)
         states = self.encoder(self.embed(images, context), context)
         if self.pool.every_layer:
             x = torch.stack([self.pool.keep(state) for state in states])  # (L, B, ..., D)
         else:
             *_, x = states  # (B, T, D)
-        weighted = context.weighted if not self.pool.class_token else unchanged
+        weigh = context.weigh if not self.pool.class_token else unchanged
         if self.config.final_norm == "before":
-            return self.pool(weighted(self.encoder.norm(x)), self.prefix)  # type: ignore[no-any-return]
-        return self.encoder.norm(self.pool(weighted(x), self.prefix))  # type: ignore[no-any-return]
+            return self.pool(weigh(self.encoder.norm(x)), self.prefix)  # type: ignore[no-any-return]
+        return self.encoder.norm(self.pool(weigh(x), self.prefix))  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
-        """The tokens (B, T, D) after each block."""
-        context = Context(self.position, self.grid(images), self.prefix, keys)
+        """Return the tokens (B, T, D) after each block."""
+        context = self.context(images, keys)
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 
+    def context(self, images: Tensor, keys: Keys) -> Context:
+        """Return what all layers of a forward pass share."""
+        return Context(self.position, self.grid(images), self.prefix, keys)
+
     def embed(self, images: Tensor, context: Context) -> Tensor:
-        """The tokens (B, T, D) that enter the encoder: class token, registers, patches; dropout over all of them."""
+        """Return the tokens (B, T, D) that enter the encoder: class token, registers, patches, all with dropout."""
         x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
         x = self.patch_dropout(x, context.keys)
         if prefix := self.prefix_tokens():
@@ -83,13 +87,16 @@ class ViT(Initial):
         return self.dropout(x, context.keys)
 
     def prefix_tokens(self) -> list[Tensor]:
-        """The tokens before the patches, each (1, n, D): class token, registers."""
+        """Return the tokens before the patches, each (1, n, D): class token, registers."""
         class_token = [] if self.class_token is None else [self.position.class_token(self.class_token)]
         return class_token if self.registers is None else [*class_token, self.registers]
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:
-        """Inside, images are cut into patches of this size (arXiv 2212.08013). Raises ConfigError for other stems."""
+        """Cut images into patches of this size within the block (FlexiViT: arXiv 2212.08013).
+
+        Raises ConfigError for a stem whose weights cannot be resized.
+        """
         if not isinstance(self.stem, PatchStem):
             raise ConfigError(f"patches of {patch} pixels: stem={self.config.stem} has no weights that resize: patch")
         self.patch = self.stem.patch = patch
@@ -99,14 +106,14 @@ class ViT(Initial):
             self.patch = self.stem.patch = self.config.patch
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """The patches (B, N, D) as the stem gives them, without position."""
+        """Return the stem's patches (B, N, D), without position. `keys` is for subclasses that corrupt patches."""
         return self.stem(images)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
-        """Rows and columns of patches. Raises ConfigError for images that the stem cannot cut."""
+        """Return the rows and columns of patches. Raises ConfigError for images that the stem cannot cut."""
         channels, height, width = images.shape[-3:]
         if channels != self.config.channels:
             raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
         if height % self.patch or width % self.patch:
             raise ConfigError(f"images of {height} x {width} pixels: patch={self.patch} does not divide them")
-        return images.shape[-2] // self.patch, images.shape[-1] // self.patch
+        return height // self.patch, width // self.patch

@@ -53,7 +53,7 @@ def without_waiting(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def aside(device: torch.device) -> Iterator[None]:
+def on_side_stream(device: torch.device) -> Iterator[None]:
     """Run the block on a stream of its own, as autograd and the libraries want before a capture."""
     here, side = torch.cuda.current_stream(device), side_stream(device)
     side.wait_stream(here)

@@ -130,7 +130,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
             training.verify()
     loss, correct = training.test()
     run.save_weights(training.weights())
-    if training.goal.labels:
+    if training.objective.labels:
         run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
     run.progress(training.step, line["val_accuracy"])
     validated = {name: line[name] for name in ("val_accuracy", "val_loss", "train_loss")}
@@ -150,7 +150,7 @@ class Training:
     ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
         self.train_step = TrainStep(config, data, start, ranks, teacher)
-        self.goal, self.model = self.train_step.goal, self.train_step.model
+        self.objective, self.model = self.train_step.objective, self.train_step.model
         self.optimizer = self.train_step.optimizer
         self.part = ranks.part(config.batch)
         self.average = self.train_step.average
@@ -209,7 +209,7 @@ class Training:
         """Return the random keys (B,) of the next step's images, on the CPU; None if nothing uses them."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
-        if not (config.augment != "none" or config.random_erasing or noisy or self.goal.keyed):
+        if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
             return None
         epochs = self.order.epochs(self.step * config.batch, config.batch)[self.part]
         return image_keys(config.seed, epochs, self.data.train.index[places])
@@ -218,7 +218,7 @@ class Training:
         """Return a line of metrics; `val_*` are computed on the validation images. Raises DivergedError."""
         with self.off_the_clock():
             losses = self.finite_losses()
-            loss, correct = self.measure(self.data.val)
+            loss, correct = self.score(self.data.val)
             if not math.isfinite(loss):
                 raise DivergedError(self.step)
             self.since = 0
@@ -252,30 +252,30 @@ class Training:
     def test(self) -> tuple[float, np.ndarray[Any, Any]]:
         """Return test loss and correctness of each test image. Called once, at the end."""
         with self.off_the_clock():
-            return self.measure(self.data.test)
+            return self.score(self.data.test)
 
     @torch.no_grad()
-    def measure(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
+    def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
         """Return the mean cross-entropy and each image's correctness (n,): 0 or 1, or a share in between."""
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
-            mine = partial(self.answers, images.at(self.ranks.share(len(images))))
-            (answers, targets), self.evaluation_batch = shrinking(mine, self.evaluation_batch)
+            work = partial(self.answers, images.at(self.ranks.share(len(images))))
+            (answers, targets), self.evaluation_batch = shrinking(work, self.evaluation_batch)
         self.model.train()
-        whole = (self.ranks.gathered(some, len(images)) for some in (answers, targets))
-        loss, correct = self.goal.verdict(*whole)
+        whole = (self.ranks.gathered(share, len(images)) for share in (answers, targets))
+        loss, correct = self.objective.scores(*whole)
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
         """Return the answers of n images, computed `size` at a time, and their targets."""
-        keys = self.goal.keys(images.index)
+        keys = self.objective.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
             labels = images.labels[start : start + len(pixels)]
-            some = None if keys is None else sent(keys[start : start + len(pixels)], self.device)
-            targets = self.goal.targets(pixels, labels, some)
-            logits = self.forward(self.data.standardise(pixels), some)
-            kept.append((self.goal.answers(logits, targets), self.goal.remembered(targets)))
+            batch_keys = None if keys is None else sent(keys[start : start + len(pixels)], self.device)
+            targets = self.objective.targets(pixels, labels, batch_keys)
+            logits = self.forward(self.data.standardise(pixels), batch_keys)
+            kept.append((self.objective.answers(logits, targets), self.objective.remembered(targets)))
             start += len(pixels)
         answers, targets = map(torch.cat, zip(*kept, strict=True))
         return answers, targets
@@ -322,9 +322,9 @@ class Training:
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()
 
-    def resumed(self, own: Tensor) -> Tensor:
+    def resumed(self, tensor: Tensor) -> Tensor:
         """Return an optimizer's tensor where it is kept: float64 scalars on the host, which reads them at each step."""
-        return own if own.dtype == torch.float64 and own.ndim == 0 else own.to(self.device)
+        return tensor if tensor.dtype == torch.float64 and tensor.ndim == 0 else tensor.to(self.device)
 
     def weights(self) -> bytes:
         """Return the weights that were tested, as safetensors."""

@@ -71,14 +71,14 @@ class Objective(Variant):
         return F.cross_entropy(logits, targets, label_smoothing=self.config.label_smoothing)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Reduce a batch's logits (B, ...) to what `verdict` needs of them."""
+        """Reduce a batch's logits (B, ...) to what `scores` needs of them."""
         return logits
 
     def remembered(self, targets: Tensor) -> Tensor:
         """Return what an evaluation keeps of the targets (B, ...) of some images."""
         return targets
 
-    def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         """Return the mean cross-entropy and each image's correctness (n,), from all answers and targets."""
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class Classification(Objective):
         wanted = present.to(logits.dtype) * (1 - smoothing) + smoothing / self.config.classes
         return F.binary_cross_entropy_with_logits(logits, wanted)
 
-    def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         return F.cross_entropy(answers, targets).item(), answers.argmax(dim=1) == targets
 
 
@@ -208,7 +208,7 @@ class MaskedPatch(Objective):
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)
 
-    def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         losses, right = answers.unbind(dim=2)
         return losses.mean().item(), right.mean(dim=1)
 
@@ -282,7 +282,7 @@ class MAE(Objective):
     def remembered(self, targets: Tensor) -> Tensor:
         return targets.new_empty(len(targets))
 
-    def verdict(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         errors, variances = answers.unbind(dim=1)
         return errors.mean().item(), (1 - errors / variances.clamp(min=1e-12)).clamp(min=0)
 

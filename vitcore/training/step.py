@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitcore.data.augmentation.augment import AUGMENT, Staged, held
+from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.augmentation.erasing import erased
 from vitcore.data.augmentation.mixing import mixed
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
 from vitcore.model.build import Model, Reference, build, ties_images
 from vitcore.runtime.compile_cache import compiled, compiles
-from vitcore.runtime.cuda_graph import aside, capture, without_waiting
+from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
 from vitcore.runtime.device import in_precision, sent
 from vitcore.runtime.memory import out_of_memory
 from vitcore.training.objectives import OBJECTIVE, Classification
@@ -62,7 +62,9 @@ class Inputs(NamedTuple):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
         """Apply a function to each tensor that is not None."""
-        return self._replace(**{name: function(own) for name, own in self._asdict().items() if own is not None})
+        return self._replace(
+            **{name: function(tensor) for name, tensor in self._asdict().items() if tensor is not None}
+        )
 
 
 class Batch(NamedTuple):
@@ -92,7 +94,7 @@ class TrainStep:
         self, config: Config, data: Data, start: Weights | None, ranks: Alone, teacher: Teacher | None = None
     ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
-        self.goal, self.teacher = OBJECTIVE[config.objective](config), teacher
+        self.objective, self.teacher = OBJECTIVE[config.objective](config), teacher
         self.model: Model = ranks.prepared(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
@@ -102,11 +104,11 @@ class TrainStep:
         self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
         self.augment = AUGMENT[config.augment](config)
         self.side = data.train.side if self.augment.cuts else config.image_size
-        self.held = held(self.augment, config.channels * self.side**2)
-        self.beforehand = config.augment != "none" and not self.held
+        self.augments_in_graph = augments_in_graph(self.augment, config.channels * self.side**2)
+        self.augmented_before_graph = config.augment != "none" and not self.augments_in_graph
         self.optimizer = optimizer(self.model, config)
-        own = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
-        self.average = Average(self.model, config.ema) if config.ema else own
+        default_average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
+        self.average = Average(self.model, config.ema) if config.ema else default_average
         self.share: float | Tensor = 0.0  # of the weights in their average
         self.part = ranks.largest_part(config.batch)
         self.micro_batch = min(config.micro_batch or self.part, self.part)
@@ -136,7 +138,7 @@ class TrainStep:
         self.fill(inputs)
         if self.replay is None:
             self.warm += 1
-            with aside(self.device):
+            with on_side_stream(self.device):
                 return self.update(self.inputs)
         self.replay()
         return self.loss
@@ -173,27 +175,27 @@ class TrainStep:
         """Compute gradients, in micro-batches that fit into memory, and take the optimizer's step."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
-        self.move()
+        self.apply_gradients()
         return loss
 
     def update_as_captured(self) -> Tensor:
         """Take a step with micro-batches of the size found so far: a graph cannot retry with smaller ones."""
         loss = self.gradients(self.batch(self.inputs), self.micro_batch)
-        self.move()
+        self.apply_gradients()
         return loss
 
     def drawn(self, inputs: Inputs) -> Inputs:
         """Add the augmentation's draws, or the augmented images where a graph cannot hold the augmentation."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
-        if self.held and isinstance(self.augment, Staged):
+        if self.augments_in_graph and isinstance(self.augment, Staged):
             return inputs._replace(choices=self.augment.choices(inputs.keys, self.side))
-        there = inputs._replace(places=sent(inputs.places, self.device))
-        return inputs._replace(pixels=self.augment(self.pixels(there), inputs.keys))
+        on_device = inputs._replace(places=sent(inputs.places, self.device))
+        return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
 
     def batch(self, inputs: Inputs) -> Batch:
         """Return this rank's part of the batch, augmented and mixed."""
-        if self.beforehand:
+        if self.augmented_before_graph:
             assert inputs.pixels is not None
             pixels = inputs.pixels
         else:
@@ -206,7 +208,7 @@ class TrainStep:
         if self.config.random_erasing:
             assert inputs.keys is not None
             images = erased(images, inputs.keys, self.config.random_erasing, self.config.random_erasing_fill)
-        targets = self.goal.targets(pixels, labels, inputs.keys)
+        targets = self.objective.targets(pixels, labels, inputs.keys)
         if inputs.mixing is not None:
             images, targets = mixed(images, targets, self.config, inputs.mixing)
         return Batch(images, targets, inputs.keys)
@@ -222,23 +224,25 @@ class TrainStep:
         """Accumulate gradients over micro-batches of `size` images; return this rank's part of the mean loss."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for some in self.replica.each(batch.split(size)):
-            loss = self.replica.loss(self.objective, some)
-            if (share := self.ranks.count * len(some.images) / self.config.batch) != 1:
+        for micro_batch in self.replica.each(batch.split(size)):
+            loss = self.replica.loss(self.mean_loss, micro_batch)
+            if (share := self.ranks.count * len(micro_batch.images) / self.config.batch) != 1:
                 loss = loss * share  # skipped for 1: measurable in a small model's step
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
 
-    def objective(self, batch: Batch) -> Tensor:
+    def mean_loss(self, batch: Batch) -> Tensor:
         """Return the mean loss over the images of `batch`."""
         outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
         if self.teacher is None:
-            return self.goal.loss(outputs, batch.targets)
-        assert isinstance(self.goal, Classification), "no other objective has a teacher"
-        return self.goal.distilled_loss(outputs, batch.targets, in_precision(self.config, self.teacher, batch.images))
+            return self.objective.loss(outputs, batch.targets)
+        assert isinstance(self.objective, Classification), "no other objective has a teacher"
+        return self.objective.distilled_loss(
+            outputs, batch.targets, in_precision(self.config, self.teacher, batch.images)
+        )
 
-    def move(self) -> None:
+    def apply_gradients(self) -> None:
         """Clip the gradients' global norm; take the optimizer's step; average."""
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
@@ -258,7 +262,7 @@ class TrainStep:
         before = [tensor.clone() for tensor in state]
         try:
             self.fill(inputs)
-            with aside(self.device), without_waiting(self.device):
+            with on_side_stream(self.device), without_waiting(self.device):
                 self.update_as_captured()
             expected = [parameter.grad for parameter in self.parameters]
             put_back(state, before)
@@ -271,7 +275,9 @@ class TrainStep:
             self.fill(inputs)
             self.replay()
             if self.equal(gradients, expected):
-                self.facts["cuda_graph"] = "the step after augmentation" if self.beforehand else "the whole step"
+                self.facts["cuda_graph"] = (
+                    "the step after augmentation" if self.augmented_before_graph else "the whole step"
+                )
                 return self.loss
             reason = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways; an error of the step itself recurs below
@@ -283,17 +289,17 @@ class TrainStep:
 
     def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
         """Tell whether two lists of gradients differ by no more than rounding."""
-        if [one is None for one in gradients] != [other is None for other in expected]:
+        if [gradient is None for gradient in gradients] != [gradient is None for gradient in expected]:
             return False
-        ours, theirs = ([gradient for gradient in own if gradient is not None] for own in (gradients, expected))
+        ours, theirs = ([gradient for gradient in each if gradient is not None] for each in (gradients, expected))
         off, whole = nn.utils.get_total_norm(torch._foreach_sub(ours, theirs)), nn.utils.get_total_norm(theirs)
         return bool(off <= TOLERANCE[self.config.precision] * whole)
 
     def state(self) -> list[Tensor]:
         """Return every tensor that a step changes."""
-        moments = (tensor for own in self.optimizer.state.values() for tensor in own.values())
+        moments = (value for state in self.optimizer.state.values() for value in state.values())
         mean = self.average.mean if self.average else []
-        return [*self.model.state_dict().values(), *mean, *(own for own in moments if isinstance(own, Tensor))]
+        return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]
 
     def give_up(self, reason: str) -> None:
         """Take eager steps from now on."""
@@ -308,11 +314,11 @@ class TrainStep:
     def fill(self, inputs: Inputs) -> None:
         """Copy the inputs to the addresses that the graph reads."""
         if self.warm == 0:
-            self.inputs = inputs.map(lambda own: own.to(self.device, copy=True))
+            self.inputs = inputs.map(lambda tensor: tensor.to(self.device, copy=True))
             return
-        for fixed, own in zip(self.inputs, inputs, strict=True):
-            if fixed is not None and own is not None:
-                fixed.copy_(own.pin_memory() if own.device != self.device else own, non_blocking=True)
+        for fixed, new in zip(self.inputs, inputs, strict=True):
+            if fixed is not None and new is not None:
+                fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
 
     def sent(self, inputs: Inputs) -> Inputs:
         """Return the inputs on the device."""
@@ -336,13 +342,13 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Set `capturable`, without which PyTorch's optimizers refuse a capture. Fused ones compute the same with it."""
-    told = [group for group in optimizer.param_groups if "capturable" in group]
-    for group in told:
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
         group["capturable"] = True
     try:
         yield
     finally:
-        for group in told:
+        for group in groups:
             group["capturable"] = False
 
 

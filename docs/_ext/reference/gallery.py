@@ -12,7 +12,7 @@ from results.figures import inspection, plots
 from results.names import FIGURES as KINDS
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
-from vitcore.analysis.evaluate import restored
+from vitcore.analysis.retest import restored
 from vitcore.training.run import Memory
 
 STUDY = "position-embedding"

@@ -4,6 +4,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -296,7 +297,8 @@ def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monke
     monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
     slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
-    runner.drive(Pool(jobs, picky(tmp_path), slots, display, lambda job: None, tally := RunSummary()))
+    both = Pool(jobs, picky(tmp_path), slots, display, lambda job: None, tally := RunSummary())
+    runner.drive(both, math.inf, lambda: False)
     assert len(tally.done) == len(jobs)
     (said,) = display.said
     assert said.startswith("worker 2 does not start: ")

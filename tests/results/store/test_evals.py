@@ -25,8 +25,8 @@ from results.store import evals, lease
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
-from vitcore.analysis.evaluate import at_size, check_size, restored, seen_by
 from vitcore.analysis.fewshot import features
+from vitcore.analysis.retest import at_size, check_size, restored, seen_by
 from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.model.vit import ViT
@@ -259,7 +259,7 @@ def trained(data: str, **settings: object) -> ViT:
     base = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none", "steps": 4, "batch": 8}
     config, run = Config(data=data, **(base | settings)), Memory()
     train(config, run)
-    from vitcore.analysis.evaluate import restored
+    from vitcore.analysis.retest import restored
 
     return restored(config, run.weights)
 
@@ -269,7 +269,7 @@ def test_at_its_own_size_accuracy_is_that_of_training() -> None:
     config = Config(data="digits", width=16, depth=1, heads=2, patch=4, pool="gap", position="none", steps=20, batch=16)
     run = Memory()
     outcome = train(config, run)
-    from vitcore.analysis.evaluate import restored
+    from vitcore.analysis.retest import restored
 
     found = at_size(restored(config, run.weights or b""), 8)
     assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])

@@ -8,8 +8,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from results.store import evals
-from vitcore.analysis.evaluate import seen_by
 from vitcore.analysis.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, support
+from vitcore.analysis.retest import seen_by
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT

@@ -21,9 +21,9 @@ from torchvision.transforms.functional import center_crop
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
-from vitcore.analysis.evaluate import at_size, restored
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import inspect
+from vitcore.analysis.retest import at_size, restored
 from vitcore.config import merge
 from vitcore.contracts import same_in_any_batch
 from vitcore.data import splits

@@ -12,7 +12,7 @@ from timm.layers.patch_embed import resample_patch_embed
 from ablations.study.budget import training_flops
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evaluate import at_patch, restored
+from vitcore.analysis.retest import at_patch, restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.build import build

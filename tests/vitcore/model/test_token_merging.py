@@ -11,7 +11,7 @@ from torch import Tensor
 from ablations.execution.evaluations import inspect_eval
 from vitcore import Config, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evaluate import at_merge, restored
+from vitcore.analysis.retest import at_merge, restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import Context

@@ -101,7 +101,7 @@ def test_augmented_images_reach_the_model() -> None:
     keys = training.batch().keys
     torch.testing.assert_close(training.batch().images, data.standardise(AUGMENT["randaugment"](config)(chosen, keys)))
     assert not torch.equal(training.batch().images, plain.batch().images)
-    assert training.measure(data.val)[0] == plain.measure(data.val)[0]
+    assert training.score(data.val)[0] == plain.score(data.val)[0]
 
 
 def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
@@ -118,11 +118,11 @@ def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
     assert training.forward(batch.images).dtype == torch.float32
     assert seen == [torch.bfloat16]
     exact = Training(tiny(head_init="lecun-normal"), training.data)
-    losses = [one.train_step.objective(batch).item() for one in (training, exact)]
+    losses = [one.train_step.mean_loss(batch).item() for one in (training, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
     training.train_step.gradients(batch, 24)
     assert {p.grad.dtype for p in training.model.parameters() if p.grad is not None} == {torch.float32}
-    training.measure(training.data.val)
+    training.score(training.data.val)
     assert set(seen) == {torch.bfloat16}
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vitcore.runtime import cuda_graph
-from vitcore.runtime.cuda_graph import aside, capture
+from vitcore.runtime.cuda_graph import capture, on_side_stream
 
 CPU = torch.device("cpu")
 
@@ -43,7 +43,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> tuple[Stream, Stream]:
 def test_what_follows_waits_for_the_side_stream_after_an_error_too(streams: tuple[Stream, Stream]) -> None:
     """The state that is put back would otherwise be written by what was launched before."""
     here, side = streams
-    with pytest.raises(ValueError, match="a part's own"), aside(CPU):
+    with pytest.raises(ValueError, match="a part's own"), on_side_stream(CPU):
         raise ValueError("a part's own")
     assert (side.waits, here.waits) == ([here], [side])
 

@@ -60,9 +60,9 @@ def test_loss_is_that_of_normalized_pixels_of_masked_patches(channels: int, leve
             errors.append(((predicted[image, position].numpy() - wanted) ** 2).mean())
     assert len(errors) == 3 * round(0.75 * (8 // patch) ** 2)
     assert goal.loss(predicted, targets).item() == pytest.approx(np.mean(errors), rel=1e-5)
-    loss, explained = goal.verdict(goal.answers(predicted, targets), goal.remembered(targets))
+    loss, explained = goal.scores(goal.answers(predicted, targets), goal.remembered(targets))
     assert loss == pytest.approx(np.mean(errors), rel=1e-5)
-    assert goal.verdict(goal.answers(targets, targets), targets)[1].tolist() == pytest.approx([1, 1, 1])
+    assert goal.scores(goal.answers(targets, targets), targets)[1].tolist() == pytest.approx([1, 1, 1])
     assert explained.tolist() == [0, 0, 0]  # noise explains nothing
 
 

@@ -55,7 +55,7 @@ def test_digits_use_all_eight_shades() -> None:
     """Bytes of 0 to 16 are cut into 8 shades over their own range, not over that of photographs."""
     training = Training(config := masked(), load(config))
     images = training.data.train
-    assert set(mean_colours(images.pixels, 2, training.goal.levels).unique().tolist()) == set(range(8))  # type: ignore[attr-defined]
+    assert set(mean_colours(images.pixels, 2, training.objective.levels).unique().tolist()) == set(range(8))  # type: ignore[attr-defined]
 
 
 def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
@@ -131,7 +131,7 @@ def test_binary_cross_entropy_is_of_each_class_alone(smoothing: float) -> None:
                 p = 1 / (1 + math.exp(-logits[image, place].item()))
                 losses.append(-wanted * math.log(p) - (1 - wanted) * math.log(1 - p))
         assert goal.loss(logits, targets).item() == pytest.approx(sum(losses) / 30)
-    loss, right_ones = goal.verdict(logits, labels)
+    loss, right_ones = goal.scores(logits, labels)
     assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item())
     assert right_ones.shape == (3,)
 

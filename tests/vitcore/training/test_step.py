@@ -80,7 +80,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return called(function)
 
     monkeypatch.setattr(step, "capture", capture)
-    monkeypatch.setattr(step, "aside", lambda device: nullcontext())
+    monkeypatch.setattr(step, "on_side_stream", lambda device: nullcontext())
     monkeypatch.setattr(step, "why_eager", lambda config, device, *made: why_eager(config, "cuda", *made))
     return captures
 
@@ -114,7 +114,7 @@ def test_nothing_but_its_inputs_changes_between_replays(graphs: list[int]) -> No
     for _ in range(STEPS):
         training.advance()
         if training.train_step.replay is not None:
-            training.measure(training.data.val)
+            training.score(training.data.val)
             held = [*training.train_step.state(), *(own for own in training.train_step.inputs if own is not None)]
             read = [*(group["lr"] for group in training.optimizer.param_groups), training.train_step.share]
             seen.add(tuple(tensor.data_ptr() for tensor in [*held, *read, training.train_step.loss]))

@@ -71,7 +71,7 @@ class Staged(Augment):
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
         choices = self.choices(keys, images.shape[-1])
-        if images.device.type == "cpu" or not held(self, images[0].numel()):
+        if images.device.type == "cpu" or not augments_in_graph(self, images[0].numel()):
             return self.apply(images, choices, fixed=False)
         return self.apply(images, sent(choices, images.device), fixed=True)
 
@@ -88,7 +88,7 @@ class Staged(Augment):
         return images
 
 
-def held(augment: Augment, size: int) -> TypeGuard[Staged]:
+def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
     """Return whether a CUDA graph can hold `augment` for images of `size` bytes, and is faster with it.
 
     Large images keep a GPU busy without a graph, and distorting some of them is cheaper than distorting all.

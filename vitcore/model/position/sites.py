@@ -125,7 +125,7 @@ class Context:
         N = q.shape[2] - self.prefix
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
-    def weighted(self, x: Tensor) -> Tensor:
+    def weigh(self, x: Tensor) -> Tensor:
         """Scale tokens (B, T, D) so that the patches' mean is that over all patches before merging."""
         if (sizes := self.shared.get("sizes")) is None:
             return x

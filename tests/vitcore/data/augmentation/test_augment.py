@@ -16,7 +16,7 @@ from torchvision.transforms.autoaugment import _apply_op
 from torchvision.transforms.functional import pil_to_tensor
 
 from vitcore import Config
-from vitcore.data.augmentation.augment import AUGMENT, Staged, held
+from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.augmentation.distortions import LEVELS, Operation, moderate, signs, wide
 from vitcore.data.augmentation.geometry import copied, gathered
 from vitcore.data.augmentation.image_ops import at_once
@@ -304,7 +304,7 @@ def test_an_augmentation_with_a_call_of_its_own_is_in_no_graph() -> None:
             return super().__call__(images, keys) | 1
 
     small, large = 3 * 32**2, 3 * 224**2
-    assert held(AUGMENT["flip-crop"](config("flip-crop")), large)
-    assert not held(Brighter(config("flip-crop")), small)
-    assert held(AUGMENT["trivial"](config("trivial")), small)
-    assert not held(AUGMENT["trivial"](config("trivial")), large)
+    assert augments_in_graph(AUGMENT["flip-crop"](config("flip-crop")), large)
+    assert not augments_in_graph(Brighter(config("flip-crop")), small)
+    assert augments_in_graph(AUGMENT["trivial"](config("trivial")), small)
+    assert not augments_in_graph(AUGMENT["trivial"](config("trivial")), large)

@@ -57,13 +57,13 @@ def test_averaged_weights_are_evaluated_and_kept() -> None:
     for _ in range(8):
         training.advance()
     live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    loss, correct = training.measure(data.val)
+    loss, correct = training.score(data.val)
     assert all(torch.equal(tensor, live[name]) for name, tensor in training.model.state_dict().items())
     kept = safetensors.torch.load(training.weights())
     assert not torch.equal(kept["head.weight"], live["head.weight"])
     plain = Training(tiny(), data)
     plain.model.load_state_dict(kept)
-    again, same = plain.measure(data.val)
+    again, same = plain.score(data.val)
     assert loss == again
     assert (correct == same).all()
 
@@ -74,7 +74,7 @@ def test_average_changes_no_step() -> None:
     with_it, without = Training(config, data), Training(tiny(), data)
     for _ in range(4):
         with_it.advance()
-        with_it.measure(data.val)
+        with_it.score(data.val)
         without.advance()
     for one, other in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
         assert torch.equal(one, other)

@@ -1,4 +1,4 @@
-"""Evaluate a finished trial later: restore its model, and test it at another resolution or patch size."""
+"""Restore a finished trial's model, and test it again at another resolution, with other patches or merged tokens."""
 
 from __future__ import annotations
 
