@@ -135,7 +135,7 @@ class Config(Options):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Fill in everything that is not written out, from what is."""
+        """Fill in the settings that were not given, from those that were."""
         from vitcore.data.lookup import describe  # late: says of unknown data what is wrong as a ConfigError
 
         values = merge(values)
@@ -161,7 +161,7 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the settings that a reference model does not have, so that a dump makes the same config."""
+        """Leave out settings that a reference model does not have, so that the dump validates to the same config."""
         return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
 
     @property
@@ -178,20 +178,20 @@ class Config(Options):
 
     @property
     def layers(self) -> int:
-        """Blocks of the encoder: `depth`, less those that the stem stands for."""
+        """The number of encoder blocks: `depth` less the blocks that the stem replaces."""
         from vitcore.model.stem import STEM
 
         return self.depth - STEM[self.stem].blocks(self)
 
     @property
     def stem_width(self) -> int:
-        """The width of the tokens that the stem gives: `width`, less what a concatenated position takes of it."""
+        """The width of the stem's tokens: `width` less the channels of a concatenated position."""
         from vitcore.model.position import POSITION
 
         return POSITION[self.position].stem_width(self)
 
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
-        """The validated options of the variant chosen for `slot`: those spelt 'slot.name'."""
+        """Return the validated options of the variant chosen for `slot`: those spelt 'slot.name'."""
         prefix = f"{slot}."
         mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
         try:

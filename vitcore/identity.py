@@ -71,7 +71,7 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
 def identity(config: Config) -> Settings:
-    """The fields that identify a trial, as plain JSON values."""
+    """Return the fields that identify a trial, as plain JSON values."""
     fields = {
         name: value
         for name, value in (dict(config) | {"options": options(config)}).items()
@@ -95,13 +95,13 @@ def without_architecture(mapping: Settings) -> Settings:
 
 
 def first_place(config: Config) -> str:
-    """The default site of the chosen position."""
+    """Return the default site of the chosen position."""
     places = POSITION[config.position].places
     return places[0] if places else ""
 
 
 def options(config: Config) -> Settings:
-    """The options of the chosen variants that differ from their neutral value."""
+    """Return the options of the chosen variants that differ from their neutral value."""
     neutral = {
         f"{slot}.{option}": value
         for slot, variants in VARIANTS.items()
@@ -117,12 +117,12 @@ def digest(fields: Settings) -> str:
 
 
 def trial_id(config: Config) -> str:
-    """The id of a trial: equal configs have equal ids, however they were spelled."""
+    """Return the id of a trial: equal configs have equal ids, however they were spelled."""
     return digest(identity(config))
 
 
 def arm_key(config: Config) -> str:
-    """The identity without seeds, which the trials of an arm share."""
+    """Return the identity without its seeds; all trials of an arm share this key."""
     return digest(unseeded(config))
 
 
@@ -137,7 +137,7 @@ def trial_ids(
     starts: Mapping[int, str] | None = None,
     key: str = "init_from",
 ) -> Iterator[str]:
-    """The ids of a trial with each of these seeds.
+    """Return the ids of a trial with each of these seeds.
 
     data_seed: if written in the config; None: equal to the seed, and so neutral. starts: seed -> the trial that the
     setting `key` names.

@@ -66,9 +66,9 @@ def spread(low: Array, high: Array, each: Array) -> Array:
 
 
 def mix(x: Array) -> Array:
-    """A bijection of 32 bits, in place, in which each bit of x flips about half of the result.
+    """Mix 32 bits in place by a bijection in which each bit of x flips about half of the result.
 
-    It is lowbias32 of https://nullprogram.com/blog/2018/07/31/.
+    The bijection is lowbias32 of https://nullprogram.com/blog/2018/07/31/.
     """
     x ^= x >> 16 & 0xFFFF
     x *= 0x7FEB352D

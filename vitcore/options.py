@@ -1,4 +1,4 @@
-"""Options: frozen records that refuse unknown keys. ConfigError: one line for whoever wrote a setting."""
+"""Options: frozen records that refuse unknown keys. ConfigError: the error for an invalid setting."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a pydantic error as one line: key, value, what is allowed."""
+    """Return the first problem of a pydantic error as one line: key, value, what is allowed."""
     problems = error.errors(include_url=False)
     problem = problems[0]
     if problem["loc"] == ("data_seed",):  # the seed, where it is not written: what is wrong with both is said of that
@@ -77,7 +77,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def unsigned_zeros(value: Any) -> Any:
-    """Replace -0.0 by 0.0, alone or in a list: they are equal, but their JSON is not."""
+    """Replace -0.0 by 0.0, alone or in a list, because the two are equal but differ in JSON."""
     if isinstance(value, list):
         return [unsigned_zeros(one) for one in value]
     return 0.0 if isinstance(value, float) and value == 0.0 else value

@@ -102,7 +102,7 @@ def check_names(config: Config) -> None:
 
 
 def chosen_variants(config: Config) -> dict[str, type[Variant]]:
-    """The variant of each slot; of a reference model, only of the slots that it leaves open."""
+    """Return the variant of each slot; of a reference model, only of the slots that it leaves open."""
     return {
         slot: variants[getattr(config, slot)]
         for slot, variants in VARIANTS.items()
@@ -120,7 +120,7 @@ def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> di
 
 
 def place_of_position(config: Config) -> str:
-    """The site of the position: as written, or the kind's first; '' for a kind without a choice.
+    """Return the site of the position: as written, or the kind's first; '' for a kind without a choice.
 
     position=none ignores the value, which still has to be a site of some kind.
     """
@@ -172,7 +172,7 @@ def check_patches(config: Config) -> None:
 
 
 def divisors(number: int, near: int) -> list[int]:
-    """The (at most 8) divisors of `number` nearest to `near`, in ascending order."""
+    """Return the (at most 8) divisors of `number` nearest to `near`, in ascending order."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     every = {*small, *(number // d for d in small)}
     return sorted(sorted(every, key=lambda d: (abs(d - near), d))[:8])

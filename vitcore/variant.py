@@ -16,12 +16,12 @@ class Variant:
 
     `numerics` is raised when a change alters what the variant computes; it is in the identity of every trial
     that uses it. A variant from outside the package that declares none is identified by `digest`, the hash of
-    the plugin file that added it. That file alone counts: a variant whose computation stands in a module that the
-    plugin imports declares `numerics`.
+    the plugin file that added it. Only that file is hashed, so a variant that computes in a module which the
+    plugin imports must declare `numerics`.
 
     An option at its neutral value is left out of the identity, so that adding an option orphans no result. Neutral
-    is the option's default, unless `neutral` (option's name -> value) says otherwise: who changes a default puts the
-    old one there, or raises `numerics`.
+    is the option's default, unless `neutral` (option's name -> value) says otherwise. A change of a default
+    puts the old value there, or raises `numerics`.
     """
 
     slot: ClassVar[str]
@@ -30,20 +30,20 @@ class Variant:
     digest: ClassVar[str]  # set by whoever loads the plugin
 
     class Options(options.Options):
-        """The options that this variant alone understands: none."""
+        """The options that only this variant understands; by default none."""
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raises ConfigError where this variant cannot be built from `config`, whose options are valid by then."""
+        """Raise ConfigError where this variant cannot be built from `config`, whose options are valid by then."""
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Options whose value as written is another spelling of this one: equal configs are one trial."""
+        """Return options in canonical form where several values mean the same, so that equal configs are one trial."""
         return {}
 
     @classmethod
     def neutral_options(cls) -> options.Settings:
-        """The neutral value of every option that has one."""
+        """Return the neutral value of every option that has one."""
         fields = cls.Options.model_fields
         defaults = {name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()}
         return {**defaults, **cls.neutral}

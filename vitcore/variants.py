@@ -1,4 +1,4 @@
-"""Every slot that has variants, its base class, and the dict its variants stand in.
+"""Every slot that has variants, its base class, and the dict that holds its variants.
 
 Identity, validation, plugins, the contract tests and `ablate list --variants` follow this one table; a variant is
 added in its own file, never here.

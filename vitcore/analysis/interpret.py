@@ -239,7 +239,7 @@ def absent(kind: str, position: Position) -> str:
 
 @dataclass(frozen=True)
 class PartCost:
-    """A part of the model: the shape of its output for one image, its parameters, and FLOPs (2 a multiply-add)."""
+    """A part of the model: its output shape for one image, its parameters and its FLOPs (a multiply-add is 2)."""
 
     part: str
     shape: list[int]
@@ -251,8 +251,8 @@ class PartCost:
 def summary(config: Config) -> list[PartCost]:
     """Return the cost of each part of the model.
 
-    Params and flops sum to those of `vitcore.analysis.cost`. Position work in attention counts there. Nothing is
-    allocated.
+    Params and flops sum to those of `vitcore.analysis.cost`. The position's work inside attention counts as
+    attention. Nothing is allocated.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -347,7 +347,7 @@ class Inside:
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Compute everything above for a model in evaluation mode and `images` random test images in a fixed order."""
+    """Compute every figure's numbers for a model in evaluation mode and `images` random test images."""
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """`flops`: one forward pass of one image, 2 a multiply-add (products, convolutions, attention).
+    """The size of a model, and `flops` of a forward pass on one image (a multiply-add is 2).
 
-    `tokens`, with those before the patches, `class_token` and `attention_bias`, whether something is added to the
-    attention's logits, are None for a reference model.
+    `tokens` includes prefix tokens. `attention_bias`: whether a bias is added to the logits. These two and
+    `class_token` are None for a reference model.
     """
 
     params: int

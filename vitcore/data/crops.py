@@ -1,4 +1,4 @@
-"""Crops of stored images: random boxes and the middle square. Bytes to bytes, on any device.
+"""Crops of stored images: random boxes and the middle square. They map bytes to bytes, on any device.
 
 Stored images (B, C, S, S) are channels-last, which a CPU resizes fastest; crops are channels-first.
 """
@@ -75,7 +75,7 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop by matrix products, with boxes on the images' device: resampling is linear and separable."""
+    """Crop by matrix products, with boxes on the images' device: resampling is linear and separable by axis."""
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
@@ -87,7 +87,7 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     """Return the weight of each of `side` pixels in each of `size` outputs (B, size, side).
 
-    The weights are triangles as wide as an output. start, length: of the box, (B,).
+    The weights are triangles as wide as an output. start, length (B,): of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
     centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

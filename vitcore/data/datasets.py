@@ -47,7 +47,7 @@ class About:
     levels: int = 256  # of the stored bytes, from 0
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """The optimizer steps of `epochs` passes over the training part, at least one."""
+        """Return the optimizer steps of `epochs` passes over the training part, at least one."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
@@ -131,7 +131,7 @@ def read_digits() -> Raw:
 
 
 def digits_file() -> Path:
-    """The path of scikit-learn's data file. Importing scikit-learn would take as long as a quarter of a trial."""
+    """Return the path of scikit-learn's data file without importing scikit-learn, which is slow."""
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
@@ -164,7 +164,7 @@ def read_cifar(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]
 
 
 def read_mnist(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
-    """Training and test images (M, 1, 28, 28) with their labels."""
+    """Return training and test images (M, 1, 28, 28) with their labels."""
     import torchvision.datasets
 
     dataset = getattr(torchvision.datasets, TORCHVISION[name])
@@ -204,7 +204,7 @@ def download(name: str, data_dir: Path) -> None:
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel from histograms of bytes (C, 256); a deviation of 0 becomes 1."""
+    """Return the mean and deviation of each channel from histograms of bytes (C, 256). A deviation of 0 becomes 1."""
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
@@ -212,7 +212,7 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """The folder of downloaded data: `data_dir`, else ABLATE_DATA."""
+    """Return the folder of downloaded data: `data_dir`, else ABLATE_DATA."""
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -223,7 +223,7 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """The folders that may hold the pack `name`; the first that holds one counts.
+    """Return the folders that may hold the pack `name`; the first that holds one counts.
 
     In order: ABLATE_PACKS (set by commands for their own processes), `data_dir`, ABLATE_DATA, and ABLATE_MORE_DATA
     (set by commands too). Raises ValueError for an invalid ABLATE_PACKS or ABLATE_MORE_DATA.
@@ -233,12 +233,12 @@ def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
 
 
 def above(data_dir: Path | None = None) -> list[Path]:
-    """The folders that hold packs under their names."""
+    """Return the folders that hold packs under their names."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 
 def own_packs() -> dict[str, str]:
-    """The content of ABLATE_PACKS, a JSON object: name -> folder. Raises ValueError."""
+    """Return the content of ABLATE_PACKS, a JSON object: name -> folder. Raises ValueError."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -246,7 +246,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """The content of ABLATE_MORE_DATA, a JSON list. Raises ValueError."""
+    """Return the content of ABLATE_MORE_DATA, a JSON list. Raises ValueError."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

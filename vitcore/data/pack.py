@@ -144,14 +144,14 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """The folder of a pack, if there is a manifest; see `vitcore.data.datasets.data_homes`."""
+    """Return the folder of a pack, if there is a manifest; see `vitcore.data.datasets.data_homes`."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
 def names(data_dir: Path | None = None) -> list[str]:
-    """The names of the packs that `find` can find."""
+    """Return the names of the packs that `find` can find."""
     own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
     there = (path.parent.name for folder in above(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
     return list(dict.fromkeys([*own, *there]))
@@ -248,7 +248,7 @@ class Pack:
         return self.folder / self.manifest.shards[shard].file
 
     def file(self, shard: int) -> int:
-        """The shard's file descriptor, open as long as the process lives."""
+        """Return the shard's file descriptor, open as long as the process lives."""
         with self.lock:
             if shard not in self.files:
                 with open_regular(self.path(shard)) as file:
@@ -259,7 +259,7 @@ class Pack:
 
 
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
-    """A JPEG as (S, S, C). Raises ValueError before decoding if it has another size."""
+    """Decode a JPEG to (S, S, C). Raises ValueError before decoding if it has another size."""
     size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
         if image.size != (size, size):
@@ -293,7 +293,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 
 def parse_index(content: bytes) -> Records:
-    """The records of an .npy file, without trusting its header. Raises ValueError."""
+    """Return the records of an .npy file, without trusting its header. Raises ValueError."""
     file = io.BytesIO(content)
     try:
         np.lib.format.read_magic(file)
@@ -309,7 +309,7 @@ def parse_index(content: bytes) -> Records:
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
-    """Raises ValueError unless there is one record per image, end to end in its shard, with a valid label."""
+    """Raise ValueError unless there is one record per image, end to end in its shard, with a valid label."""
     if len(records) != manifest.images:
         raise ValueError(f"{len(records):,} records for {manifest.images:,} images")
     if (label := int(records["label"].max())) >= len(manifest.classes):

@@ -82,7 +82,7 @@ def read_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """The images that data=imagefolder:ROOT reads."""
+    """Return the images that data=imagefolder:ROOT reads."""
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
@@ -141,7 +141,7 @@ class Section(io.RawIOBase):
 
 
 def members(path: Path) -> list[Member]:
-    """The images in a tar and in tars inside it, each as if in a folder of that tar's name."""
+    """Return the images in a tar and in tars inside it, each as if in a folder of that tar's name."""
     with open_regular(path) as file:
         return list(inside(path, file, 0, path.stat().st_size, PurePosixPath()))
 
@@ -171,7 +171,7 @@ def replaced(member: Member, part: str) -> Member:
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """A source from members: class by folder, part by the folder above. Raises ValueError."""
+    """Return a source from members: class by folder, part by the folder above. Raises ValueError."""
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
@@ -214,7 +214,7 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """A source from a timm dataset with a length and random access (not webdataset or TFDS)."""
+    """Return a source from a timm dataset with a length and random access (not webdataset or TFDS)."""
     from timm.data.dataset_factory import create_dataset
 
     parts = []
@@ -241,7 +241,7 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """An image from timm's own reader, if the dataset has one.
+    """Return an image from timm's own reader, if the dataset has one.
 
     The dataset itself opens any format, clips 16-bit values and skips unreadable images.
     """
@@ -254,7 +254,7 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    """A label from a list or timm's own reader, if there is one; else the image is decoded for it."""
+    """Return a label from a list or timm's own reader, if there is one; else the image is decoded for it."""
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])
     found, label, *_ = getattr(dataset, "reader", dataset)[place]

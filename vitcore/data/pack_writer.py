@@ -94,7 +94,7 @@ def pack(
     jobs: int = 1,
     advance: Callable[[int], object] = lambda images: None,
 ) -> Path:
-    """Packs `source` as HOME/NAME, or what is missing of it, and returns that folder; `advance` counts the images.
+    """Pack `source` as HOME/NAME, or what is missing of it, and returns that folder; `advance` counts the images.
 
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square cut out: random
     crops are then of that square, where those of whole photographs reach what is left and right of it too. At 256,
@@ -192,7 +192,7 @@ def check_name(name: str) -> None:
 
 
 def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, Any] = MappingProxyType({})) -> Options:
-    """The options of a pack: the given ones, completed from the existing or unfinished pack, else by default.
+    """Return the options of a pack: the given ones, completed from the existing or unfinished pack, else by default.
 
     Raises ConfigError for invalid options, and for options that contradict the existing pack.
     """
@@ -241,7 +241,7 @@ def looked_at(source: Source) -> Iterable[int]:
 
 
 def stored(folder: Path, name: str) -> Options | None:
-    """The options of an existing or unfinished pack; None if there is none. Raises ConfigError."""
+    """Return the options of an existing or unfinished pack; None if there is none. Raises ConfigError."""
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)
         return Options(known.size, known.image_size, known.format)
@@ -295,7 +295,7 @@ def begin(folder: Path, name: str, source: Source, options: Options) -> None:
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
-    """The images of each shard; training and test images share none."""
+    """Return the images of each shard; training and test images share none."""
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
     ends = (range(source.train), range(source.train, count))
@@ -334,7 +334,7 @@ def write_shard(
 
 
 def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, str]:
-    """The records (n,), counts (C, 256) and sha256 written beside a shard. Raises ValueError for anything else."""
+    """Return the records (n,), counts (C, 256) and sha256 beside a shard. Raises ValueError for other content."""
     try:
         content = io.BytesIO(read_regular(path, LARGEST_NOTE))
         with zipfile.ZipFile(content) as archive:
@@ -387,7 +387,7 @@ def rewrite_shard(
 
 
 def reread(path: Path, source: Source, part: range) -> Records:
-    """The records of an intact shard of bytes, whose images have one size."""
+    """Return the records of an intact shard of bytes, whose images have one size."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
@@ -405,7 +405,7 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 
 
 def image(source: Source, place: int, size: int, channels: int) -> Bytes:
-    """An image as (size, size, C). Raises ValueError naming it."""
+    """Return an image as (size, size, C). Raises ValueError naming it."""
     with picture(source, place) as one:
         return channels_last(squared(one, size, channels))
 
@@ -459,7 +459,7 @@ def finish(
 
 
 def saved(records: Records) -> bytes:
-    """An array as the bytes of an .npy file."""
+    """Return an array as the bytes of an .npy file."""
     written = io.BytesIO()
     np.save(written, records)
     return written.getvalue()
@@ -469,7 +469,7 @@ def saved(records: Records) -> bytes:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """An opener for `open` that refuses links, which could lead out of the pack. Raises OSError."""
+    """Return an opener for `open` that refuses links, which could lead out of the pack. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

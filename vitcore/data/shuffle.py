@@ -1,6 +1,7 @@
 """Random orders and draws as pure functions of a key, the same on every machine and in every version.
 
-NumPy guarantees seed sequences and the raw output of PCG64, but not its `permutation`.
+NumPy guarantees seed sequences, the raw output of PCG64 and the streams of the legacy RandomState. It does not
+guarantee a Generator's methods, such as `permutation`.
 """
 
 import hashlib
@@ -12,14 +13,14 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def order(n: int, *key: object) -> Indices:
-    """A random order of 0 .. n - 1."""
+    """Return a random order of 0 .. n - 1."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     seeds = np.random.SeedSequence(int.from_bytes(digest[:16], "big"))
     return np.argsort(np.random.PCG64(seeds).random_raw(n), kind="stable")
 
 
 def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
-    """The places of each class, in a random order each. labels: of all images."""
+    """Return the places of each class, each list in random order. labels: those of all images."""
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
@@ -40,12 +41,12 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """All images in `count` stratified folds: sizes, those of each class too, differ by at most one."""
+    """Deal all images into `count` stratified folds. Their sizes, also within a class, differ by at most one."""
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 
 
 def generator(*key: object) -> np.random.RandomState:
-    """A generator of draws: NumPy's legacy one, whose streams alone are guaranteed forever."""
+    """Return NumPy's legacy RandomState seeded by `key`; its streams never change."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
     return np.random.RandomState(np.frombuffer(digest, np.uint32))

@@ -32,7 +32,7 @@ class Stored:
         return len(self.places)
 
     def __getitem__(self, chosen: slice | Indices) -> Stored:
-        """A subset, still unread."""
+        """Return a subset, still unread."""
         return replace(self, places=self.places[chosen])
 
     @property

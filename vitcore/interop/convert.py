@@ -552,7 +552,10 @@ def with_weights(config: Config, weights: Weights) -> ViT:
 
 
 def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return their weights under our names, by the inverse of `rename`. Raises ValueError for unknown names."""
+    """Return another library's weights under this package's names, by the inverse of `rename`.
+
+    Raises ValueError for unknown names.
+    """
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     for name in theirs:

@@ -19,7 +19,7 @@ def read_tensors(payload: bytes) -> dict[str, Tensor]:
 
 
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """The tensors in `payload`, those of `own` among them. Raises ConfigError naming the first of another shape."""
+    """Return the tensors in `payload`, all of `own` among them. Raises ConfigError naming the first misfit."""
     try:
         tensors = read_tensors(payload)
     except SafetensorError as error:

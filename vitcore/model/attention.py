@@ -1,4 +1,6 @@
-"""softmax(q k^T / sqrt(d_h) + bias) v: PyTorch's fused kernel, or two products where that is exact or faster."""
+"""softmax(q k^T / sqrt(d_h) + bias) v: PyTorch's fused kernel, or two matrix products.
+
+The products serve a learned bias on a CPU. Any bf16 on a CPU is computed in float32."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from torch import Tensor
 
 
 def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """The weights (..., T, T) of q and k (..., T, d_h), written out."""
+    """Return the weights (..., T, T) of q and k (..., T, d_h), written out."""
     logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     return (logits if bias is None else logits + bias).softmax(dim=-1)
 

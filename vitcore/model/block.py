@@ -33,7 +33,7 @@ class LayerScale(Initial):
 
 
 class Block(Part):
-    """Tokens (B, T, D) to (B, T, D), or fewer. `merges`: whether it merges tokens after its attention."""
+    """Maps tokens (B, T, D) to as many or fewer. `merges`: whether the block merges tokens after its attention."""
 
     slot = "block"
     merges: ClassVar[bool] = False
@@ -91,7 +91,7 @@ class PostNorm(TwoBranches):
 class Parallel(Block):
     """z' = MSA(LN(z)) + MLP(LN(z)) + z, with one norm for both branches (arXiv 2302.05442, section 2.1).
 
-    As timm's `ParallelScalingBlock`, layer scale and stochastic depth are of the sum of both.
+    As in timm's `ParallelScalingBlock`, layer scale and stochastic depth apply to the sum of both branches.
     """
 
     numerics = 1
@@ -110,7 +110,10 @@ BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": P
 
 
 def drop_rate(config: Config, layer: int) -> float:
-    """Stochastic depth's: 0 at the first block, `drop_path` at the last, in a line between (arXiv 1603.09382)."""
+    """Return the stochastic-depth rate of a block, rising linearly to `drop_path` in the last (arXiv 1603.09382).
+
+    The first block has rate 0, as in timm; the paper's line starts before that block.
+    """
     return config.drop_path * layer / max(1, config.layers - 1)
 
 

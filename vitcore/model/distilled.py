@@ -20,7 +20,7 @@ class DistilledViT(ViT):
     """A ViT with one token more, before the patches, which a head of its own reads.
 
     In training, logits (B, 2, classes) of both heads; else their mean (B, classes), as DeiT's inference. The token has
-    no position of its own: it is the sum that DeiT's token and its position are.
+    no separate position: in DeiT the two are only ever summed.
     """
 
     def __init__(self, config: Config) -> None:
@@ -52,7 +52,7 @@ class DistilledViT(ViT):
 
 
 class DistillationToken(Initial):
-    """The learned token, at 0.02 as DeiT's: apart from the class token, which starts at zero."""
+    """The learned token, drawn at 0.02 as in DeiT, unlike the class token, which starts at zero."""
 
     draws = {"token": normal(0.02)}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Head(Part):
-    """A vector (B, D) to logits (B, classes). The last layer starts as `head_init` says."""
+    """Maps a vector (B, D) to logits (B, classes). The last layer starts as `head_init` says."""
 
     slot = "head"
 

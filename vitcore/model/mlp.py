@@ -43,17 +43,17 @@ class FeedForward(Part):
 
     @classmethod
     def hidden(cls, config: Config) -> int:
-        """The hidden width F."""
+        """Return the hidden width F."""
         return config.options_of(cls.slot, cls.Options).hidden or cls.hidden_by_ratio(config)
 
     @classmethod
     def hidden_by_ratio(cls, config: Config) -> int:
-        """The hidden width that `mlp_ratio` gives."""
+        """Return the hidden width that `mlp_ratio` gives."""
         return round(config.width * config.mlp_ratio)
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """A hidden width that equals the ratio's is no option."""
+        """Return `hidden` as None where it is the width that `mlp_ratio` gives."""
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
-    """The weight (D, C, P, P) as (D, C, Q, Q), by the matrix (Q, P) of `inverse_resize`.
+    """Return the weight (D, C, P, P) as (D, C, Q, Q), by the matrix (Q, P) of `inverse_resize`.
 
     Of all weights these come closest, over patches of white noise, to giving a resized patch the original's product.
     """
@@ -18,7 +18,7 @@ def resized(weight: Tensor, resize: Tensor) -> Tensor:
 
 
 def inverse_resize(patch: int, other: int) -> Tensor:
-    """The pseudo-inverse (Q, P) of the transposed bilinear resizing of one axis, in float64.
+    """Return the pseudo-inverse (Q, P) of the transposed bilinear resizing of one axis, in float64.
 
     Both axes are resized alike, so that the pseudo-inverse of the whole is the Kronecker product of two of these.
     """

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class SelfAttention(Part):
-    """Tokens (B, T, D) to (B, T, D). Queries, keys and values come from one product.
+    """Maps tokens (B, T, D) to (B, T, D). Queries, keys and values come from one product.
 
-    `merges`: whether it is defined for tokens that stand for several patches.
+    `merges`: whether the attention is defined for tokens that stand for several patches.
     """
 
     slot = "self_attention"
@@ -47,7 +47,7 @@ class SelfAttention(Part):
 
     @classmethod
     def head_norm(cls, config: Config) -> nn.Module:
-        """The norm of each query or key, with qk_norm (arXiv 2302.05442, section 2.1)."""
+        """Return the norm of each query or key, with qk_norm (arXiv 2302.05442, section 2.1)."""
         return norm(config, config.width // config.heads // cls.maps) if config.qk_norm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
@@ -142,12 +142,12 @@ class Axial(SelfAttention):
         return self.turned(x).flatten(2, 3)
 
     def lines(self, x: Tensor, context: Context) -> Tensor:
-        """(B, H, N, d_h) to (B, H lines, length, d_h): lines are rows or columns."""
+        """Reshape (B, H, N, d_h) to (B, H lines, length, d_h), where lines are rows or columns."""
         B, H, _, d = x.shape
         return self.turned(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
 
     def turned(self, x: Tensor) -> Tensor:
-        """(B, H, rows, columns, d_h) to lines first, and back."""
+        """Put the lines of (B, H, rows, columns, d_h) first, or back."""
         return x.transpose(2, 3) if self.layer % 2 else x
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:

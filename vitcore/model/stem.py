@@ -33,7 +33,7 @@ class Stem(Part):
 
     @classmethod
     def blocks(cls, config: Config) -> int:
-        """The number of encoder blocks that the stem replaces."""
+        """Return the number of encoder blocks that the stem replaces."""
         return 0
 
     @classmethod
@@ -105,7 +105,7 @@ class PatchStem(Stem):
         return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
 
     def weight_at(self, size: int) -> Tensor:
-        """The weight (D, C, size, size) for patches of this size."""
+        """Return the weight (D, C, size, size) for patches of this size."""
         if size == self.weight.shape[-1]:
             return self.weight
         resize = getattr(self, f"to_{size}", None)
@@ -209,7 +209,7 @@ class HMLPStem(Stem):
 
     @staticmethod
     def sides(patch: int) -> list[int]:
-        """The side of each convolution; their product is the patch."""
+        """Return the side of each convolution; their product is the patch."""
         twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
         return [patch >> twos, *[2] * twos]
 
@@ -268,7 +268,7 @@ class ResNetStem(ResidualStem):
 
     @classmethod
     def stages(cls, config: Config) -> list[int]:
-        """The blocks of each stage."""
+        """Return the blocks of each stage."""
         whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(cls.slot, cls.Options).layers]
         return {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}[config.patch]
 
@@ -346,7 +346,7 @@ def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
 
 
 def doubling(config: Config) -> list[int]:
-    """The channels of the stages: one for each halving (at least one), doubling up to D."""
+    """Return the channels of the stages: one for each halving (at least one), doubling up to D."""
     stages = max(1, config.patch.bit_length() - 1)
     return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
 

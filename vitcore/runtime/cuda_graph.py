@@ -1,4 +1,4 @@
-"""Capture a function of tensors that stay where they are as one CUDA graph: one launch instead of hundreds."""
+"""Capture a function of tensors at fixed addresses as one CUDA graph: one launch instead of hundreds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def without_waiting(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def on_side_stream(device: torch.device) -> Iterator[None]:
-    """Run the block on a stream of its own, as autograd and the libraries want before a capture."""
+    """Run the block on a side stream, which autograd and the libraries need before a capture."""
     here, side = torch.cuda.current_stream(device), side_stream(device)
     side.wait_stream(here)
     try:

@@ -26,7 +26,7 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """The device with the number of this process's GPU: a new thread would use GPU 0."""
+    """Return the device with the number of this process's GPU: a new thread would use GPU 0."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 

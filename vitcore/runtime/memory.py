@@ -80,17 +80,17 @@ def release() -> None:
 
 
 def capacity(device: torch.device) -> float:
-    """Bytes of the device's memory that this process may use."""
+    """Return the bytes of the device's memory that this process may use."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return min(host_limits())
 
 
 def room(device: torch.device) -> float:
-    """Bytes of images that may stay in memory: a quarter of a GPU's; on the host a quarter shared by all cores."""
+    """Return the bytes of images that may stay in memory: a quarter of a GPU's, or of a core's share."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 
 
 def host_cores() -> int:
-    """The cores that this process may use, where the system tells (macOS does not)."""
+    """Return the cores that this process may use, where the system tells (macOS does not)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

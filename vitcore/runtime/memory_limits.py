@@ -15,7 +15,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """The least memory for a step of one image: weights, gradients, moments, averages and block inputs."""
+    """Return the least memory for a step of one image: weights, gradients, moments, averages and block inputs."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
@@ -33,7 +33,7 @@ def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
 
 
 def host_limits() -> Iterator[float]:
-    """Bytes of the machine's memory and of each limit on this process, control groups included."""
+    """Return the bytes of the machine's memory and of each limit on this process, control groups included."""
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield from process_limits()
     with suppress(OSError):
@@ -51,7 +51,7 @@ def process_limits() -> Iterator[float]:
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """The limits of this control group and its parents, version 1 or 2, in bytes."""
+    """Return the limits of this control group and its parents, version 1 or 2, in bytes."""
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with suppress(OSError, ValueError):

@@ -42,7 +42,7 @@ class Teacher(nn.Module):
 
 
 def teacher_for(config: Config, data: Data, ranks: Alone, trained: Trained | None) -> Teacher | None:
-    """The teacher of a training on the data's device. trained: the trial that `teacher` names, on the first rank.
+    """Return the teacher on the data's device. trained: on rank 0, the trial that `teacher` names.
 
     Raises ConfigError if it is missing or does not fit.
     """

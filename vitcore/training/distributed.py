@@ -43,35 +43,35 @@ class Alone:
     rank, count = 0, 1
 
     def prepared(self, model: Model) -> Model:
-        """The model with the layers that several ranks need."""
+        """Return the model with the layers that several ranks need."""
         return model
 
     def replica(self, model: Model) -> Replica[Any]:
-        """The object that computes a model's gradients."""
+        """Return the object that computes a model's gradients."""
         return Replica()
 
     def part(self, batch: int) -> Places:
-        """The indices of a batch that belong to this rank, in ascending order."""
+        """Return the indices of a batch that belong to this rank, in ascending order."""
         return EVERY
 
     def largest_part(self, batch: int) -> int:
-        """The number of images in the largest part of a batch, the same on every rank."""
+        """Return the number of images in the largest part of a batch, the same on every rank."""
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
-        """The images that this rank evaluates."""
+        """Return the images that this rank evaluates."""
         return EVERY
 
     def gathered(self, mine: Tensor, images: int) -> Tensor:
-        """The shares (some, D) of all ranks, concatenated (images, D)."""
+        """Return the shares (some, D) of all ranks, concatenated (images, D)."""
         return mine
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """The mean over the ranks."""
+        """Return the mean over the ranks."""
         return tensor
 
     def agreed(self, decide: Callable[[], bool]) -> bool:
-        """The decision of rank 0, at the same step of all ranks."""
+        """Return the decision of rank 0, at the same step of all ranks."""
         return decide()
 
     def told(self, read: Callable[[], bytes | None]) -> bytes | None:
@@ -90,7 +90,7 @@ class Replica(Generic[Batch]):
         return objective(batch)
 
     def each(self, pieces: Iterable[Batch]) -> Iterable[Batch]:
-        """The micro-batches of a step, each followed by a backward pass."""
+        """Return the micro-batches of a step, each followed by a backward pass."""
         return pieces
 
 
@@ -116,14 +116,14 @@ class Several(Alone):
         return Distributed(self, model)
 
     def part(self, batch: int) -> Places:
-        """The indices of this rank: pairs of mirrored places, so that both images that mixup mixes are here."""
+        """Return the indices of this rank: pairs of mirrored places, so that both images that mixup mixes are here."""
         half = batch // 2
         first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
         middle = [half] if batch % 2 and after == half else []
         return np.concatenate([np.arange(first, after), middle, np.arange(batch - after, batch - first)]).astype(int)
 
     def share(self, images: int) -> slice:
-        """The images that this rank evaluates; all of them if there are fewer images than ranks."""
+        """Return the images that this rank evaluates; all of them if there are fewer images than ranks."""
         if images < self.count:
             return EVERY
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
@@ -160,7 +160,7 @@ class Several(Alone):
         return int(said)
 
     def least(self, number: int) -> int:
-        """The minimum over the ranks."""
+        """Return the minimum over the ranks."""
         said = torch.tensor(number)
         dist.all_reduce(said, dist.ReduceOp.MIN)
         return int(said)

@@ -1,4 +1,4 @@
-"""Verifying a divergence once: faulty hardware looks the same until the steps are recomputed."""
+"""Recomputes the steps before a divergence, to tell a real one from faulty hardware."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Suspicion:
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """The suspicion at another step; an earlier one is thereby refuted."""
+        """Return a suspicion of another step, which refutes the earlier one."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

@@ -32,7 +32,7 @@ def is_trial(init_from: str) -> bool:
 
 
 def fingerprint(init_from: str) -> str | dict[str, str]:
-    """Return its part of an identity: the trial's id or the file's sha256. Raises ConfigError if it is missing."""
+    """Return the part of `init_from` in an identity: a trial's id or a file's sha256. Raises ConfigError."""
     return init_from if init_from == NONE or is_trial(init_from) else {"sha256": file_sha256(init_from)}
 
 

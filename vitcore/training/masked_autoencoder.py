@@ -117,7 +117,7 @@ class Decoder(Initial):
 
 
 def decoder_config(config: Config, options: MaskingOptions) -> Config:
-    """The decoder as the config of a plain ViT of its own size."""
+    """Return the decoder as the config of a plain ViT of its own size."""
     plain = {
         "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
         "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
@@ -143,7 +143,7 @@ def split(keys: Tensor, patches: int, options: MaskingOptions) -> tuple[Tensor, 
 
 
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """The pixels of each patch (B, N, C P P), of mean 0 and variance 1, of bytes (B, C, H, W) below `levels`.
+    """Return the pixels of each patch (B, N, C P P), of mean 0 and variance 1, of bytes (B, C, H, W) below `levels`.
 
     The variance is the unbiased one of pixels from 0 to 1, plus 1e-6: a patch of one colour is all zero.
     """

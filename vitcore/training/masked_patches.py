@@ -46,7 +46,7 @@ class MaskedViT(ViT):
 
 
 class Corruption(Initial):
-    """What becomes of the patch embeddings that are corrupted: 80% are replaced by a learned [mask] embedding, 10% by
+    """Corrupts half of the patch embeddings: 80% of these are replaced by a learned [mask] embedding, 10% by
     another patch's of the same image, and 10% stay as they are. Positions are added afterwards.
     """
 
@@ -78,7 +78,7 @@ def of_places(x: Tensor, places: Tensor) -> Tensor:
 
 
 def mean_colours(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """The 3-bit mean colour of each patch (B, N), 0 .. 8^C - 1, of bytes (B, C, H, W) that are below `levels`.
+    """Return the 3-bit mean colour of each patch (B, N), 0 .. 8^C - 1, of bytes (B, C, H, W) that are below `levels`.
 
     Each channel's mean is cut into 8 shades of one width; the first channel counts most. Whole numbers throughout, so
     that no rounding moves a patch over an edge.

@@ -214,10 +214,10 @@ class MaskedPatch(Objective):
 
 
 class MAE(Objective):
-    """The pixels of masked patches, from a quarter of the image (arXiv 2111.06377, section 3).
+    """Predicts the pixels of masked patches from a quarter of the image (arXiv 2111.06377, section 3).
 
     The loss is the mean squared error of pixels that are normalized within their patch. Which patches are masked is a
-    function of (seed, epoch, image), and at evaluations of (seed, image). Accuracies of such a trial are the share of
+    function of (seed, epoch, image), and in evaluations of (seed, image). Accuracies of such a trial are the share of
     an image's masked variance that is explained, at least 0.
     """
 
@@ -233,13 +233,13 @@ class MAE(Objective):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Sizes of the decoder that are those of 0."""
+        """Return as 0 the sizes of the decoder that are the default ones."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Masked patches must not be seen, and a patch of one value has no variance."""
+        """Raise ConfigError for settings that show masked patches, or under which a patch has no variance."""
         local = [name for name, stem in STEM.items() if stem.local]
         alone, single = config.stem in local, config.channels * config.patch**2 == 1
         impossible = {
@@ -267,7 +267,7 @@ class MAE(Objective):
         return self.options.hidden(math.prod(self.config.grid)), self.config.channels * self.config.patch**2
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
-        """(B, M, C P P)"""
+        """Return the normalized pixels of the masked patches (B, M, C P P)."""
         assert keys is not None
         values = normalized_patches(pixels, self.config.patch, self.levels)
         return of_places(values, split(keys, values.shape[1], self.options)[1])

@@ -16,7 +16,7 @@ class Run(Protocol):
     """The interface that a training writes to; results.store has one on disk, `Memory` keeps everything."""
 
     def checkpoint(self) -> bytes | None:
-        """The newest valid checkpoint; the run has truncated its metrics to that step."""
+        """Return the newest valid checkpoint; the run has truncated its metrics to that step."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 

@@ -44,7 +44,7 @@ def identified(teacher: str) -> str | dict[str, str]:
 
 
 def parent_of(config: Config) -> str:
-    """The setting that names the trial which `config` needs: init_from, teacher, or "" where it needs none."""
+    """Return the setting that names the trial which `config` needs: init_from, teacher, or "" where it needs none."""
     return next((key for key in ("init_from", "teacher") if is_trial(getattr(config, key))), "")
 
 

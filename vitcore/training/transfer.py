@@ -25,7 +25,7 @@ LEFT_BEHIND = ("head.", "objective.")  # what belongs to what was learned before
 
 
 def read(path: str) -> Weights:
-    """The weights in a file: safetensors with our names, or a .npz of the papers' code. Raises ConfigError."""
+    """Return the weights in a file: safetensors with our names, or a .npz of the papers' code. Raises ConfigError."""
     from vitcore.interop.convert import load_npz  # late: of no use to most trainings
 
     try:
@@ -39,7 +39,7 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """The weights that a training starts from; None: initial values. parent: safetensors of the named trial.
+    """Return the weights that a training starts from; None: initial values. parent: safetensors of the named trial.
 
     Raises ConfigError if they are missing or no safetensors.
     """

@@ -65,7 +65,7 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return a version one higher for images that are scaled, which earlier versions did not scale."""
+        """Return a version one higher where a stage scales the images: earlier versions did not scale them."""
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
 
@@ -221,7 +221,7 @@ class CropThreeAugment(Staged):
 class RandomResizedCropThreeAugment(Staged):
     """Applies `random-resized-crop`, then `three-augment` (arXiv 2204.07118, Table 1: on ImageNet-1k).
 
-    Bilinear, where facebookresearch/deit is bicubic.
+    Resizing is bilinear; facebookresearch/deit uses bicubic.
     """
 
     numerics = 1

@@ -197,7 +197,7 @@ def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amount
 
 
 def moderate(size: int) -> list[Operation]:
-    """Return RandAugment's operations, whose translations are proportional to the side of the image, `size` pixels."""
+    """Return RandAugment's operations for images of `size` pixels, to which translations are proportional."""
     return space(shear=0.3, translation=150 / 331 * size, angle=30.0, enhancement=0.9, bits=4)
 
 

@@ -17,7 +17,7 @@ ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Erase a rectangle of its own in each of the images (B, C, H, W) with `probability`; keys (B,)."""
+    """Erase a random rectangle of each image (B, C, H, W) with `probability`; keys (B,)."""
     rows, columns = images.shape[-2:]
     top, left, height, width = rectangles(keys, rows, columns, probability).view(-1, 4, 1, 1, 1).unbind(1)
     y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)

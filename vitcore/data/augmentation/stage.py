@@ -13,7 +13,7 @@ LARGE = 2**15  # bytes; from this size on, a CPU flips images one at a time, whi
 
 
 class Stage:
-    """Changes a batch of bytes (B, C, H, W) by draws that are made beforehand.
+    """Changes a batch of bytes (B, C, H, W) by draws made before any image is touched.
 
     draws: the number n of an image's draws. in_place: changes the images that it is given. `options` is a record that
     has the stage's own options among others.
@@ -26,7 +26,7 @@ class Stage:
 
     @classmethod
     def check(cls, config: Config, options: Any) -> None:
-        """Raises ConfigError where the stage cannot be applied to images of `config`."""
+        """Raise ConfigError where the stage cannot be applied to images of `config`."""
 
     @classmethod
     def scales(cls, config: Config) -> bool:

@@ -44,7 +44,7 @@ class Absolute(Position):
 
     @classmethod
     def position_width(cls, config: Config) -> int:
-        """The width of the vector."""
+        """Return the width of the vector."""
         options = config.options_of(cls.slot, cls.Options)
         return (options.width or config.width // 2) if options.combine == "concat" else config.width
 
@@ -68,7 +68,7 @@ class Absolute(Position):
             raise ConfigError(f"{key}={width}: position={config.position} needs a multiple of {cls.even_parts}")
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        """The vectors (N, `width`) of all places, for the input or for `layer`."""
+        """Return the vectors (N, `width`) of all places, for the input or for `layer`."""
         raise NotImplementedError
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
@@ -105,7 +105,7 @@ class Learned(Absolute):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """A row that nothing would have is no option."""
+        """Return `class_row` at its default where the position has no row for a class token."""
         from vitcore.model.pooling import POOLING
 
         possible = POOLING[config.pool].class_token and config.position_at == "input"
@@ -117,7 +117,7 @@ class Learned(Absolute):
         self.layers = config.layers if config.position_at == "every-layer" else 0
 
     def new_table(self, *size: int) -> Table:
-        """A table of this size, one in a list for each layer if every layer has its own."""
+        """Return a table of this size, one in a list for each layer if every layer has its own."""
         if not self.layers:
             return nn.Parameter(torch.empty(size))
         return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
@@ -126,7 +126,7 @@ class Learned(Absolute):
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:
-        """The class token's own position, where the pooling has a class token."""
+        """Return the class token's own position, where the pooling has a class token."""
         from vitcore.model.pooling import POOLING
 
         wanted = POOLING[config.pool].class_token and self.has_class_row(config)
@@ -189,7 +189,7 @@ class Fixed(Absolute):
         self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
 
     def formula(self, grid: Grid) -> Tensor:
-        """The vectors (N, `width`) in float64."""
+        """Return the vectors (N, `width`) in float64."""
         raise NotImplementedError
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:

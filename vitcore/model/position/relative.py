@@ -87,7 +87,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """The table's row of each pair of query and key (N * N,)."""
+        """Return the table's row of each pair of query and key (N * N,)."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
@@ -119,7 +119,7 @@ class ALiBi2D(Position):
         self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
 
     def formula(self, grid: Grid) -> Tensor:
-        """The bias (1, H, N, N) in float64."""
+        """Return the bias (1, H, N, N) in float64."""
         row, column = rows_and_columns(grid)
         distance = torch.hypot(row[:, None] - row, column[:, None] - column)  # (N, N)
         return (-torch.tensor(self.slopes, dtype=torch.float64)[:, None, None] * distance)[None]
@@ -174,12 +174,12 @@ class RoPE2D(Position):
         values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
     def magnitudes(self) -> Tensor:
-        """The rates (d_h / 4,) of one axis, in float64."""
+        """Return the rates (d_h / 4,) of one axis, in float64."""
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
     @staticmethod
     def columns_and_rows(grid: Grid) -> Tensor:
-        """The column and the row of each patch (2, N, 1)."""
+        """Return the column and the row of each patch (2, N, 1)."""
         row, column = rows_and_columns(grid)
         return torch.stack([column, row])[..., None]
 

@@ -27,7 +27,7 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def square(places: int) -> Grid:
-    """The grid of so many places: images are square. Raises ValueError for a number that is no square."""
+    """Return the grid of so many places: images are square. Raises ValueError for a number that is no square."""
     side = math.isqrt(places)
     if side * side != places:
         raise ValueError(f"{places} places are no square grid")
@@ -35,7 +35,7 @@ def square(places: int) -> Grid:
 
 
 def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
-    """A table ((2R-1)*(2C-1), H) of the offsets within grid `old`, as ((2R'-1)*(2C'-1), H); itself where equal.
+    """Return a table ((2R-1)*(2C-1), H) of the offsets within grid `old`, as ((2R'-1)*(2C'-1), H); itself where equal.
 
     As BEiT (arXiv 2106.08254, its code) and timm's `resize_rel_pos_bias_table`: near offsets keep their spacing and far
     ones are spread in a geometric series; linear between them, constant beyond.
@@ -48,7 +48,7 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def spread(old: int, new: int) -> Tensor:
-    """Weights (2 new - 1, 2 old - 1) of one axis: what each new offset takes from the old ones."""
+    """Return weights (2 new - 1, 2 old - 1) of one axis: what each new offset takes from the old ones."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)
@@ -62,7 +62,7 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """The ratio, between 1.01 and 1.5, whose geometric series of so many terms from 1 on adds up to `reach`."""
+    """Return the ratio, between 1.01 and 1.5, whose geometric series of so many terms from 1 on adds up to `reach`."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2

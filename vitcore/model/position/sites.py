@@ -49,7 +49,7 @@ class Position(Part):
 
     @classmethod
     def stem_width(cls, config: Config) -> int:
-        """The width of the tokens that the stem gives, and that `tokens` takes at layer 0."""
+        """Return the width of the tokens that the stem gives, and that `tokens` takes at layer 0."""
         return config.width
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:

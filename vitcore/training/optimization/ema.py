@@ -26,7 +26,7 @@ class Average:
         self.live = list(model.state_dict().values())
 
     def share(self, steps: int) -> float:
-        """The share 1 - d of the weights after this many steps."""
+        """Return the share 1 - d of the weights after this many steps."""
         return 1 - min(self.decay, (1 + steps) / (10 + steps))
 
     @torch.no_grad()

@@ -51,7 +51,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
         return state
 
     def x(self, y: nn.Parameter) -> Tensor:
-        """The average that is evaluated."""
+        """Return the average that is evaluated."""
         for group in self.param_groups:
             if any(y is parameter for parameter in group["params"]) and self.state[y]:
                 return y.lerp(self.state[y]["z"], 1 - 1 / group["betas"][0])
@@ -73,11 +73,11 @@ class Averaged(Average):
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 
     def share(self, steps: int) -> float:
-        """Of no use here: the optimizer weighs its average itself."""
+        """Return a share that is not used: the optimizer weighs its average itself."""
         return 0.0
 
     def update(self, share: float | Tensor) -> None:
-        """The optimizer has done it."""
+        """Do nothing: the optimizer has updated the average."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """It follows from the optimizer's state."""
+        """Do nothing: the average follows from the optimizer's state."""
