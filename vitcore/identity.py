@@ -111,7 +111,7 @@ def options(config: Config) -> Settings:
 
 
 def digest(fields: Settings) -> str:
-    """12 hex digits of the sha256 of the canonical JSON of `fields`."""
+    """Return 12 hex digits of the sha256 of the canonical JSON of `fields`."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

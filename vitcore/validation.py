@@ -111,7 +111,7 @@ def chosen_variants(config: Config) -> dict[str, type[Variant]]:
 
 
 def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, object]:
-    """Every option of the chosen variants, written out or not."""
+    """Return every option of the chosen variants, written out or not."""
     return {
         f"{slot}.{option}": value
         for slot, variant in chosen.items()

@@ -371,7 +371,7 @@ def damage(path: Path, shard: Shard, advance: Callable[[int], object]) -> str:
 
 
 def digest(path: Path, advance: Callable[[int], object] = lambda size: None) -> str:
-    """sha256 of a file, in hexadecimal."""
+    """Return the sha256 of a file, in hexadecimal."""
     total = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(BLOCK):

@@ -42,7 +42,7 @@ class Dropout(nn.Module):
         self.rate, self.site = rate, code(site)
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """x (B, ...)"""
+        """Return x (B, ...) with the noise of training."""
         if not self.training:
             return x
         assert keys is not None, "dropout in training needs the images' keys"
@@ -58,7 +58,7 @@ class DropPath(nn.Module):
         self.rate, self.site = rate, code("path " + site)
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """x (B, ...)"""
+        """Return x (B, ...) with the noise of training."""
         if not self.training:
             return x
         assert keys is not None, "stochastic depth in training needs the images' keys"
@@ -74,7 +74,7 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """x (B, N, D) to (B, n, D), n patches of each image at least 1."""
+        """Return n of the patches of each image: x (B, N, D) to (B, n, D), n at least 1."""
         if not self.training:
             return x
         assert keys is not None, "patch dropout in training needs the images' keys"

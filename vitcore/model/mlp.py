@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Part):
-    """Tokens (B, T, D) to (B, T, D), each token alone: up, an activation, down; dropout after both."""
+    """Maps each token (B, T, D) alone: up, an activation, down, with dropout after both layers."""
 
     slot = "mlp"
     draws = {"up.bias": normal(1e-6), "down.bias": normal(1e-6)}

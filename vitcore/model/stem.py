@@ -73,7 +73,7 @@ class PatchStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Sizes in order, and `patch` alone as the empty list."""
+        """Return the sizes in order; `patch` alone becomes the empty list."""
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
 
@@ -157,7 +157,7 @@ class ConvStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Channels that are those of the empty list."""
+        """Return the default channels as the empty list."""
         same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
         return {"channels": []} if same else {}
 
@@ -358,7 +358,7 @@ def need_halvings(slot: str, config: Config) -> None:
 
 
 def groups(channels: int) -> int:
-    """16 channels a group (arXiv 1803.08494, Table 3), or the nearest whole split."""
+    """Return the number of groups: 16 channels each (arXiv 1803.08494, Table 3), or the nearest whole split."""
     return math.gcd(channels, max(1, channels // 16))
 
 

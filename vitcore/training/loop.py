@@ -250,7 +250,7 @@ class Training:
             self.suspicion = self.suspicion.refuted()
 
     def test(self) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return test loss and correctness of each test image. Called once, at the end."""
+        """Return the test loss and the correctness of each test image. Called once, at the end."""
         with self.off_the_clock():
             return self.score(self.data.test)
 

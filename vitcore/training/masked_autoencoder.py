@@ -1,4 +1,4 @@
-"""The masked autoencoder of arXiv 2111.06377, section 3: its encoder sees the patches that are left, its decoder all.
+"""The masked autoencoder of arXiv 2111.06377, section 3: the encoder sees the visible patches, the decoder all.
 
 Shapes: B images, C channels, P patch, N patches in raster order, M of them masked, T tokens, D width, d the decoder's.
 """
@@ -85,14 +85,14 @@ class Mask(nn.Module):
         self.options = options
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """x (B, N, D) to (B, N - M, D)"""
+        """Return the visible patches: x (B, N, D) to (B, N - M, D)."""
         return x if keys is None else of_places(x, split(keys, x.shape[1], self.options)[0])
 
 
 class Decoder(Initial):
     """Pre-norm blocks over all places, with fixed positions; masked ones begin as a learned vector (section 3).
 
-    Tokens (B, T, D) to the states (B, M, d) of the masked patches. Prefix tokens go through it without a position.
+    Maps tokens (B, T, D) to the states (B, M, d) of the masked patches. Prefix tokens have no position.
     """
 
     draws = {"mask": normal(0.02)}

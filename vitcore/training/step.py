@@ -50,8 +50,8 @@ class Inputs(NamedTuple):
     """The inputs that change from step to step. All other tensors stay at their addresses.
 
     places (B,): indices of the images in the training data. pixels (B, C, S, S): bytes, if streamed or already
-    augmented. keys (B,): random keys of the images. choices (B, n): the augmentation's draws. mixing (6,): those of
-    mixup and cutmix.
+    augmented. keys (B,): random keys of the images. choices (B, n): the augmentation's draws. mixing (6,): the draws
+    of mixup and CutMix.
     """
 
     places: Tensor

@@ -28,7 +28,7 @@ def checked(teacher: str) -> str:
 
 
 def named(teacher: str) -> tuple[str, str]:
-    """timm's name of the model, and the path of its weights."""
+    """Return timm's name of the model, and the path of its weights."""
     name, _, path = teacher.removeprefix(REFERENCE).partition(":")
     return name, path
 
@@ -49,7 +49,7 @@ def parent_of(config: Config) -> str:
 
 
 def check_teacher(config: Config) -> None:
-    """Raise ConfigError for what a teacher or its token do not go with."""
+    """Raise ConfigError for settings that a teacher or the distillation token does not support."""
     if config.teacher != NONE and config.objective != "classification":
         raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
     if is_trial(config.teacher) and is_trial(config.init_from):
