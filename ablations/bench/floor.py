@@ -110,7 +110,7 @@ class Floor:
 
 
 def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
-    """Return the forward product of a dense layer and those of its two gradients, laid out as nn.Linear's."""
+    """Return calls for the three matrix products of nn.Linear: forward, weight gradient and input gradient."""
     factors = {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}
     return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 

@@ -64,7 +64,7 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 
 
 def first_step(config: Config, source: Source, cache: Path) -> tuple[float, list[int]]:
-    """Return what `measure` does in a process with this compile cache."""
+    """Run `measure` in a new process with this compile cache and return its result."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
     first, graphs = measure_in_process("ablations.bench.startup", config, source, caches)
     return first, graphs

@@ -85,7 +85,7 @@ class RunSummary:
 
 @dataclass
 class PoolTrial:
-    """A trial of the pool. due: when it may run, on the monotonic clock; deaths: of workers, before it began."""
+    """A trial in the pool. due: its earliest start (monotonic clock); deaths: workers that died before it began."""
 
     job: Job
     state: PoolTrialState = PoolTrialState.WAITING

@@ -220,7 +220,10 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """Return the loss of a rank that reported nothing. On other nodes, the ranks of one srun share their fate."""
+        """Describe the failure of a rank that ended without a report.
+
+        Ranks on other nodes share one srun, so any of them may have failed.
+        """
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1

@@ -34,7 +34,7 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def end_of(path: Path) -> str:
-    """Return the end of a log; "" if there is none. A line says so if it is no regular file."""
+    """Return the end of a log; "" if there is none, or one line of explanation if it is no regular file."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

@@ -177,9 +177,9 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if the parents differ in an undeclared setting.
+    """Raise ValueError if the trials that arm and baseline start from differ in an undeclared setting.
 
-    Starting from another stage counts as declared.
+    Different stages count as declared.
     """
     there = {entry.name: entry for entry in plan.stages}
     own, other = (there.get(one.parent) for one in (arm, baseline))

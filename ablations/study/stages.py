@@ -108,7 +108,10 @@ class Stages:
     shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
-        """Return the settings of a trial and the stage it starts from. Raises ValueError for a cycle of stages."""
+        """Split settings into the trial's own and the stage that it starts from or learns from, if any.
+
+        Raises ValueError if stages form a cycle.
+        """
         mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.start(mine, written, ())
 

@@ -68,7 +68,7 @@ def test_only(profile: Profile) -> str:
 
 
 def blame(profile: Profile, refusal: str) -> str:
-    """Return the refusal with the key that is shown to be wrong; "" if none is."""
+    """Prefix SLURM's refusal with the setting found to cause it; "" if none can be singled out."""
     wrong = lacking(profile) if OF_NODES.search(refusal) else telling(profile, refusal)
     for key in wrong:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"

@@ -1,4 +1,4 @@
-"""A block of the encoder: attention and MLP, with residual connections. One class and one line of BLOCK each."""
+"""A block of the encoder: attention and MLP, with residual connections. A new one is a class and a line of BLOCK."""
 
 from __future__ import annotations
 

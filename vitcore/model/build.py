@@ -106,7 +106,7 @@ def ties_images(model: nn.Module) -> bool:
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError for micro-batches of a model that learns something else from them; nothing is allocated."""
+    """Raise ConfigError if micro-batches would change the training, as with batch norm. Allocates nothing."""
     if not 0 < config.micro_batch < config.batch:
         return
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""From the pooled vector to logits (arXiv 2010.11929, section 3.1 and D.3). One class and one line of HEAD each."""
+"""From the pooled vector to logits (arXiv 2010.11929, section 3.1 and D.3). A new one is a class and a line of HEAD."""
 
 from __future__ import annotations
 

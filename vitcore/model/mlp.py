@@ -1,4 +1,4 @@
-"""The MLP of a block. One class and one line of MLP each.
+"""The MLP of a block. A new one is a class and a line of MLP.
 
 Shapes: B images, T tokens, D width, F hidden width.
 """

@@ -1,4 +1,4 @@
-"""The norm of the encoder's blocks, of its output and of queries and keys. One class and one line of NORM each."""
+"""The norm of the encoder's blocks, of its output and of queries and keys. A new one is a class and a line of NORM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From tokens to one vector an image (arXiv 2010.11929, D.3). One class and one line of POOLING each.
+"""Poolings: from tokens to one vector per image (arXiv 2010.11929, D.3). A pooling is a class and a line of POOLING.
 
 Shapes: B images, T tokens (`prefix` of them before the N patches), D width, L layers, H heads, d_h = D / H.
 """

@@ -1,4 +1,4 @@
-"""Multi-head self-attention over the tokens. One class and one line of SELF_ATTENTION each.
+"""Multi-head self-attention over the tokens. A new one is a class and a line of SELF_ATTENTION.
 
 Shapes: B images, T tokens (`prefix` of them before the N patches), D width, H heads, d_h = D / H.
 """
@@ -219,7 +219,7 @@ SELF_ATTENTION: dict[str, type[SelfAttention]] = {
 
 
 def need_sites_free(config: Config, *sites: str) -> None:
-    """Raise ConfigError for a position that acts at one of `sites`, where this attention has another shape."""
+    """Raise ConfigError if the position embedding acts at one of `sites`, which this attention does not support."""
     free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
     if config.position not in free:
         raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")

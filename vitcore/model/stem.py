@@ -1,4 +1,4 @@
-"""From an image to patch tokens. One class and one line of STEM each.
+"""From an image to patch tokens. A new one is a class and a line of STEM.
 
 Shapes: B images, C channels, P patch, N patches in raster order, D width. Every stem divides the side by P.
 """

@@ -1,4 +1,4 @@
-"""Training objectives: predict the label, or masked patches. One class and one line of OBJECTIVE each.
+"""Training objectives: predict the label, or masked patches. A new one is a class and a line of OBJECTIVE.
 
 Shapes: B images, C channels, P patch, N patches, M of them corrupted or masked.
 """
@@ -125,7 +125,10 @@ class Classification(Objective):
         return own * (1 - self.options.alpha) + other * self.options.alpha
 
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
-        """Return the loss on the labels and on a teacher's logits (B, classes), for the second head if there is one."""
+        """Return the weighted sum of the loss on the labels and that on the teacher's logits (B, classes).
+
+        With two heads, the second learns from the teacher.
+        """
         own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
         options = self.options
         taught = distillation_loss(other, teacher, options.distillation == "soft", options.tau)

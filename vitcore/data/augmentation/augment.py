@@ -1,4 +1,4 @@
-"""The augmentations that `augment` names. One class and one line of AUGMENT each.
+"""The augmentations that `augment` names. A new one is a class and a line of AUGMENT.
 
 Every draw is a pure function of the image's key, (seed, epoch, index in the dataset), so batching and resuming do not
 change it. Draws are made on the CPU and `sent` without blocking; bytes are changed on the device that holds them.

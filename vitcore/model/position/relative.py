@@ -68,7 +68,8 @@ def no_way(*grids: Grid) -> ConfigError:
 class RelativeBias(Position):
     """A learned scalar for each 2-D offset, head and layer, added to the logits (Swin: arXiv 2103.14030, equation 4).
 
-    Offsets p_q - p_k, rows outer, as Swin's and timm's tables. At another grid as BEiT resamples them.
+    The table is indexed by p_q - p_k in row-major order, as in Swin and timm. For another grid it is resampled as in
+    BEiT.
     """
 
     numerics = 1
@@ -174,7 +175,7 @@ class RoPE2D(Position):
         values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
     def magnitudes(self) -> Tensor:
-        """Return the rates (d_h / 4,) of one axis, in float64."""
+        """Return the rotary frequencies of one axis, (d_h / 4,), in float64."""
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Learned position tables at another grid of patches than the one that they were learned on.
+"""Resample learned position tables to a patch grid of another size.
 
 Shapes: R x C patches (rows, columns) in raster order, D channels, H heads.
 """
@@ -62,7 +62,7 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """Return the ratio, between 1.01 and 1.5, whose geometric series of so many terms from 1 on adds up to `reach`."""
+    """Return the r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = `reach`."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Optimizers and their parameter groups. One class and one line of OPTIMIZER each."""
+"""Optimizers and their parameter groups. A new one is a class and a line of OPTIMIZER."""
 
 from __future__ import annotations
 

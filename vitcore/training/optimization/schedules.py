@@ -1,4 +1,4 @@
-"""The learning rate of each step: a linear warm-up, then one of the schedules. One class and one line each."""
+"""Learning-rate schedules: a linear warm-up, then the chosen decay. A schedule is a class and a line of SCHEDULE."""
 
 from __future__ import annotations
 
