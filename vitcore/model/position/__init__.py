@@ -1,4 +1,4 @@
-"""Position embeddings: arXiv 2010.11929, appendix D.4 (Table 8), and others. A new one is a class and a line of POSITION.
+"""Position embeddings: arXiv 2010.11929, appendix D.4 (Table 8) and others. A new one is a file and a line of POSITION.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
