@@ -135,7 +135,7 @@ class Config(Options):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Fill in the settings that were not given, from those that were."""
+        """Derive missing settings from the given ones."""
         from vitcore.data.lookup import describe  # late: says of unknown data what is wrong as a ConfigError
 
         values = merge(values)

@@ -113,7 +113,7 @@ class Lines:
 
 @plain_output()
 def last(folder: str) -> int:
-    """Resubmit what is missing while there is progress, then write the report. Runs after all other jobs."""
+    """Resubmit missing trials as long as they progress, then write the report. Runs after all other jobs."""
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0

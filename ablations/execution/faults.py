@@ -95,7 +95,7 @@ def one_line(error: BaseException) -> str:
 
 
 def raising_module(error: BaseException) -> str:
-    """Return the module that raised an exception; "" for one that was never raised."""
+    """Return the name of the module that raised an exception; "" if it has no traceback."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 

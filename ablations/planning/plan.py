@@ -192,7 +192,7 @@ def check_tests(design: Design) -> None:
 
 
 def enlarged_evals(design: Design) -> list[str]:
-    """Return notes on evaluations at sizes above those of the stored images."""
+    """Return notes on evaluations that enlarge the stored images."""
     names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
     sizes = [number for kind, number in map(evals.tested, names) if not kind]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]

@@ -142,7 +142,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """The trials of an arm or stage by kind, and details of those that are not done."""
+    """Counts of the trials of an arm or stage by kind, and details of unfinished trials."""
 
     arm: str
     parent: str

@@ -36,7 +36,7 @@ def check_word(word: str, recipe: str) -> bool:
 
 
 def check_everything(recipe: str) -> bool:
-    """Check every part, study and recipe of the package. Print the error of one that fails, and go on."""
+    """Check every part, study and recipe of the package. Print errors and continue."""
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged("studies"), *packaged("recipes")):
         try:

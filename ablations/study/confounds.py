@@ -26,7 +26,7 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """Return the footnotes of an arm; for a baseline, only those that are not about a difference."""
+    """Return the footnotes of an arm. A baseline has those about enlarged images alone."""
     stored = list(enlarged(arm.config.data, arm.config.image_size))
     if arm.name == baseline.name:
         return stored

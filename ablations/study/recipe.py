@@ -23,7 +23,7 @@ class Recipe(Options):
     name: str  #: The file's name, unless set.
     description: str  #: What the setting is, for the top of tables and reports.
     config: Values  #: Settings of every trial.
-    pack: recipe_facts.Packed | None = None  #: What the data are once packed, so that `plan` needs no pack.
+    pack: recipe_facts.Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values for the studies that say `axis`.
     arms: dict[str, Values] = {}  #: Settings for the studies that name an arm of the recipe.

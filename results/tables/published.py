@@ -78,7 +78,7 @@ def bound_note(claim: Claim, table: Table) -> str:
 
 
 def arm_row(row: Row, table: Table) -> PublishedRow:
-    """Build the row of an arm beside its published number."""
+    """Build the row that compares an arm with its published number."""
     return PublishedRow(
         study=table.study,
         recipe=table.recipe,

@@ -79,7 +79,7 @@ def all_qualities(known: Iterable[Record]) -> list[str]:
 
 
 def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """Yield an account and those that contain it."""
+    """Yield an account, then its parent accounts up to the root."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record

@@ -181,7 +181,7 @@ def unloaded() -> Any:
 @pytest.mark.slow
 @pytest.mark.usefixtures("unloaded")
 def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_path: Path) -> None:
-    """6, the larger part of 10, then 3 images a backward pass; the weights are those of one process with 3."""
+    """A backward pass takes 6 images, the larger share of 10, then 3. Weights equal those of one process with 3."""
     file = faulty(tmp_path, "if len(x) > 3: raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate')")
     plugins.load([Path(file)])
     settings: dict[str, Any] = {"position": "faulty", "batch": 10, "steps": 10, "head_init": "lecun-normal"}
