@@ -30,9 +30,7 @@ def check_word(word: str, recipe: str) -> bool:
         return check_study(word, recipe)
     if word in packaged("recipes"):
         return check_recipe(word)
-    raise ValueError(
-        f"{word}: is no plug-in (.py), no study or recipe (.yaml, or a name of `ablate list`), and not 'all'"
-    )
+    raise ValueError(f"{word}: not a plug-in (.py), a study or recipe (.yaml, or a name of `ablate list`), or 'all'")
 
 
 def check_everything(recipe: str) -> bool:
