@@ -1,17 +1,16 @@
-"""A pack: a dataset decoded once, in shards from which any image is read at once.
+"""A pack: a dataset decoded once, in shards that are read at random.
 
-    DIR/NAME/manifest.json             what there is; written last, so that all is there where it is
-    DIR/NAME/index.npy                 a record an image: label, CRC-32, place in its shard
+    DIR/NAME/manifest.json             the description of the pack, written last
+    DIR/NAME/index.npy                 a record per image: label, CRC-32, place in its shard
     DIR/NAME/shard-00000.bytes ...     images (S, S, C) end to end, or as JPEG; training images first
 
-The manifest holds the sums of the others and its own fingerprint, which is the identity of the data. What is fast is
-checked when a pack is opened: the fingerprint, the index, the size of each shard. An image is held to its CRC-32 the
-first time that a process reads it, so that no byte of a shard that changed is ever trained on; `verify` reads all.
+The manifest holds the checksums of the other files and a fingerprint of itself, which identifies the data. Opening a
+pack checks the fingerprint, the index and the size of each shard. The first time that a process reads an image, it
+checks the image's CRC-32. `verify` reads everything.
 
-The channels come last, as they do in a decoded JPEG and where bytes are resized fastest.
-
-Shards are read, not mapped: it is the same copy out of the same page cache, but a shard that is cut short meanwhile is
-an error with its name, not a SIGBUS, and no page of it counts as the job's memory, for which SLURM may end it.
+The channels come last, as in a decoded JPEG and where bytes are resized fastest. Shards are read, not mapped: a shard
+that is truncated meanwhile is an error with its name, not a SIGBUS. No page of a shard counts as memory of the job,
+for which SLURM may end it.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class Shard(Options):
 
 
 class Begun(Options):
-    """The options and the source's digest that a pack was begun with."""
+    """The note of an unfinished pack: its options, and the digest of its source."""
 
-    version: int = 1  # which did not say so
+    version: int = 1  # format 1 did not write its version
     name: str
     size: Side
     crop: Side
@@ -77,8 +76,8 @@ class Begun(Options):
 class Manifest(Options):
     """The content of a pack: `train` training images, then `test` test images, (size, size, channels) each.
 
-    image_size: side of the middle square that evaluation sees, and the default of config.image_size. mean, std: of
-    the training images' bytes, per channel.
+    image_size: side of the middle square for evaluation, and the default of config.image_size. mean, std: statistics
+    of the training images' bytes, per channel. index: sha256 of the index.
     """
 
     version: Literal[2] = VERSION
@@ -113,24 +112,26 @@ class Manifest(Options):
 
     @property
     def image_bytes(self) -> int:
-        """Size of a decoded image."""
+        """Return the size of a decoded image, in bytes."""
         return self.size**2 * self.channels
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of the whole manifest."""
+        """Return the sha256 of all fields."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
     @property
     def images(self) -> int:
+        """Return the number of training and test images."""
         return self.train + self.test
 
     @property
     def bytes(self) -> int:
-        """Size on disk."""
+        """Return the size of all shards, in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     def about(self) -> About:
+        """Return the facts about the pack as a dataset."""
         return About(
             image_size=self.image_size,
             channels=self.channels,
@@ -144,7 +145,7 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the folder of a pack, if there is a manifest; see `vitcore.data.datasets.data_homes`."""
+    """Return the first of `vitcore.data.datasets.data_homes` with a manifest, None without one."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
@@ -158,14 +159,14 @@ def names(data_dir: Path | None = None) -> list[str]:
 
 
 def lacking(folder: Path) -> str:
-    """Describe a folder in which a pack was not found."""
+    """Say why a folder is not a pack."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
     return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
 
 
 def manifest(folder: Path, name: str) -> Manifest:
-    """Read a manifest. Raises ConfigError naming the file if it is damaged or of another pack."""
+    """Read the manifest of the pack `name`. Raises ConfigError naming a file that is damaged or of another pack."""
     path = folder / MANIFEST
     try:
         status = path.stat()
@@ -179,6 +180,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
+    """Read a manifest. changed (ns), size (bytes): state of the file, part of the key of the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
@@ -206,13 +208,17 @@ def opened(folder: Path, fingerprint: str) -> Pack:
 
 
 class Pack:
-    """An open pack. Raises ValueError naming each file of a wrong size."""
+    """An open pack. Raises ValueError naming a damaged index or the first shard of a wrong size.
+
+    folder: the pack's folder. records (M,): the index. labels: the images' labels (M,), int64.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
         self.records = read_index(folder, manifest)
         self.labels: Indices = self.records["label"].astype(np.int64)
-        check_sizes(folder, manifest)
+        for shard in manifest.shards:
+            check_size(folder / shard.file, shard)
         counts = [shard.images for shard in manifest.shards]
         self.shard_of = np.repeat(np.arange(len(counts)), counts)
         self.checked = np.zeros(manifest.images, bool)
@@ -221,52 +227,50 @@ class Pack:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(S, S, C)"""
+        """Return the shape (S, S, C) of an image."""
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images at `places` (B,) into (B, S, S, C), from any thread. Raises ValueError if damaged."""
+        """Read the images at `places` (B,) into (B, S, S, C), from any thread. Raises ValueError naming a shard."""
         for row in np.argsort(places, kind="stable"):  # in the order of the disk
             self.read_one(int(places[row]), into[row])
 
     def read_one(self, place: int, into: Bytes) -> None:
+        """Read an image into (S, S, C). Raises ValueError naming its shard if it is damaged."""
         record, shard = self.records[place], int(self.shard_of[place])
-        plain = self.manifest.format == "bytes"
+        path, plain = self.folder / self.manifest.shards[shard].file, self.manifest.format == "bytes"
         content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
-        got = os.preadv(self.file(shard), [content], int(record["offset"]))
+        got = os.preadv(self.descriptor(shard, path), [content], int(record["offset"]))
         whole = got == len(content) and (self.checked[place] or zlib.crc32(content) == record["crc"])
         if not whole:
-            raise ValueError(f"{self.path(shard)}: damaged, at byte {record['offset']} (image {place} of the pack)")
+            raise ValueError(f"{path}: damaged, at byte {record['offset']} (image {place} of the pack)")
         self.checked[place] = True
         if not plain:
             try:
                 into[:] = decode(content, self.shape)
             except ValueError as error:
-                raise ValueError(f"{self.path(shard)}: image {place} of the pack: {error}") from None
+                raise ValueError(f"{path}: image {place} of the pack: {error}") from None
 
-    def path(self, shard: int) -> Path:
-        return self.folder / self.manifest.shards[shard].file
-
-    def file(self, shard: int) -> int:
-        """Return the shard's file descriptor, open as long as the process lives."""
+    def descriptor(self, shard: int, path: Path) -> int:
+        """Return a shard's file descriptor, which stays open as long as the process lives."""
         with self.lock:
             if shard not in self.files:
-                with open_regular(self.path(shard)) as file:
+                with open_regular(path) as file:
                     self.files[shard] = os.dup(file.fileno())
-                if hasattr(os, "posix_fadvise"):  # what lies behind an image is not wanted next
+                if hasattr(os, "posix_fadvise"):  # the next image read lies elsewhere
                     os.posix_fadvise(self.files[shard], 0, 0, os.POSIX_FADV_RANDOM)
             return self.files[shard]
 
 
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
-    """Decode a JPEG to (S, S, C). Raises ValueError before decoding if it has another size."""
+    """Decode a JPEG to (S, S, C). Raises ValueError for a damaged image, and before decoding for another size."""
     size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
         if image.size != (size, size):
             raise ValueError(f"a JPEG of {image.width} x {image.height} pixels, not {size} x {size}")
         try:
             return channels_last(np.asarray(image.convert("L" if channels == 1 else "RGB")))
-        except (OSError, SyntaxError) as error:  # as Pillow says of a broken file
+        except (OSError, SyntaxError) as error:  # Pillow raises both for a broken file
             raise ValueError(str(error)) from None
 
 
@@ -276,7 +280,7 @@ def channels_last(pixels: Bytes) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read the index. Raises ValueError if it is not the manifest's or contradicts it."""
+    """Read the index (M,). Raises ValueError if it is not the manifest's or contradicts the manifest."""
     path = folder / INDEX
     try:
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
@@ -285,33 +289,17 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
     if hashlib.sha256(content).hexdigest() != manifest.index:
         raise ValueError(f"{path}: damaged, or of another pack than {folder / MANIFEST}")
     try:
-        records = parse_index(content)
+        records = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
         check_records(records, manifest)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}; {ANEW}") from None
-    return records
-
-
-def parse_index(content: bytes) -> Records:
-    """Return the records of an .npy file, without trusting its header. Raises ValueError."""
-    file = io.BytesIO(content)
-    try:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except Exception as error:  # also of tokenize and ast, which parse the header
-        raise ValueError(f"not an .npy file ({error})") from None
-    if dtype != RECORD:
-        raise ValueError(f"holds {dtype}, not {RECORD}")
-    records = np.frombuffer(content, RECORD, offset=file.tell())
-    if shape != records.shape:
-        raise ValueError(f"holds {len(records)} records, and its header says {shape}")
+    except Exception as error:  # NumPy raises many kinds, those of tokenize and ast among them
+        raise ValueError(f"{path}: {reason(error)}; {ANEW}") from None
     return records
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
     """Raise ValueError unless there is one record per image, end to end in its shard, with a valid label."""
-    if len(records) != manifest.images:
-        raise ValueError(f"{len(records):,} records for {manifest.images:,} images")
+    if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
+        raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
     if (label := int(records["label"].max())) >= len(manifest.classes):
         raise ValueError(f"label {label} of {len(manifest.classes)} classes")
     first = 0
@@ -325,52 +313,38 @@ def check_records(records: Records, manifest: Manifest) -> None:
         first += shard.images
 
 
-def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Raise ValueError naming the first shard that is missing, truncated or of another pack."""
-    for shard in manifest.shards:
-        path = folder / shard.file
-        try:
-            size = path.stat().st_size
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-        if size != shard.bytes:
-            raise ValueError(f"{path}: damaged or half copied: {size:,} bytes, not {shard.bytes:,}")
+def check_size(path: Path, shard: Shard) -> None:
+    """Raise ValueError naming a shard that is missing, truncated or of another pack."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    if size != shard.bytes:
+        raise ValueError(f"{path}: damaged or half copied: {size:,} bytes, not {shard.bytes:,}")
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack; return damaged file -> description. advance: called with the numbers of bytes read."""
+    """Read a whole pack and return what is wrong with each damaged file. advance: called with the bytes done."""
     found = {}
     try:
         read_index(folder, manifest)
     except ValueError as error:
         found[INDEX] = str(error)
     for shard in manifest.shards:
-        if line := damage(folder / shard.file, shard, advance):
-            found[shard.file] = line
+        path = folder / shard.file
+        try:
+            check_size(path, shard)
+            if digest(path, advance) != shard.sha256:
+                found[shard.file] = f"{path}: damaged: its sha256 is not the manifest's"
+        except ValueError as error:
+            found[shard.file] = str(error)
+            advance(shard.bytes)
+        except OSError as error:
+            found[shard.file] = f"{path}: cannot be read ({error.strerror})"
     return found
 
 
-def damage(path: Path, shard: Shard, advance: Callable[[int], object]) -> str:
-    """Describe what is wrong with a shard; "" if nothing. advance: called with its bytes, also for missing ones."""
-    left = shard.bytes
-
-    def count(size: int) -> None:
-        nonlocal left
-        advance(min(size, left))
-        left -= min(size, left)
-
-    try:
-        total, size = digest(path, count), path.stat().st_size
-    except OSError as error:
-        return f"{path}: cannot be read ({error.strerror})"
-    finally:
-        advance(left)
-    if total != shard.sha256:
-        return f"{path}: damaged: {size:,} of {shard.bytes:,} bytes, and their sum is another"
-    return ""
-
-
-def digest(path: Path, advance: Callable[[int], object] = lambda size: None) -> str:
+def digest(path: Path, advance: Callable[[int], object]) -> str:
     """Return the sha256 of a file, in hexadecimal."""
     total = hashlib.sha256()
     with open_regular(path) as file:

@@ -11,11 +11,10 @@ Tars are read in place; compressed ones are not supported.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,10 @@ TESTS = ("test", "val", "validation")
 
 @dataclass(frozen=True)
 class Source:
-    """Images in order: `train` training images, then test images. names: what identifies each image."""
+    """The images of a dataset: `train` training images, then the test images.
+
+    labels: (M,). names: text that identifies each image. open: opens the image at a place. Raises ValueError.
+    """
 
     classes: tuple[str, ...]
     labels: Indices
@@ -47,7 +49,7 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """A digest of what will be read: another digest means another pack."""
+        """Return a sha256 of the classes, labels and names, which differs for other images."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
         for name in self.names:
             total.update(name.encode() + b"\0")
@@ -55,7 +57,10 @@ class Source:
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:
-    """Find the source of that name. Raises ValueError for none of the above, or a class of too few images."""
+    """Find the source that `source` names. Raises ValueError without a source, or for a class of too few images.
+
+    data_dir: root of timm's datasets.
+    """
     found = read_source(source, data_dir)
     if why := too_small(found.labels, np.arange(found.train), found.classes):
         raise ValueError(f"source {source}: {why}")
@@ -63,36 +68,34 @@ def find_source(source: str, data_dir: Path | None) -> Source:
 
 
 def read_source(source: str, data_dir: Path | None) -> Source:
+    """Read a source by its kind. Raises ValueError."""
     if source.startswith(TIMM):
         return from_timm(source.removeprefix(TIMM), data_dir)
     path = Path(os.path.expanduser(source)).resolve()
     if path.is_file():
-        return from_members(members(path), str(path))
+        return from_members(list(members(path)), str(path))
     parts = {name: path / f"{name}.tar" for name in ("train", *TESTS) if (path / f"{name}.tar").is_file()}
     if "train" in parts:
-        found = [replaced(one, part) for part, tar in parts.items() for one in members(tar)]
+        found = [
+            replace(member, path=PurePosixPath(part, *member.path.parts[-2:]))  # as if each tar were a folder
+            for part, tar in parts.items()
+            for member in members(tar)
+        ]
         return from_members(found, str(path))
     try:
         return from_folder(path)
-    except ConfigError as error:  # which speaks of data=imagefolder:PATH
+    except ConfigError as error:  # its message begins with data=imagefolder:PATH
         raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
 
 
-# -- folders -----------------------------------------------------------------------------------------------------------
-
-
 def from_folder(root: Path) -> Source:
-    """Return the images that data=imagefolder:ROOT reads."""
+    """Return the images that data=imagefolder:ROOT reads. Raises ConfigError."""
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
     names = [f"{file.relative_to(root)} {file.stat().st_size}" for file in files]
     return Source(
-        listing.classes,
-        listing.labels[places],
-        len(listing.train),
-        names,
-        lambda place: open_image(files[place]),
+        listing.classes, listing.labels[places], len(listing.train), names, lambda place: open_image(files[place])
     )
 
 
@@ -101,7 +104,7 @@ def from_folder(root: Path) -> Source:
 
 @dataclass(frozen=True)
 class Member:
-    """An image in a tar: its path, and its range of bytes in the file."""
+    """An image in a tar: its path there, and its range of bytes in `file`."""
 
     path: PurePosixPath
     file: Path
@@ -109,69 +112,36 @@ class Member:
     size: int
 
 
-@dataclass
-class Section(io.RawIOBase):
-    """A range of a file, as a file."""
-
-    file: Any
-    offset: int
-    size: int
-    place: int = field(default=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.place, os.SEEK_END: self.size}[whence]
-        self.place = start + place
-        return self.place
-
-    def tell(self) -> int:
-        return self.place
-
-    def readinto(self, buffer: Any) -> int:
-        self.file.seek(self.offset + self.place)
-        content = self.file.read(min(len(buffer), max(0, self.size - self.place)))
-        buffer[: len(content)] = content
-        self.place += len(content)
-        return len(content)
-
-
-def members(path: Path) -> list[Member]:
-    """Return the images in a tar and in tars inside it, each as if in a folder of that tar's name."""
+def members(path: Path) -> Iterator[Member]:
+    """Yield the images in a tar and in the tars inside. Raises ValueError for a file that is not a tar."""
     with open_regular(path) as file:
-        return list(inside(path, file, 0, path.stat().st_size, PurePosixPath()))
+        try:
+            yield from members_between(path, file, 0, path.stat().st_size, PurePosixPath())
+        except tarfile.TarError as error:
+            raise ValueError(
+                f"{path}: cannot be read as a tar ({error}); a compressed one has to be unpacked first"
+            ) from None
 
 
-def inside(path: Path, file: Any, offset: int, size: int, folder: PurePosixPath) -> Iterable[Member]:
-    try:
-        with tarfile.open(fileobj=Section(file, offset, size), mode="r:") as tar:
-            for one in tar:
-                place, name = offset + one.offset_data, PurePosixPath(one.name)
-                if not one.isfile() or name.name.startswith("."):
-                    continue
-                if name.suffix == ".tar":
-                    yield from inside(path, file, place, one.size, folder / name.with_suffix(""))
-                elif name.suffix.lower() in SUFFIXES:
-                    yield Member(folder / name, path, place, one.size)
-    except tarfile.TarError as error:
-        raise ValueError(
-            f"{path}: cannot be read as a tar ({error}); a compressed one has to be unpacked first"
-        ) from None
-
-
-def replaced(member: Member, part: str) -> Member:
-    """Member paths as if the tar were the folder `part`."""
-    return Member(
-        PurePosixPath(part) / member.path.parent.name / member.path.name, member.file, member.offset, member.size
-    )
+def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
+    """Yield the images of the tar at these bytes of a file; the members of a tar inside lie in a folder of its name."""
+    file.seek(start)
+    with tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in tar:
+            if member.offset >= end:  # a tar inside without an end mark
+                break
+            name = PurePosixPath(member.name)
+            if not member.isfile() or name.name.startswith("."):
+                continue
+            first = member.offset_data
+            if name.suffix == ".tar":
+                yield from members_between(path, file, first, first + member.size, folder / name.with_suffix(""))
+            elif name.suffix.lower() in SUFFIXES:
+                yield Member(folder / name, path, first, member.size)
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source from members: class by folder, part by the folder above. Raises ValueError."""
+    """Return a source from members: the folder is the class, the folder above is the part. Raises ValueError."""
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
@@ -193,16 +163,12 @@ def from_members(found: list[Member], origin: str) -> Source:
         test, train = (np.sort(part) for part in stratified(labels, np.arange(len(labels)), TEST_SHARE, "imagefolder"))
     places = np.concatenate([train, test])
     chosen = [found[place] for place in places]
-    return Source(
-        classes,
-        labels[places],
-        len(train),
-        [f"{one.path} {one.size}" for one in chosen],
-        lambda place: open_member(chosen[place]),
-    )
+    names = [f"{one.path} {one.size}" for one in chosen]
+    return Source(classes, labels[places], len(train), names, lambda place: open_member(chosen[place]))
 
 
 def open_member(member: Member) -> Image:
+    """Open an image in a tar without decoding its pixels. Raises ValueError."""
     if member.size > LARGEST:
         raise ValueError(f"larger than {LARGEST:,} bytes")
     with open_regular(member.file) as file:
@@ -214,7 +180,10 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Return a source from a timm dataset with a length and random access (not webdataset or TFDS)."""
+    """Return a source from a timm dataset with a length and random access, which webdataset and TFDS lack.
+
+    Raises ValueError for a dataset that cannot be read.
+    """
     from timm.data.dataset_factory import create_dataset
 
     parts = []
@@ -222,26 +191,17 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
         try:
             parts.append(create_dataset(name, root=str(data_dir) if data_dir else None, split=split, download=False))
             len(parts[-1])
-        except Exception as error:  # of torchvision, datasets, ...: whatever they say is why it cannot be read
+        except Exception as error:  # whatever torchvision, datasets and others raise for missing files
             raise ValueError(f"{TIMM}{name}: {split}: cannot be read ({type(error).__name__}: {error})") from error
-    labels = np.array([label_of(part, place) for part in parts for place in range(len(part))], np.int64)
-    count = len(parts[0])
-
-    def opened_image(place: int) -> Image:
-        part, own = (parts[0], place) if place < count else (parts[1], place - count)
-        return image_of(part, own)
-
-    return Source(
-        classes_of(parts[0], int(labels.max()) + 1),
-        labels,
-        count,
-        [f"{name} {place}" for place in range(len(labels))],
-        opened_image,
-    )
+    places = [(part, place) for part in parts for place in range(len(part))]
+    labels = np.array([label_of(part, place) for part, place in places], np.int64)
+    names = [f"{name} {place}" for place in range(len(labels))]
+    classes = classes_of(parts[0], int(labels.max()) + 1)
+    return Source(classes, labels, len(parts[0]), names, lambda place: image_of(*places[place]))
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Return an image from timm's own reader, if the dataset has one.
+    """Return an image from timm's own reader, if the dataset has a reader. Raises ValueError.
 
     The dataset itself opens any format, clips 16-bit values and skips unreadable images.
     """
@@ -254,7 +214,7 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    """Return a label from a list or timm's own reader, if there is one; else the image is decoded for it."""
+    """Return a label from the list `targets` or timm's own reader; a dataset without either decodes the image."""
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])
     found, label, *_ = getattr(dataset, "reader", dataset)[place]
@@ -263,7 +223,7 @@ def label_of(dataset: Any, place: int) -> int:
 
 
 def classes_of(dataset: Any, count: int) -> tuple[str, ...]:
-    """Class names in the order of labels; numbers if there are no names."""
+    """Return the class names in the order of the labels; numbers for a dataset without names."""
     known = getattr(getattr(dataset, "reader", dataset), "class_to_idx", None)
     if not known or len(known) != count:
         return tuple(map(str, range(count)))

@@ -1,8 +1,7 @@
-"""Writing a pack (vitcore/data/pack.py) once, on several cores, resumable after a kill at any point.
+"""Write a pack (vitcore/data/pack.py) on several cores; a later call continues a pack whose writer was killed.
 
-A shard is written under another name, synchronized and renamed; its checksums are in a file beside it before that. The
-manifest comes last. A shard's content depends on the source and the options alone: interruptions and the number of
-cores do not change a pack.
+A shard is written under a temporary name, synchronized and renamed. A note beside the shard keeps its checksums until
+the manifest is written, last. The content of a shard depends on the source and the options alone.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,31 +49,25 @@ from vitcore.options import ConfigError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-LOOKED_AT = 64  # images for their size and color: a set of photographs has grey ones, a grey set has no colored one
+SAMPLE = 64  # images read for their size and color: a set of photographs has gray ones, a gray set has no colored one
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
 QUALITY = 95  # of JPEG
-LARGEST_NOTE = 2**26  # bytes of what is written beside a shard while others are not there
-SHARDS = 64  # at least, where there are as many images: several cores work, and little is lost when killed
+LARGEST_NOTE = 2**26  # bytes of the note beside a shard
+SHARDS = 64  # at least, where there are as many images: several cores work, and a kill loses little
 SHARD_BYTES = 2**30  # at most
 FILES = 512  # shards at most, all of which stay open
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
-
-
-@dataclass(frozen=True)
-class Written:
-    """A shard's entry in the manifest, the records (n,) of its images and the counts (C, 256) of their bytes."""
-
-    entry: Shard
-    records: Records
-    counts: Counts
-    train: bool
+Advance = Callable[[int], object]  # is called with the number of images done since the last call, from any thread
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a pack: squares of `size` pixels, of which evaluation sees the middle `crop`; see `pack`."""
+    """The options of a pack: side of the stored squares, side of the middle square for evaluation, and format.
+
+    crop: 0 stands for 7/8 of `size`.
+    """
 
     size: int = 256
     crop: int = 0
@@ -83,6 +75,7 @@ class Options:
 
     @property
     def image_size(self) -> int:
+        """Return the side of the middle square, in pixels."""
         return self.crop or round(MIDDLE * self.size)
 
 
@@ -92,30 +85,26 @@ def pack(
     home: Path,
     options: Options = Options(),
     jobs: int = 1,
-    advance: Callable[[int], object] = lambda images: None,
+    advance: Advance = lambda images: None,
 ) -> Path:
-    """Pack `source` as HOME/NAME, or what is missing of it, and returns that folder; `advance` counts the images.
+    """Pack `source` in the folder HOME/NAME, with `jobs` threads, and return that folder.
 
-    Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square cut out: random
-    crops are then of that square, where those of whole photographs reach what is left and right of it too. At 256,
-    evaluation is the usual one, the shorter side at 256 and the middle 224.
+    Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
+    crops therefore never reach the ends of the longer side. At size 256, evaluation sees the usual middle 224.
 
-    bytes, the default: 196,608 B an image of 256 x 256, 262 GB for ImageNet; read in 0.2 ms of a core.
-    jpeg: a tenth to a quarter of the disk (quality 95), but decoded again at every epoch, in 1.2 ms of a core, which is
-    more than a GPU's share of cores has for a ViT-S/16: for disks too small for the bytes.
+    bytes: 196,608 B per image of 256 x 256, 262 GB for ImageNet; reading takes 0.2 ms of a core. jpeg: a tenth to a
+    quarter of the disk (quality 95), but decoding takes 1.2 ms of a core in every epoch.
 
-    Threads do it: Pillow decodes and resizes without the interpreter's lock. Raises ValueError for a name that cannot
-    be, an image that cannot be read, and where the folder holds or begins another pack.
+    Raises ValueError for an invalid name, an unreadable image, and a folder that holds or begins another pack.
     """
     check(name, options)
     folder = home / name
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with locked(folder):
         if (folder / MANIFEST).exists():
             raise ValueError(f"{folder / MANIFEST}: is there already")
-        channels = channels_of(source)
+        channels: Channels = 1 if all(map(is_grey, sample(source))) else 3
         begin(folder, name, source, options)
-        parts = cut(source, options.size**2 * channels)
         stopped = threading.Event()
 
         def count(images: int) -> None:
@@ -123,14 +112,13 @@ def pack(
             if stopped.is_set():
                 raise InterruptedError("another shard cannot be written")
 
-        def write_one(number: int) -> Written:
-            path = folder / f"shard-{number:05}.{options.format}"
-            return write_shard(path, source, parts[number], options, channels, count)
-
+        writer = Writer(source, options, channels, count)
+        parts = cut(source, options.size**2 * channels)
+        paths = (folder / f"shard-{number:05}.{options.format}" for number in range(len(parts)))
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                shards = list(pool.map(write_one, range(len(parts))))
-            except BaseException:  # Ctrl-C too: the other threads end with their image, not with their shard
+                shards = list(pool.map(writer.write, paths, parts))
+            except BaseException:  # Ctrl-C too: the other threads end after their image, not after their shard
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -144,26 +132,26 @@ def repair(
     source: Source,
     damaged: Collection[str],
     jobs: int = 1,
-    advance: Callable[[int], object] = lambda images: None,
+    advance: Advance = lambda images: None,
 ) -> None:
-    """Write the `damaged` files of a finished pack again from its source.
+    """Write the `damaged` files of a finished pack again from its source. The manifest and all trial ids stay.
 
-    The manifest and all trial ids stay. Raises ValueError if a file would differ from the manifest's checksum because
-    the source has changed; that file is not replaced.
+    Raises ValueError if a file would differ from the manifest's checksum because the source has changed. The damaged
+    file then stays.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
     options = Options(manifest.size, manifest.image_size, manifest.format)
+    writer = Writer(source, options, manifest.channels, advance)
     again = rewritten(manifest, damaged)
 
     def records(shard: Shard, part: range) -> Records | None:
         if shard in again:
-            return rewrite_shard(folder / shard.file, source, part, options, manifest, shard.sha256, advance)
-        return reread(folder / shard.file, source, part) if INDEX in damaged else None
+            return writer.rewrite(folder / shard.file, part, shard.sha256)
+        return stored_records(folder / shard.file, source, part) if INDEX in damaged else None
 
-    with alone(folder), ThreadPoolExecutor(jobs) as pool:
-        parts = cut(source, options.size**2 * manifest.channels)
-        found = list(pool.map(records, manifest.shards, parts))
+    with locked(folder), ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(records, manifest.shards, cut(source, manifest.image_bytes)))
         if INDEX in damaged:
             content = saved(np.concatenate([some for some in found if some is not None]))
             refuse_others(folder / INDEX, hashlib.sha256(content).hexdigest(), manifest.index)
@@ -171,32 +159,27 @@ def repair(
 
 
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair writes again. Without an index, which places images, all JPEG shards are."""
-    whole = INDEX in damaged and manifest.format == "jpeg"
-    return [shard for shard in manifest.shards if whole or shard.file in damaged]
+    """Return the shards that a repair writes again: all JPEG shards if the index, which places images, is damaged."""
+    every = INDEX in damaged and manifest.format == "jpeg"
+    return [shard for shard in manifest.shards if every or shard.file in damaged]
 
 
 def check(name: str, options: Options) -> None:
-    """Raise ConfigError naming an invalid option."""
-    check_name(name)
+    """Raise ConfigError for a name that a pack cannot have, or naming an invalid option."""
+    if not NAME.fullmatch(name) or name in BUILT_IN:
+        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
+        raise ConfigError(f"a pack '{name}': {why}")
     if not 1 <= options.size <= LARGEST_SIDE:
         raise ConfigError(f"--size {options.size}: from 1 to {LARGEST_SIDE:,}")
     if not 1 <= options.image_size <= options.size:
         raise ConfigError(f"--crop {options.crop}: from 1 to --size {options.size}")
 
 
-def check_name(name: str) -> None:
-    if not NAME.fullmatch(name) or name in BUILT_IN:
-        why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
-        raise ConfigError(f"a pack '{name}': {why}")
+def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[str, Any]) -> Options:
+    """Complete the `given` options from the finished or unfinished pack in `folder`, else from `default`.
 
-
-def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, Any] = MappingProxyType({})) -> Options:
-    """Return the options of a pack: the given ones, completed from the existing or unfinished pack, else by default.
-
-    Raises ConfigError for invalid options, and for options that contradict the existing pack.
+    default: ignored if a size is given. Raises ConfigError for options that are invalid or contradict the pack.
     """
-    check_name(name)
     there = stored(folder, name)
     for key, value in given.items():
         if there and value != (other := getattr(there, key)):
@@ -204,7 +187,7 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], own: Mapping[str, 
                 f"--{key} {value}: {folder} is packed with --{key} {other}: give the other one another NAME, or "
                 "remove that folder first"
             )
-    options = there or Options(**{**({} if "size" in given else own), **given})
+    options = there or Options(**{**({} if "size" in given else default), **given})
     check(name, options)
     return options
 
@@ -216,7 +199,7 @@ def own_size(source: Source) -> dict[str, int]:
 
 
 def enlarged(source: Source, size: int) -> str:
-    """Return a warning if sampled images are smaller than what is stored of them; else ""."""
+    """Return a warning if sampled images are smaller than the stored squares, else ""."""
     sides = shorter_sides(source)
     small = [side for side in sides if side < size]
     if not small:
@@ -228,43 +211,39 @@ def enlarged(source: Source, size: int) -> str:
 
 
 def shorter_sides(source: Source) -> list[int]:
-    sides = []
-    for place in looked_at(source):
-        with picture(source, place) as one:
-            sides.append(min(one.size))
-    return sides
+    """Return the shorter side of each sampled image, in pixels."""
+    return [min(image.size) for image in sample(source)]
 
 
-def looked_at(source: Source) -> Iterable[int]:
-    """Yield some images, evenly spaced."""
-    return dict.fromkeys(np.linspace(0, len(source.labels) - 1, LOOKED_AT).astype(int).tolist())
+def sample(source: Source) -> Iterator[Image]:
+    """Open up to 64 evenly spaced images, one after the other. Raises ValueError naming an unreadable image."""
+    for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, SAMPLE).astype(int).tolist()):
+        with picture(source, place) as image:
+            yield image
 
 
 def stored(folder: Path, name: str) -> Options | None:
-    """Return the options of an existing or unfinished pack; None if there is none. Raises ConfigError."""
+    """Return the options of a finished or unfinished pack, None without a pack. Raises ConfigError."""
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)
         return Options(known.size, known.image_size, known.format)
-    try:
-        begun = read_begun(folder)
-    except FileNotFoundError:
-        return None
-    return Options(begun.size, begun.crop, begun.format)
+    begun = read_begun(folder)
+    return Options(begun.size, begun.crop, begun.format) if begun else None
 
 
-def read_begun(folder: Path) -> Begun:
-    """Read the note of a begun pack. Raises FileNotFoundError; ConfigError if it is damaged."""
+def read_begun(folder: Path) -> Begun | None:
+    """Read the note of an unfinished pack, None without a note. Raises ConfigError for a damaged note."""
     try:
         return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
     except FileNotFoundError:
-        raise
+        return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{folder / BEGUN}: damaged ({reason(error)}): remove {folder}, and pack anew") from None
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Lock: one writer per pack; the lock ends with its process. Raises ValueError if there is another writer."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a pack for one writer; the lock ends with its process. Raises ValueError if another process has it."""
     with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,20 +253,13 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Begin a pack. Raises ValueError if another one was begun in the folder."""
-    wanted = Begun(
-        version=VERSION,
-        name=name,
-        size=options.size,
-        crop=options.image_size,
-        format=options.format,
-        source=source.digest,
-    )
-    path = folder / BEGUN
-    if not path.exists():
-        write(path, wanted.model_dump_json(indent=1).encode())
+    """Write the note of a new pack. Raises ValueError if the folder has the note of another pack."""
+    size, crop = options.size, options.image_size
+    wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_begun(folder)
-    if there != wanted:
+    if there is None:
+        write(folder / BEGUN, wanted.model_dump_json(indent=1).encode())
+    elif there != wanted:
         begun, asked = there.model_dump(), wanted.model_dump()
         key = next(key for key in asked if begun[key] != asked[key])
         other = {"source": "of other images", "version": "of another format"}.get(key, f"with {key}={begun[key]}")
@@ -305,32 +277,66 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 # -- a shard -----------------------------------------------------------------------------------------------------------
 
 
-def channels_of(source: Source) -> Channels:
-    """1 if a sample of evenly spaced images is all gray, else 3."""
-    for place in looked_at(source):
-        with picture(source, place) as one:
-            if not is_grey(one):
-                return 3
-    return 1
+@dataclass(frozen=True)
+class Written:
+    """A shard's entry in the manifest, the records (n,) of its images and the counts (C, 256) of their bytes."""
+
+    entry: Shard
+    records: Records
+    counts: Counts
+    train: bool
 
 
-def write_shard(
-    path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
-) -> Written:
-    """Write a shard unless it exists."""
-    beside, train = path.with_suffix(".npz"), part[0] < source.train
-    if not (path.exists() and beside.exists()):
+@dataclass(frozen=True)
+class Writer:
+    """Writes shards of `source` with `channels` per pixel."""
+
+    source: Source
+    options: Options
+    channels: Channels
+    advance: Advance
+
+    def write(self, path: Path, part: range) -> Written:
+        """Write the images of `part` unless the shard and its note exist. Raises ValueError for a damaged note."""
+        note = path.with_suffix(".npz")
+        if path.exists() and note.exists():
+            self.advance(len(part))
+        else:
+            partial = path.with_suffix(".part")
+            records, counts, total = self.write_images(partial, part)
+            content = io.BytesIO()
+            np.savez(content, records=records, counts=counts, sha256=np.array(total))
+            write(note, content.getvalue())
+            rename(partial, path)
+        records, counts, total = read_note(note, len(part), self.channels)
+        entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total)
+        return Written(entry, records, counts, train=part[0] < self.source.train)
+
+    def rewrite(self, path: Path, part: range, sha256: str) -> Records:
+        """Write a shard again and return its records. Raises ValueError, and keeps the old, for another checksum."""
         partial = path.with_suffix(".part")
-        records, counts, total = write_images(partial, source, part, options, channels, advance)
-        written = io.BytesIO()
-        np.savez(written, records=records, counts=counts, sha256=np.array(total))
-        write(beside, written.getvalue())
+        records, _, found = self.write_images(partial, part)
+        refuse_others(path, found, sha256)
         rename(partial, path)
-    else:
-        advance(len(part))
-    records, counts, total = read_note(beside, len(part), channels)
-    entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total)
-    return Written(entry, records, counts, train)
+        return records
+
+    def write_images(self, path: Path, part: range) -> tuple[Records, Counts, str]:
+        """Write images end to end. Return their records (n,), the counts of their bytes (C, 256), and the sha256."""
+        records, total = np.zeros(len(part), RECORD), hashlib.sha256()
+        counts = np.zeros((self.channels, 256), np.int64)
+        with open(path, "wb", opener=no_follow) as file:
+            for row, place in enumerate(part):
+                with picture(self.source, place) as image:
+                    pixels = channels_last(squared(image, self.options.size, self.channels))
+                content = pixels.tobytes() if self.options.format == "bytes" else as_jpeg(pixels)
+                records[row] = (self.source.labels[place], zlib.crc32(content), file.tell(), len(content))
+                for channel in range(self.channels):
+                    counts[channel] += np.bincount(pixels[:, :, channel].ravel(), minlength=256)
+                total.update(content)
+                file.write(content)
+                self.advance(1)
+            synchronize(file)
+        return records, counts, total.hexdigest()
 
 
 def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, str]:
@@ -341,52 +347,17 @@ def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, 
             whole = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
         with ONE_PARSER, np.load(content, allow_pickle=False) as note:
             records, counts, total = note["records"], note["counts"], str(note["sha256"])
+        whole &= (records.dtype, records.shape) == (RECORD, (images,))
+        whole &= (counts.dtype, counts.shape) == (np.int64, (channels, 256))
+        if not whole:
+            raise ValueError("of another pack")
     except Exception as error:  # a damaged zip raises whatever its parts do
         why = f"{path}: damaged ({reason(error)})"
         raise ValueError(f"{why}: remove it, and the same `ablate data pack` goes on") from None
-    whole &= (records.dtype, records.shape) == (RECORD, (images,)) and counts.shape == (channels, 256)
-    if not (whole and counts.dtype == np.int64):
-        raise ValueError(f"{path}: is not of this pack: remove it, and the same `ablate data pack` goes on")
     return records, counts, total
 
 
-def write_images(
-    path: Path, source: Source, part: range, options: Options, channels: int, advance: Callable[[int], object]
-) -> tuple[Records, Counts, str]:
-    """Write the images of a shard; return records (n,), byte counts (C, 256) and sha256."""
-    records, counts, total = np.zeros(len(part), RECORD), np.zeros((channels, 256), np.int64), hashlib.sha256()
-    with open(path, "wb", opener=no_follow) as file:
-        for row, place in enumerate(part):
-            pixels = image(source, place, options.size, channels)
-            content = pixels.tobytes() if options.format == "bytes" else compressed(pixels)
-            records[row] = (source.labels[place], zlib.crc32(content), file.tell(), len(content))
-            for channel in range(channels):
-                counts[channel] += np.bincount(pixels[:, :, channel].ravel(), minlength=256)
-            total.update(content)
-            file.write(content)
-            advance(1)
-        synchronise(file)
-    return records, counts, total.hexdigest()
-
-
-def rewrite_shard(
-    path: Path,
-    source: Source,
-    part: range,
-    options: Options,
-    manifest: Manifest,
-    sha256: str,
-    advance: Callable[[int], object],
-) -> Records:
-    """Write a shard again and return its records; it replaces the old one if its checksum is the manifest's."""
-    partial = path.with_suffix(".part")
-    records, _, found = write_images(partial, source, part, options, manifest.channels, advance)
-    refuse_others(path, found, sha256)
-    rename(partial, path)
-    return records
-
-
-def reread(path: Path, source: Source, part: range) -> Records:
+def stored_records(path: Path, source: Source, part: range) -> Records:
     """Return the records of an intact shard of bytes, whose images have one size."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
@@ -396,7 +367,7 @@ def reread(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raise ValueError if a rewritten shard is not what was packed."""
+    """Raise ValueError, and remove the partial file, if a rewritten file differs from the packed one."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(
@@ -404,23 +375,18 @@ def refuse_others(path: Path, found: str, known: str) -> None:
         )
 
 
-def image(source: Source, place: int, size: int, channels: int) -> Bytes:
-    """Return an image as (size, size, C). Raises ValueError naming it."""
-    with picture(source, place) as one:
-        return channels_last(squared(one, size, channels))
-
-
 @contextlib.contextmanager
 def picture(source: Source, place: int) -> Iterator[Image]:
-    """Open an image of the source. Raises ValueError naming it if anything is wrong."""
+    """Open an image of the source. Raises ValueError naming the image, also for an error within the block."""
     try:
-        with source.open(place) as one:
-            yield one
+        with source.open(place) as image:
+            yield image
     except (OSError, ValueError) as error:
         raise ValueError(f"{source.names[place]}: {reason(error)}") from None
 
 
-def compressed(pixels: Bytes) -> bytes:
+def as_jpeg(pixels: Bytes) -> bytes:
+    """Encode an image (S, S, C) as JPEG."""
     from PIL import Image
 
     target = io.BytesIO()
@@ -434,7 +400,7 @@ def compressed(pixels: Bytes) -> bytes:
 def finish(
     folder: Path, name: str, source: Source, options: Options, channels: Channels, shards: list[Written]
 ) -> None:
-    """Write index and manifest, then remove what only resuming needs."""
+    """Write the index and the manifest, then remove the files that only serve to continue."""
     index = saved(np.concatenate([shard.records for shard in shards]))
     write(folder / INDEX, index)
     mean, std = moments(np.sum([shard.counts for shard in shards if shard.train], axis=0))
@@ -459,7 +425,7 @@ def finish(
 
 
 def saved(records: Records) -> bytes:
-    """Return an array as the bytes of an .npy file."""
+    """Return the records as the content of an .npy file."""
     written = io.BytesIO()
     np.save(written, records)
     return written.getvalue()
@@ -469,7 +435,7 @@ def saved(records: Records) -> bytes:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Return an opener for `open` that refuses links, which could lead out of the pack. Raises OSError."""
+    """Open a file, but no link, which could lead out of the pack; serves as opener of `open`. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
@@ -478,11 +444,12 @@ def write(path: Path, content: bytes) -> None:
     partial = path.with_suffix(".new")
     with open(partial, "wb", opener=no_follow) as file:
         file.write(content)
-        synchronise(file)
+        synchronize(file)
     rename(partial, path)
 
 
-def synchronise(file: Any) -> None:
+def synchronize(file: Any) -> None:
+    """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 

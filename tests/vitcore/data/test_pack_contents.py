@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,8 @@ def with_offset(records: Any) -> Any:
     ("edit", "said"),
     [
         (lambda records: records["label"].astype(np.int64), "holds int64"),
-        (lambda records: records[:-1], "6 records for 7 images"),
-        (lambda records: records.reshape(7, 1), "header says"),
+        (lambda records: records[:-1], "(6,), not "),
+        (lambda records: records.reshape(7, 1), "(7, 1), not "),
         (with_label, "label 2 of 2 classes"),
         (with_offset, "end to end"),
     ],
@@ -89,7 +90,7 @@ def test_an_index_that_contradicts_its_manifest_is_refused(
     sign(root, read(root) | {"index": hashlib.sha256(buffer.getvalue()).hexdigest()})
     known = manifest(root, "photos")
     assert said in verify(root, known)["index.npy"]
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=re.escape(said)):
         Pack(root, known)
 
 
