@@ -1,4 +1,4 @@
-"""CIFAR's pickled batches (Krizhevsky 2009), read as arrays and nothing else."""
+"""Reader of CIFAR's pickled batches (Krizhevsky 2009) that builds arrays and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Part = tuple[Bytes, list[int]]
 
 LARGEST = 1 << 28  # bytes of a file; the published ones have at most 154 million
-# What an array is pickled with; NumPy 2 moved its first.
+# The names in a pickled array; NumPy 2 moved the first.
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -30,7 +30,7 @@ ALLOWED = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Builds arrays and builtin containers. Raises UnpicklingError for every other name, before it is imported."""
+    """Unpickler of arrays and builtin containers. Raises UnpicklingError for another name before importing it."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -39,9 +39,9 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
-    """Read images (M, 3, 32, 32) and labels to train on, then those to test on.
+    """Return images (M, 3, 32, 32) and labels for training, then images and labels for testing.
 
-    Torchvision names the files and their md5 sums. Raises OSError for a missing file, ValueError for a damaged one.
+    Torchvision names the files and their md5 sums. Raises OSError for a missing file, ValueError for a damaged file.
     """
     train, test = (
         [read_batch(home / kind.base_folder / name, md5) for name, md5 in files]
@@ -51,7 +51,7 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
 
 
 def read_batch(path: Path, md5: str) -> Part:
-    """Read the images and labels of one file. Raises ValueError for another md5 sum or any other content."""
+    """Return the images (m, 3, 32, 32) and labels of a file. Raises ValueError for another md5 sum or content."""
     content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
@@ -63,4 +63,5 @@ def read_batch(path: Path, md5: str) -> Part:
 
 
 def joined(batches: list[Part]) -> Part:
+    """Concatenate the images and the labels of several files."""
     return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]

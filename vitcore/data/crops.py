@@ -1,4 +1,4 @@
-"""Crops of stored images: random boxes and the middle square. They map bytes to bytes, on any device.
+"""Crops of stored images, from bytes to bytes on any device: random boxes and the middle square.
 
 Stored images (B, C, S, S) are channels-last, which a CPU resizes fastest; crops are channels-first.
 """
@@ -20,7 +20,7 @@ GROUP = 64  # images resized at once on a GPU, for the memory that it takes
 
 
 class Window(NamedTuple):
-    """The center crop that evaluation sees: the middle square of `crop` pixels, resized to `size`."""
+    """The center crop for evaluation: the middle square of `crop` pixels, resized to `size` pixels."""
 
     crop: int
     size: int
@@ -34,21 +34,21 @@ class Window(NamedTuple):
         if images.device.type == "cpu":
             return F.interpolate(middle, (self.size, self.size), mode="bilinear", antialias=True).contiguous()
         box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
-        box[:, 2:] = self.crop  # made there, so that a CUDA graph can hold it
+        box[:, 2:] = self.crop  # made on the device, so that a CUDA graph can hold it
         return by_products(middle, box, self.size)
 
 
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
-    """Draw a box (top, left, height, width) for each image of `side` pixels: (B, 4), int64, for keys (B,) on the CPU.
+    """Draw a box (top, left, height, width) in images of `side` pixels for keys (B,) on the CPU: (B, 4), int64.
 
-    This is torchvision.transforms.RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): the
-    first of ten tries that lies within the image, else the whole image, as stored images are square.
+    The distribution is that of torchvision's RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio,
+    ratio): the first of ten tries that lies within the image, else the whole image.
     """
     uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
     share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     pixels = side**2 * (area + (1 - area) * share)
     aspect = ((2 * aspect - 1) * math.log(ratio)).exp()
-    width, height = ((pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round())
+    width, height = (pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round()
     fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
     top, left = (down * (side - height + 1)).floor(), (across * (side - width + 1)).floor()
     tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
@@ -57,9 +57,9 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
 
 
 def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
-    """Crop each image to its own box (B, 4), bilinear with antialiasing: (B, C, size, size).
+    """Crop each image (B, C, S, S) to its box (B, 4), bilinear with antialiasing: (B, C, size, size).
 
-    `boxes` are on the CPU, or if `fixed` on the images' device.
+    boxes: on the CPU, or on the images' device if `fixed`.
 
     A CPU uses PyTorch's resampling of bytes, an image at a time. A GPU would need three launches for each image, so it
     uses matrix products, whose rounding differs by a level at most.
@@ -75,7 +75,7 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop by matrix products, with boxes on the images' device: resampling is linear and separable by axis."""
+    """Crop to boxes (B, 4) on the images' device by matrix products: resampling is linear and separable by axis."""
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
@@ -87,7 +87,7 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     """Return the weight of each of `side` pixels in each of `size` outputs (B, size, side).
 
-    The weights are triangles as wide as an output. start, length (B,): of the boxes along this axis.
+    The weights are triangles as wide as an output. start, length: place and size (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
     centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

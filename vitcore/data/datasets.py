@@ -1,6 +1,6 @@
-"""The built-in datasets: sizes and checksums pinned, verified when the images are read.
+"""The built-in datasets, with pinned sizes and checksums that are verified when the images are read.
 
-Torchvision downloads all but digits, which come with scikit-learn, and reads the MNISTs.
+Digits come with scikit-learn, all others are torchvision's downloads. Torchvision reads the MNISTs, and
 `vitcore.data.cifar` reads CIFAR.
 """
 
@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitcore.data import cifar
 from vitcore.data.files import reason_with_file
+
+if TYPE_CHECKING:
+    from torchvision.datasets import MNIST
 
 FOLDS = 5
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -30,9 +33,9 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 class About:
     """The facts about a dataset that are known before any image is read.
 
-    fingerprint: identifies the images, in plain JSON values. folds: each seed tests one fold of all images; without
-    folds the data have a test set. mean, std: of the stored bytes, per channel; None: computed from the training
-    images. levels: number of values of a byte.
+    image_size: in pixels. fingerprint: plain JSON that identifies the images. folds: with folds, each seed tests one
+    fold of all images; None if the data have a test set. mean, std: statistics of the stored bytes, per channel; None
+    if they are computed from the training images. levels: number of values of a stored byte, from 0.
     """
 
     image_size: int
@@ -44,16 +47,16 @@ class About:
     folds: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    levels: int = 256  # of the stored bytes, from 0
+    levels: int = 256
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """Return the optimizer steps of `epochs` passes over the training part, at least one."""
+        """Return the optimizer steps of `epochs` passes over the training images, at least 1."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A dataset as stored, read-only: images (M, C, H, W), labels (M,), and its own split."""
+    """A dataset as stored: images (M, C, H, W), labels (M,), and the indices of its training and test images."""
 
     images: Bytes
     labels: Indices
@@ -62,9 +65,9 @@ class Raw:
 
 
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Name the first class with too few images to split, and its count; "" if all have enough.
+    """Name the first class with fewer than two of the `train` images, and its count; "" if there is no such class.
 
-    Training and validation need an image of each class, or it would never be learned.
+    Training and validation each need an image of every class.
     """
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
@@ -78,7 +81,7 @@ def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     )
 
 
-STATISTICS = {  # the usual mean and deviation of the training images' intensities in [0, 1]
+STATISTICS = {  # mean and standard deviation of the training images' intensities in [0, 1]
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
     "mnist": ((0.1307,), (0.3081,)),
@@ -87,7 +90,7 @@ STATISTICS = {  # the usual mean and deviation of the training images' intensiti
 
 
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
-    """Describe a dataset of torchvision's with 10,000 test images. md5: of its archive, as torchvision pins it."""
+    """Describe a dataset of torchvision with 10,000 test images. md5: the archive's checksum in torchvision."""
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
     return About(size, len(mean), classes, train, 10_000, fingerprint, mean=mean, std=std)
@@ -119,15 +122,17 @@ TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "
 
 
 def read_digits() -> Raw:
-    """scikit-learn's 1,797 digits of 8 x 8 (UCI, Alpaydin and Kaynak 1998), which have no test set."""
+    """Read scikit-learn's 1,797 digits (M, 1, 8, 8), which have no test set (UCI, Alpaydin and Kaynak 1998).
+
+    Raises ValueError without scikit-learn, or for other images than the pinned ones.
+    """
     with gzip.open(digits_file()) as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
     images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
         raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
-    nothing = np.empty(0, np.int64)
-    return Raw(images, labels, train=np.arange(len(images)), test=nothing)
+    return Raw(images, labels, train=np.arange(len(images)), test=np.empty(0, np.int64))
 
 
 def digits_file() -> Path:
@@ -139,15 +144,17 @@ def digits_file() -> Path:
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
-    """CIFAR and the MNISTs, training images first. Raises ValueError for missing or damaged files."""
+    """Read CIFAR or an MNIST, training images first. Raises ValueError for missing or damaged files."""
+    import torchvision.datasets
+
+    about, kind = BUILT_IN[name], getattr(torchvision.datasets, TORCHVISION[name])
     try:
-        parts = read_cifar(name, data_dir) if name.startswith("cifar") else read_mnist(name, data_dir)
+        parts = cifar.read(kind, data_dir) if name.startswith("cifar") else read_mnist(kind, data_dir)
     except (RuntimeError, OSError) as error:
         raise ValueError(
             f"data={name}: not in {data_dir} ({reason_with_file(error)}); name another directory with --data-dir "
             f"or ABLATE_DATA, or fetch it with 'ablate data download {name}'"
         ) from None
-    about = BUILT_IN[name]
     found = tuple(len(labels) for _, labels in parts)
     if found != (about.train_size, about.test_size):
         raise ValueError(f"data={name}: {data_dir} has {found} images, not {about.train_size, about.test_size}")
@@ -157,34 +164,24 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
     return Raw(images, labels, places[: found[0]], places[found[0] :])
 
 
-def read_cifar(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
-    import torchvision.datasets
+def read_mnist(kind: type[MNIST], data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
+    """Read images (M, 1, 28, 28) and labels to train on, then those to test on.
 
-    return cifar.read(getattr(torchvision.datasets, TORCHVISION[name]), data_dir)
+    Torchvision reads the unpacked files; archives that lie beside them are checked. Raises RuntimeError for missing
+    files, ValueError for a damaged archive.
+    """
+    from torchvision.datasets.utils import check_md5
 
-
-def read_mnist(name: str, data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
-    """Return training and test images (M, 1, 28, 28) with their labels."""
-    import torchvision.datasets
-
-    dataset = getattr(torchvision.datasets, TORCHVISION[name])
-    parts = [dataset(data_dir, train=train, download=False) for train in (True, False)]
-    verify_archive(parts[0])
+    parts = [kind(data_dir, train=train, download=False) for train in (True, False)]
+    for archive, md5 in kind.resources:
+        path = os.path.join(parts[0].raw_folder, archive)
+        if os.path.exists(path) and not check_md5(path, md5):
+            raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
     return [(one.data.numpy()[:, None], one.targets.tolist()) for one in parts]
 
 
-def verify_archive(dataset: Any) -> None:
-    """Check the MNISTs' archives if they are kept: torchvision reads the unpacked files."""
-    from torchvision.datasets.utils import check_md5
-
-    for archive, md5 in dataset.resources:
-        path = os.path.join(dataset.raw_folder, archive)
-        if os.path.exists(path) and not check_md5(path, md5):
-            raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
-
-
 def download(name: str, data_dir: Path) -> None:
-    """Download a built-in dataset into `data_dir`. The only function here that uses the network.
+    """Download a built-in dataset into `data_dir`. No other function uses the network.
 
     Raises ValueError for a dataset without a download, and if the download fails.
     """
@@ -204,7 +201,7 @@ def download(name: str, data_dir: Path) -> None:
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Return the mean and deviation of each channel from histograms of bytes (C, 256). A deviation of 0 becomes 1."""
+    """Return the mean and standard deviation of each channel from histograms of bytes (C, 256); 0 becomes 1."""
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
@@ -212,7 +209,7 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """Return the folder of downloaded data: `data_dir`, else ABLATE_DATA."""
+    """Return the folder of downloaded data: `data_dir`, else ABLATE_DATA. Raises ValueError without either."""
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -223,22 +220,22 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Return the folders that may hold the pack `name`; the first that holds one counts.
+    """Return the folders that may hold the pack `name`, in the order in which they are searched.
 
-    In order: ABLATE_PACKS (set by commands for their own processes), `data_dir`, ABLATE_DATA, and ABLATE_MORE_DATA
-    (set by commands too). Raises ValueError for an invalid ABLATE_PACKS or ABLATE_MORE_DATA.
+    The order is ABLATE_PACKS, `data_dir`, ABLATE_DATA, ABLATE_MORE_DATA. Commands set the first and the last for their
+    own processes. Raises ValueError for an invalid ABLATE_PACKS or ABLATE_MORE_DATA.
     """
     own = own_packs().get(name)
     return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
 
 
 def above(data_dir: Path | None = None) -> list[Path]:
-    """Return the folders that hold packs under their names."""
+    """Return the folders in which packs lie under their names. Raises ValueError for an invalid ABLATE_MORE_DATA."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 
 def own_packs() -> dict[str, str]:
-    """Return the content of ABLATE_PACKS, a JSON object: name -> folder. Raises ValueError."""
+    """Return the folders of packs by name, from ABLATE_PACKS. Raises ValueError for another value than JSON."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -246,7 +243,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the content of ABLATE_MORE_DATA, a JSON list. Raises ValueError."""
+    """Return the folders in ABLATE_MORE_DATA. Raises ValueError for another value than a JSON list."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Decoding images from untrusted files: known formats, a bounded size, values in a known range."""
+"""Decoding of untrusted image files: known formats, a bounded size, values in a known range."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ GREY = ("1", "L", *SIXTEEN_BITS, "I", "F")
 def open_image(file: Path) -> Image:
     """Open an image file without decoding its pixels. Raises ValueError."""
     try:
-        content = read_regular(file, LARGEST)
+        return opened(read_regular(file, LARGEST))
     except OSError as error:
         raise unreadable(error.strerror) from None
-    return opened(content)
 
 
 def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
@@ -42,9 +41,9 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
 
 
 def squared(image: Image, size: int, channels: int) -> Bytes:
-    """Resize the shorter side to `size` and crop the middle square: (size, size) or (size, size, 3).
+    """Resize the shorter side to `size` and crop the middle square: (size, size), or (size, size, 3) for 3 channels.
 
-    Raises ValueError if the image cannot be decoded.
+    Raises ValueError for an image that cannot be decoded.
     """
     from PIL import Image, ImageOps
 
@@ -58,9 +57,9 @@ def squared(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """Convert an image to values from 0 to 255. 16-bit values are scaled; Pillow alone would clip them.
+    """Convert an image to values from 0 to 255. Values of 16 bits are scaled, where Pillow would clip them.
 
-    Raises ValueError for values whose range the file format does not state.
+    Raises ValueError for values of a range that the file format does not state.
     """
     from PIL import Image
 
@@ -73,9 +72,10 @@ def eight_bits(image: Image) -> Image:
 
 
 def is_grey(image: Image) -> bool:
-    """Tell whether an image has one channel."""
+    """Return whether an image has one channel."""
     return image.mode in GREY
 
 
 def unreadable(why: object) -> ValueError:
+    """Return the error for an image that cannot be read."""
     return ValueError(f"cannot be read as an image ({why})")

@@ -1,4 +1,4 @@
-"""Read untrusted files: regular files up to a size, so that no read blocks or fills the memory."""
+"""Reading of untrusted files: regular files up to a size, so that no read blocks or fills the memory."""
 
 import errno
 import os
@@ -17,20 +17,20 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Say on one line why something cannot be read; for an OSError, in the system's words without number and file."""
+    """Return the first line of an error's message; for an OSError, without its number and file."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
 
 def reason_with_file(error: BaseException) -> str:
-    """Say why something cannot be read, after the file of an OSError."""
+    """Return `reason(error)`, after the file of an OSError."""
     file = error.filename if isinstance(error, OSError) else None
     return f"{file}: {reason(error)}" if file else reason(error)
 
 
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
-    """Return the bytes of a regular file. Raises OSError, also if there are more than `largest` bytes."""
+    """Return the bytes of a regular file. Raises OSError, also for more than `largest` bytes."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
             raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))
-        return file.read()  # by its size: `read(largest)` would first take so much memory
+        return file.read()  # takes memory for the file's size; `read(largest)` would take `largest` bytes first

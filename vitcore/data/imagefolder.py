@@ -1,14 +1,14 @@
 """A folder of images as a dataset.
 
-PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set); or one flat set of class
-folders, split 80/20 within each class, the same for every seed.
+The images are PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set). A flat set of class
+folders is split 80/20 within each class, the same for every seed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -21,13 +21,14 @@ from vitcore.data.datasets import About, Bytes, Indices, Raw, too_small
 from vitcore.data.decode import SUFFIXES, is_grey, open_image, squared
 from vitcore.data.files import open_regular
 from vitcore.data.shuffle import stratified
+from vitcore.options import ConfigError
 
 TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a folder in sorted order, training files first, with labels."""
+    """The images of a folder in sorted order, their labels (M,), and the indices of training and test images."""
 
     files: tuple[Path, ...]
     labels: Indices
@@ -38,7 +39,10 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder. Reads every byte once per process. Size: the first image's shorter side."""
+    """Return the facts about a folder, with the shorter side of the first image as the size. Raises ConfigError.
+
+    Every byte is read, once per process.
+    """
     listing = list_folder(root)
     try:
         with open_image(listing.files[0]) as first:
@@ -56,7 +60,7 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read every image, its shorter side resized to `size` and the middle square cropped."""
+    """Read every image, its shorter side resized to `size` and the middle square cropped. Raises ConfigError."""
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):
@@ -65,27 +69,24 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decode every image on all cores. Raises ConfigError with the first broken one and their number."""
-    from vitcore.options import ConfigError
+    """Decode every image on all cores. Raises ConfigError with the first broken image and the number of others."""
+
+    def failure(file: Path) -> str:
+        try:
+            read_image(file, 1, channels)
+        except ConfigError as error:
+            return str(error)
+        return ""
 
     with ThreadPoolExecutor() as pool:
-        broken = list(filter(None, pool.map(lambda file: failure(file, channels), list_folder(root).files)))
+        broken = list(filter(None, pool.map(failure, list_folder(root).files)))
     if broken:
         more = {1: "", 2: " (1 more file is broken)"}.get(len(broken), f" ({len(broken) - 1} more files are broken)")
         raise ConfigError(f"{broken[0]}{more}")
 
 
-def failure(file: Path, channels: int) -> str:
-    """Say why an image cannot be read; "" if it can."""
-    try:
-        read_image(file, 1, channels)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 def list_folder(root: Path) -> Listing:
-    """List a folder. Raises ConfigError if it is missing, has no classes, or has a class with too few images."""
+    """List a folder. Raises ConfigError if it is missing, has no classes, or has a class of too few images."""
     if not root.is_dir():
         refuse(root, "no such folder")
     listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
@@ -95,7 +96,7 @@ def list_folder(root: Path) -> Listing:
 
 
 def list_parts(root: Path) -> Listing:
-    """List a folder with a training and a test part."""
+    """List a folder with a training and a test part. Raises ConfigError."""
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
         refuse(root, "has train/ but neither test/ nor val/ beside it")
@@ -110,7 +111,7 @@ def list_parts(root: Path) -> Listing:
 
 
 def list_flat(root: Path) -> Listing:
-    """List a flat set of class folders. The last fifth of each class, in a fixed random order, is the test set."""
+    """List a flat set of class folders, with a fifth of each class, chosen at random, as test set."""
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
@@ -119,6 +120,7 @@ def list_flat(root: Path) -> Listing:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the class folders, sorted. Raises ConfigError for fewer than two."""
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:
         there = f"only the class folder '{names[0]}'" if names else "no class folders"
@@ -126,21 +128,21 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder. Raises ConfigError for a folder that cannot be read."""
+def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
+    """Return the images below the folder of each class, sorted, and their labels.
+
+    Raises ConfigError for a folder that cannot be read, or has no image unless `empty_allowed`.
+    """
 
     def unreadable(error: OSError) -> NoReturn:
         refuse(Path(str(error.filename)), f"cannot be read ({error.strerror})")
 
-    for path, _, files in os.walk(folder, onerror=unreadable):
-        yield from (Path(path, file) for file in files)
-
-
-def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = sorted(one for one in files_below(folder / name) if one.suffix.lower() in SUFFIXES)
+        walk = os.walk(folder / name, onerror=unreadable)
+        below = (Path(path, file) for path, _, names in walk for file in names)
+        found = sorted(file for file in below if file.suffix.lower() in SUFFIXES)
         if not found and not empty_allowed:
             refuse(folder / name, f"has no images ({', '.join(sorted(SUFFIXES))})")
         files += found
@@ -149,7 +151,7 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
-    """Read one image as (C, size, size)."""
+    """Read an image as (C, size, size). Raises ConfigError naming the file."""
     try:
         with open_image(file) as image:
             pixels = squared(image, size, channels)
@@ -159,7 +161,7 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:
-    """Return the sha256 over relative paths and contents; the folder's own name does not matter."""
+    """Return the sha256 over the files' contents and their paths relative to `root`."""
     total = hashlib.sha256()
     for file in files:
         total.update(file.relative_to(root).as_posix().encode() + b"\0")
@@ -169,6 +171,5 @@ def digest(root: Path, files: Sequence[Path]) -> str:
 
 
 def refuse(path: Path, reason: str) -> NoReturn:
-    from vitcore.options import ConfigError
-
+    """Raise ConfigError for a path in the folder."""
     raise ConfigError(f"data=imagefolder:{path}: {reason}")

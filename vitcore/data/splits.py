@@ -6,7 +6,7 @@ purpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,7 @@ from vitcore.data.lookup import FOLDER, STATED, describe, folder_of, pack_of, un
 from vitcore.data.pack import opened
 from vitcore.data.shuffle import folds, order, stratified
 from vitcore.data.stream import Ahead, Stored
+from vitcore.options import ConfigError
 from vitcore.runtime.device import sent
 from vitcore.runtime.memory import room
 
@@ -47,7 +48,7 @@ __all__ = ["Data", "Images", "Order", "check", "download", "load"]
 class Images:
     """Images of a dataset: bytes (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
 
-    Of packs, `pixels` are channels-last in memory or stay on disk; `window` is what evaluation sees.
+    Images of a pack are channels-last, in memory or on disk, and evaluation sees their `window`.
     """
 
     pixels: Tensor | Stored
@@ -60,26 +61,26 @@ class Images:
 
     @property
     def side(self) -> int:
-        """The side of an image as stored, in pixels."""
+        """Return the side of a stored image, in pixels."""
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
-        """Return these images on a device, or streamed to it."""
+        """Return these images on a device. A pack's stay on disk, and are streamed to the device, unless `resident`."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
     def at(self, places: Indices | slice) -> Images:
-        """Return the images at these indices, in that order."""
+        """Return the images at `places` (m,), in that order."""
         where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return stored images as evaluation sees them."""
+        """Return stored images (m, C, S, S) as evaluation sees them."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield batches of `size` images as evaluation sees them, in memory."""
+        """Yield batches of up to `size` images (m, C, H, W) as evaluation sees them."""
         if not isinstance(self.pixels, Stored):
             return map(self.seen, torch.split(self.pixels, size))
         count = -(-len(self) // size)
@@ -87,7 +88,10 @@ class Images:
         return (self.seen(read(number)) for number in range(count))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
-        """Return a function: batch number (0 to count - 1, best in this order) -> stored images."""
+        """Return a function from batch number, 0 to count - 1, to the stored images at `places` of that number.
+
+        Images on disk are read ahead if the numbers are asked for in order.
+        """
         kept = self.pixels
         if isinstance(kept, Stored):
             return Ahead(lambda number: kept[places(number)], count)
@@ -96,7 +100,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Data:
-    """The images of a trial, and the statistics (1, C, 1, 1) that standardize them."""
+    """The images of a trial, and the mean and standard deviation (1, C, 1, 1) that standardize them."""
 
     train: Images
     val: Images
@@ -109,8 +113,9 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device: kept there if they fit (runtime.memory.room), else streamed; the batches are
-        equal.
+        """Return the data on a device: kept there if they fit (runtime.memory.room), else streamed.
+
+        The batches are equal either way.
         """
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
@@ -121,10 +126,8 @@ class Data:
 def check(config: Config) -> None:
     """Raise ConfigError if `config` has other channels or classes than its data. Reads no image.
 
-    A Config alone may have them: the weights of a model for other data are still a model.
+    The Config of a model that is not trained may differ from its data.
     """
-    from vitcore.options import ConfigError
-
     about = describe(config.data)
     for name in ("channels", "classes"):
         if getattr(config, name) != getattr(about, name):
@@ -132,11 +135,9 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """Load the images of a trial, on the CPU. data_dir: where downloads and packs are; default: ABLATE_DATA.
+    """Load the images of a trial, on the CPU. data_dir: folder of downloads and packs; default: ABLATE_DATA.
 
-    Validation images are set aside before the fraction is taken and are the same at every fraction. A smaller fraction
-    is a subset of a larger one; all are balanced over the classes. Images are resized to `config.image_size`. Raises
-    ValueError if data are missing, damaged or unlike `config`.
+    Images are resized to `config.image_size`. Raises ValueError if data are missing, damaged or unlike `config`.
     """
     check(config)
     about = describe(config.data, data_dir)
@@ -148,47 +149,52 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
         raise ValueError(f"data={config.data}: not packed: {unpacked(config.data)}")
     home = data_home(config.data, data_dir) if config.data in TORCHVISION else None
     raw = read(config.data, home, config.image_size)
-    train, val, test = split(raw.labels, raw.train, raw.test, config, about.folds)
-    mean, std = (about.mean, about.std) if about.mean and about.std else statistics(raw)
-    return Data(
-        part(raw, train),
-        part(raw, val),
-        part(raw, test),
-        torch.tensor(mean).view(1, -1, 1, 1),
-        torch.tensor(std).view(1, -1, 1, 1),
+    train, val, test = (
+        Images(torch.from_numpy(raw.images[index]), torch.from_numpy(raw.labels[index]), index)
+        for index in split(raw.labels, raw.train, raw.test, config, about.folds)
     )
+    mean, std = (about.mean, about.std) if about.mean and about.std else statistics(raw)
+    return Data(train, val, test, per_channel(mean), per_channel(std))
 
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
-    """Open the images of a pack; none is read yet."""
+    """Open the images of a pack without reading an image. Raises ValueError for a damaged pack."""
     pack = opened(folder, about.fingerprint["sha256"])
     known = pack.manifest
     window = Window(known.image_size, config.image_size)
-    train, test = np.split(np.arange(known.images), [known.train])
-    parts = [
+    own_train, own_test = np.split(np.arange(known.images), [known.train])
+    train, val, test = (
         Images(Stored(pack, places), torch.from_numpy(pack.labels[places]), places, window)
-        for places in split(pack.labels, train, test, config, None)
-    ]
-    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (known.mean, known.std))
-    return Data(parts[0], parts[1], parts[2], mean, std)
+        for places in split(pack.labels, own_train, own_test, config, None)
+    )
+    return Data(train, val, test, per_channel(known.mean), per_channel(known.std))
+
+
+def per_channel(values: Sequence[float]) -> Tensor:
+    """Return a value per channel as (1, C, 1, 1)."""
+    return torch.tensor(values).view(1, -1, 1, 1)
 
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read all images of a dataset at `size`."""
+    """Read all images of a dataset and resize them to `size` pixels, bilinear with antialiasing."""
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
     raw = read_digits() if home is None else read_torchvision(name, home)
-    return raw if size == raw.images.shape[-1] else replace(raw, images=resize(raw.images, size))
+    if size == raw.images.shape[-1]:
+        return raw
+    images = F.interpolate(torch.from_numpy(raw.images), (size, size), mode="bilinear", antialias=True)
+    return replace(raw, images=images.numpy())
 
 
 def split(
     labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
 ) -> tuple[Indices, Indices, Indices]:
-    """Return the indices of the training, validation and test images of a trial.
+    """Return the indices of the training, validation and test images of a trial, balanced over the classes.
 
-    train, test: the dataset's own two parts. With folds, data seed s tests fold s mod 5 of the (s div 5)th random
-    partition: five seeds from a multiple of five test every image once.
+    train, test: the parts of the dataset as published. With folds, data seed s tests fold s mod 5 of the (s div 5)th
+    random partition, so five seeds from a multiple of five test every image once. Every fraction has the same
+    validation images, and a smaller fraction is a subset of a larger fraction.
     """
     seed = config.data_seed
     if fold_count:
@@ -200,27 +206,18 @@ def split(
     return np.sort(rest), np.sort(val), np.sort(test)
 
 
-def part(raw: Raw, index: Indices) -> Images:
-    return Images(torch.from_numpy(raw.images[index]), torch.from_numpy(raw.labels[index]), index)
-
-
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    """Return mean and deviation of each channel over all training images of the dataset, the same for all trials."""
+    """Return the mean and standard deviation of each channel over all training images of a dataset."""
     channels = range(raw.images.shape[1])
     return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
 
-def resize(images: np.ndarray, size: int) -> np.ndarray:
-    """Resize bytes (M, C, H, W) to (M, C, size, size), bilinear with antialiasing."""
-    return F.interpolate(torch.from_numpy(images), (size, size), mode="bilinear", antialias=True).numpy()
-
-
 class Order:
-    """The order of the training images: one random permutation per epoch, end to end.
+    """The order of `n` training images: one random permutation per epoch, end to end.
 
-    Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, place), so
-    that there is nothing to save. repeats: how often an image stands in a row; an epoch then ends after `n` places, as
-    the RASampler of https://github.com/facebookresearch/deit has it.
+    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, place), and
+    a checkpoint need not save it. repeats: times that an image stands in a row. With repeats, an epoch still ends after
+    `n` places, as in the RASampler of https://github.com/facebookresearch/deit.
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
@@ -228,7 +225,7 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """Return the indices of the images number `start` to `start + count - 1` of the training."""
+        """Return the indices (count,) of the images seen as number `start` to `start + count - 1`."""
         taken = []
         while count:
             epoch, first = divmod(start, self.n)
@@ -238,15 +235,16 @@ class Order:
         return np.concatenate(taken)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch in which each of these images is seen.
+        """Return the number (count,) that keys the augmentation of each of these images: the epoch.
 
-        With repeats, an epoch gets as many numbers, so that no two views share one.
+        With repeats, an epoch has as many numbers, so that no two views of an image share a number.
         """
         epoch, place = np.divmod(np.arange(start, start + count), self.n)
         views: Indices = epoch * self.repeats + place % self.repeats
         return views
 
     def permutation(self, epoch: int) -> Indices:
+        """Return the order (n,) of an epoch, which is kept until another is asked for."""
         if epoch != self.epoch:
             images = order(self.n, "order", self.seed, epoch)
             self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]

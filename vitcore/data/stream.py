@@ -15,14 +15,14 @@ from torch import Tensor
 from vitcore.data.datasets import Indices
 from vitcore.data.pack import Pack
 
-AHEAD = 4  # batches, and threads that read them
+AHEAD = 4  # batches begun before they are asked for, and threads that read them
 CPU = torch.device("cpu")
-CHUNK = 512  # images read at a time where all are wanted
+CHUNK = 512  # images read at a time by `resident`
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The images at `places` (n,) of a pack, read on demand as bytes (n, C, S, S) on `device`, channels-last."""
+    """The images at `places` (n,) of a pack: read on demand as bytes (n, C, S, S), channels-last, to `device`."""
 
     pack: Pack
     places: Indices
@@ -32,34 +32,34 @@ class Stored:
         return len(self.places)
 
     def __getitem__(self, chosen: slice | Indices) -> Stored:
-        """Return a subset, still unread."""
+        """Return a subset without reading it."""
         return replace(self, places=self.places[chosen])
 
     @property
     def nbytes(self) -> int:
-        """Bytes once read."""
+        """Return the size of the images in memory, in bytes."""
         return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
+        """Return the images for another device, unread."""
         return replace(self, device=device)
 
-    def read(self) -> Tensor:
-        """Read all of them. Raises ValueError naming a damaged shard."""
-        return self.begin().end()
-
     def begin(self) -> Reading:
-        """Read, and start copying to the device in a stream of its own; from any thread."""
+        """Read the images, from any thread, and begin to copy them to the device in a separate CUDA stream.
+
+        Raises ValueError naming a damaged shard.
+        """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
         if not on_gpu:
             return Reading(channels_first(host), None)
         with torch.cuda.stream(side_stream(self.device)):
-            there = host.to(self.device, non_blocking=True)
-            return Reading(channels_first(there), torch.cuda.current_stream(self.device).record_event())
+            copy = host.to(self.device, non_blocking=True)
+            return Reading(channels_first(copy), torch.cuda.current_stream(self.device).record_event())
 
     def resident(self, device: torch.device) -> Tensor:
-        """Read all of them in chunks, so that the host holds only a few."""
+        """Read all images (n, C, S, S) to `device`, in chunks of which the host holds only a few."""
         whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
         chunks = -(-len(self) // CHUNK)
         reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
@@ -70,18 +70,18 @@ class Stored:
 
 
 def channels_first(images: Tensor) -> Tensor:
-    """Stored images (n, S, S, C) viewed as (n, C, S, S)."""
+    """View stored images (n, S, S, C) as (n, C, S, S)."""
     return images.permute(0, 3, 1, 2)
 
 
 class Reading(NamedTuple):
-    """Images that may still be on their way to the device."""
+    """Images (n, C, S, S), and the event that ends their copy to a GPU."""
 
     images: Tensor
     copied: torch.cuda.Event | None
 
     def end(self) -> Tensor:
-        """Let the calling thread's current stream wait for the copy; the thread itself does not wait."""
+        """Return the images; the current CUDA stream, not the calling thread, waits for the copy."""
         if self.copied is not None:
             stream = torch.cuda.current_stream(self.images.device)
             stream.wait_event(self.copied)
@@ -90,9 +90,9 @@ class Reading(NamedTuple):
 
 
 class Ahead:
-    """Batches, each begun `AHEAD` batches before it is asked for; in another order they are not prefetched.
+    """A reader of `count` batches that reads the next batches while one is used.
 
-    batches: batch number -> its images. What is read never depends on timing.
+    Numbers asked for in another order are correct but not read ahead. batches: a function from batch number to images.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
@@ -100,6 +100,7 @@ class Ahead:
         self.begun: dict[int, Future[Reading]] = {}
 
     def __call__(self, number: int) -> Tensor:
+        """Return the images (n, C, S, S) of a batch. Raises ValueError naming a damaged shard."""
         if number not in self.begun:
             for future in self.begun.values():
                 future.cancel()
@@ -112,9 +113,11 @@ class Ahead:
 
 @cache
 def readers() -> ThreadPoolExecutor:
+    """Return the threads that read, shared by the whole process."""
     return ThreadPoolExecutor(AHEAD, "reads ahead")
 
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the CUDA stream that copies images."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
