@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from results.did_you_mean import suggestion
 from results.names import METRICS
 from results.statistics import claims
-from results.store import evals
+from results.store.eval_files import measures
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
 
@@ -20,12 +20,15 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
     """
     known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
+    measured = {name for plan in plans for name in plan.evals}
     unvaried = {key for plan in plans for arm in plan.arms for key in arm.config} - varied
     return "; ".join(
         f"{section}: {name} is in no study here{alternatives(name, known)}"
         for section in ("labels", "colours", "order")
         for name in getattr(style, section)
-        if name not in known and not {part.partition("=")[0] for part in name.split(",")} <= unvaried
+        if name not in known
+        and not any(measures(eval_name, name) for eval_name in measured)
+        and not {part.partition("=")[0] for part in name.split(",")} <= unvaried
     )
 
 
@@ -39,7 +42,7 @@ def known_names(plan: Plan) -> Iterator[str]:
         said += [f"{key}={value}" for key, value in arm.values.items()]
     for name in said:
         yield from (name, *name.split(","))
-    yield from (*plan.factors, *plan.curves, *METRICS, *evals.FEW_SHOT, plan.metric, "baseline", "all")
+    yield from (*plan.factors, *plan.curves, *METRICS, plan.metric, "baseline", "all")
 
 
 def alternatives(name: str, known: Sequence[str]) -> str:

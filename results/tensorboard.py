@@ -1,6 +1,7 @@
 """Write training curves as TensorBoard event files: a folder per trial, a scalar per column of metrics.jsonl."""
 
 import io
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ import pandas as pd
 
 from results import store
 from results.names import METRICS
-from results.store import evals
 from results.store.files import read_bytes
 from results.store.paths import no_follow
 from results.study_results import StudyResults
@@ -53,14 +53,16 @@ def events(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[tuple[fl
     evaluations = history.dropna(subset="step").to_dict("records")
     for line in evaluations:
         yield seconds(line), int(line["step"]), without_nan({name: line[name] for name in CURVES})
-    reached = without_nan({name: trial[name] for name in trial if is_final(str(name))})
+    reached = without_nan({name: trial[name] for name in final_metrics(trial)})
     if evaluations and reached:
         yield seconds(evaluations[-1]), int(evaluations[-1]["step"]), reached
 
 
-def is_final(name: str) -> bool:
-    """Tell whether a column is a metric measured once, after training."""
-    return (name in METRICS and name not in CURVES) or bool(evals.of_metric(name))
+def final_metrics(trial: Mapping[Any, Any]) -> list[str]:
+    """List the metrics that are measured once: after training, and by the trial's evals."""
+    evals = json.loads(trial["evals"] or "{}")
+    later = [metric for name, found in evals.items() if name != "start" for metric in found["metrics"]]
+    return [*(name for name in METRICS if name not in CURVES), *later]
 
 
 def seconds(line: Mapping[Any, Any]) -> float:

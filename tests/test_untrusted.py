@@ -34,7 +34,7 @@ from ablations.planning import jobs
 from ablations.study.reading import read_recipe
 from results import export, store
 from results.load import load_studies
-from results.store import evals, lease
+from results.store import eval_files, lease
 from vitcore.data import datasets
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.pack_sources import find_source
@@ -312,7 +312,7 @@ def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
     for path_of in (
         lambda: store.study_folder(tmp_path, name),
         lambda: store.trial(tmp_path, name),
-        lambda: evals.file(trial, name, ".json"),
+        lambda: eval_files.file(trial, name, ".json"),
         lambda: figures.figures_of(name, tmp_path, None, 1),
     ):
         with pytest.raises(ValueError, match="is not the name of a file or folder") as caught:
@@ -409,7 +409,7 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
         lambda: trial.claim(lease.Watch()),
         lambda: trial.reopen(lease.Watch(), None),
         trial.sweep,
-        lambda: evals.begin(trial, "fewshot"),
+        lambda: eval_files.begin(trial, "fewshot"),
     ):
         with pytest.raises(ValueError, match=f"{linked}: is a link"):
             act()

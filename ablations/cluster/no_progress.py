@@ -11,7 +11,7 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster import submitted_arrays
 from ablations.cluster.campaign import Campaign
 from results import store
-from results.store import evals
+from results.store import eval_files
 from results.store.paths import no_follow
 from results.store.schemas import GaveUp, Round
 
@@ -38,7 +38,7 @@ def progress(campaign: Campaign) -> list[int]:
     """Return the progress as numbers: finished trials, their evals, and the steps of the others."""
     trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
-    known = sum(len(evals.all_names(trial)) for trial in over)
+    known = sum(len(eval_files.all_names(trial)) for trial in over)
     return [len(over), known, sum(trial.step() for trial in trials if trial not in over)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ablations.execution.attempts import read_or_none
 from ablations.planning.jobs import Job
 from results import store
-from results.store import evals, lease
+from results.store import eval_files, lease
 from results.store.schemas import Failure
 from results.store.standing import Kind, Standings
 
@@ -39,7 +39,7 @@ def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> lis
 
 
 def has_failed_evals(trial: store.Trial, evals_too: bool) -> bool:
-    return evals_too and evals.failure(trial) is not None
+    return evals_too and eval_files.failure(trial) is not None
 
 
 def reopen(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool) -> bool:
@@ -47,7 +47,7 @@ def reopen(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool)
 
     wanted: its state when selected; None: forgive its evals alone.
     """
-    forgiven = evals_too and evals.forgive(trial)
+    forgiven = evals_too and eval_files.forgive(trial)
     return forgiven if wanted is None else trial.reopen(lease.Watch(), wanted.result)
 
 

@@ -20,14 +20,15 @@ from typing import TextIO
 
 import torch
 
-from ablations.execution import attempts, evaluations, faults, heartbeat, machine, messages, provenance, rank_processes
+from ablations.execution import attempts, faults, heartbeat, machine, messages, provenance, rank_processes
+from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.faults import RankLost
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import keeps_weights
 from ablations.reporting.logs import output_to_file
 from ablations.study import plugins
 from results import store
-from results.store import evals, lease
+from results.store import eval_files, lease
 from results.store.disk_full import FULL, Patience
 from results.store.schemas import Environment, Facts, validated
 from vitcore.analysis.cost import remember
@@ -196,7 +197,7 @@ class Worker:
         if trial.state().status != "finished":
             raise ConfigError(f"{key}={name}: no trial of that id has finished in {self.runs}")
         try:
-            return evaluations.winner_weights(trial)
+            return winner_weights(trial)
         except ValueError as error:
             raise ConfigError(f"{key}={name}: {error}") from None
 
@@ -249,11 +250,12 @@ class Worker:
             return self.emit(messages.Ended("held"))
         name = ""
         try:
-            with lease.turn(evals.folder(trial) / "turns", EVAL_SECONDS), output_to_file(evals.folder(trial) / "log"):
-                for name in evals.left(trial, job.evals, result):
-                    if (killed := evals.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
+            folder = eval_files.folder(trial)
+            with lease.turn(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
+                for name in eval_files.left(trial, job.evals, result):
+                    if (killed := eval_files.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
-                    evaluations.evaluate(trial, name, self.order.data_path, self.code)
+                    compute_eval(trial, name, self.order.data_path, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
         except TimeoutError as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
@@ -261,7 +263,7 @@ class Worker:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
-            evals.fail(trial, name, cause, traceback.format_exc(), self.code)
+            eval_files.fail(trial, name, cause, traceback.format_exc(), self.code)
             self.emit(messages.Ended("failed", cause))
 
 

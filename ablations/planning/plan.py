@@ -21,9 +21,10 @@ from ablations.study.stages import LINKS, Stage, lineage
 from ablations.study.study import Axis, Study
 from results import store, units
 from results.names import FIGURES, METRICS
-from results.store import dependencies, evals, schemas
+from results.store import dependencies, schemas
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure
+from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.analysis.model_cost import Cost
 from vitcore.config import Config, merge
 from vitcore.data import splits
@@ -58,7 +59,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         data=data_summary.data(design),
         departures=departures(design, main_baseline(design)),
         metric=design.metric,
-        evals=[name for name in evals.owed(design.evals, design.metric) if not is_stage_eval(design, name)],
+        evals=[name for name in owed_evals(design) if not is_stage_eval(design, name)],
         margin=margin(design),
         claims=claims(design),
         caveats=[*recipe.caveats, *enlarged_evals(design)],
@@ -105,8 +106,8 @@ def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
 def check_names(design: Design) -> None:
     """Check the names in a study. Raises ValueError with the nearest name."""
     study, arms = design.study, [arm.name for arm in design.arms]
-    sized = design.metric if evals.of_metric(design.metric) else "test_accuracy@SIZE"
-    metrics = list(dict.fromkeys([*METRICS, *evals.FEW_SHOT, sized]))
+    of_evals = [name for entry in EVAL.values() for name in entry.metrics]
+    metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
     wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
     own = (
@@ -180,21 +181,18 @@ def check_families(design: Design) -> None:
 
 def check_tests(design: Design) -> None:
     """Raise ValueError for an arm that cannot be tested as an evaluation requires."""
-    from vitcore.analysis.retest import CHECKS  # late: most studies ask for none
-
-    for name in evals.owed(design.evals, design.metric):
-        for arm in design.arms if name.startswith("test@") else ():
-            kind, number = evals.tested(name)
+    for name in owed_evals(design):
+        entry, number = find(name)
+        for arm in design.arms:
             try:
-                CHECKS[kind](arm.config, number)
+                entry.check(arm.config, number)
             except ConfigError as error:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
 
 
 def enlarged_evals(design: Design) -> list[str]:
     """Return notes on evaluations that enlarge the stored images."""
-    names = [name for name in evals.owed(design.evals, design.metric) if name.startswith("test@")]
-    sizes = [number for kind, number in map(evals.tested, names) if not kind]
+    sizes = [number for entry, number in map(find, owed_evals(design)) if entry is EVAL["test@SIZE"]]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
 
 
@@ -268,7 +266,7 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             key=arm_key(stage.config),
             config=written,
             departures=departures(design, stage),
-            evals=[name for name in evals.owed(design.evals, design.metric) if is_stage_eval(design, name)],
+            evals=[name for name in owed_evals(design) if is_stage_eval(design, name)],
             **asdict(measured_arm(stage.name, stage.config)),
             trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         )
@@ -295,7 +293,15 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
     """Return whether stages compute an eval: few-shot probes of pre-trained weights, unless they are the metric."""
-    return eval_name == "fewshot" and bool(design.study.stages) and evals.of_metric(design.metric) != "fewshot"
+    return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
+
+
+def owed_evals(design: Design) -> list[str]:
+    """Return the evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
+    names = [*design.evals, *filter(None, [eval_of(design.metric)])]
+    for name in names:
+        find(name)
+    return list(dict.fromkeys(names))
 
 
 def arm_entry(

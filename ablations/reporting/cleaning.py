@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from results import store
-from results.store import evals, lease
+from results.store import eval_files, lease
 from results.store.paths import refuse_links
 from results.store.planned import evals_of, trained
 from results.store.schemas import Arm, Plan
@@ -57,7 +57,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.over and state.attempt is not None:
-            needed = evals.left(trial, owed.get(trial.id, []), state.result)
+            needed = eval_files.left(trial, owed.get(trial.id, []), state.result)
             mine = keep == "all" or trial.id in stay or bool(needed)
             found += list(waste_of_finished(trial, state.attempt, mine))
         found += [Waste(one, size_on_disk(one), "an attempt that never began") for one in stale_claims(trial)]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,7 @@ def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspe
             return before
     except (FileNotFoundError, store.Broken):
         pass
-    from ablations.execution import evaluations  # late: looking again needs no torch
+    from ablations.execution.compute_eval import compute_eval  # late: looking again needs no torch
 
-    compute = evaluations.inspect_eval if images is None else partial(evaluations.inspect_eval, images=images)
-    evaluations.evaluate(trial, "inspect", place.data_dir, place.code, compute)
+    compute_eval(trial, "inspect", place.data_dir, place.code, images)
     return inside.read(trial)

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from results import store
-from results.store import evals, planned
+from results.store import eval_files, planned
 from results.store.schemas import Entry, Metrics, Plan, Settings, Stage
 
 
@@ -24,7 +24,7 @@ def probed(runs: Path, plan: Plan) -> dict[str, Metrics]:
     def metrics(key: str) -> Metrics:
         trial = store.trial(runs, key)
         result = trial.state().result
-        known = evals.summary(trial, result) if result else {}
+        known = eval_files.summary(trial, result) if result else {}
         return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
 
     return {key: metrics(next(iter(before))) for key, before in starting(plan)}

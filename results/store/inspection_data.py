@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from results import store
-from results.store import evals
+from results.store import eval_files
 from results.store.arrays import parse_npz
 
 FACTS = "facts.json"  # the name of the facts among the arrays
@@ -28,8 +28,8 @@ class Inspection:
 def read(trial: store.Trial) -> Inspection:
     """Read the inspection of a trial. Raises FileNotFoundError if there is none; Broken; NewerSchema."""
     result = trial.result()
-    found = evals.read(trial, "inspect", result.weights_sha256 if result else None)
-    return Inspection(trial.id, found.content(), evals.read_arrays(trial, found))
+    found = eval_files.read(trial, "inspect", result.weights_sha256 if result else None)
+    return Inspection(trial.id, found.content(), eval_files.read_arrays(trial, found))
 
 
 def pack(inside: Inspection) -> str:

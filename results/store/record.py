@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from results import store
 from results.names import MEASURES, METRICS
-from results.store import correctness, evals
+from results.store import correctness, eval_files
 from results.store.correctness import Correct
 from results.store.schemas import Environment, EvalSummary, MetricsLine, Result
 
@@ -102,7 +102,7 @@ def read(trial: store.Trial, parts: Collection[str] = PARTS) -> Record:
     values |= {name: state.result.metrics.get(name) for name in METRICS}
     values |= {name: getattr(state.result, name) for name in (*MEASURES, *FAULTS)}
     values["weights_sha256"] = state.result.weights_sha256 or ""
-    if later := evals.summary(trial, state.result):
+    if later := eval_files.summary(trial, state.result):
         values["evals"] = json.dumps(later, default=EvalSummary.content, sort_keys=True)
     correct = troubles.kept(lambda: read_correct(state)) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():

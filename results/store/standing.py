@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from results import store
-from results.store import Trial, TrialState, evals, lease
+from results.store import Trial, TrialState, eval_files, lease
 from results.store.schemas import Failure
 
 WEIGHTS_GONE = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
@@ -90,7 +90,7 @@ class Standings:
         """Decide for one trial. owed: the evals it is to have; parents: nearest first, id -> name."""
         trial = store.trial(self.runs, key)
         state = trial.state()
-        if missing := evals.left(trial, owed, state.result):
+        if missing := eval_files.left(trial, owed, state.result):
             return self.of_trained(trial, state, missing)
         if state.over:
             return Standing(Kind(state.status), state.status, state)
@@ -106,7 +106,7 @@ class Standings:
         which = f"trained; eval {', '.join(missing)} is"
         if state.attempt is not None and lease.seems_alive(state.attempt):
             return Standing(Kind.RUNNING, f"{which} being computed", state)
-        if (failure := evals.failure(trial, missing)) is not None and self.counts(failure):
+        if (failure := eval_files.failure(trial, missing)) is not None and self.counts(failure):
             return Standing(Kind.FAILED, failure.cause, state)
         return Standing(Kind.OWES_EVALS, f"{which} still to be computed", state)
 

@@ -17,7 +17,7 @@ from results.statistics import claims, contrast, inference, interaction, tuned_p
 from results.statistics import interim as looks
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
-from results.store import evals
+from results.store import eval_files
 from results.store.planned import objective
 from results.store.schemas import Arm, EvalSummary, Plan
 from results.study_results import StudyResults
@@ -349,7 +349,7 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
     """Return the state of a trial and the reason; None for a finished trial with its metric and all files."""
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
-        return "missing", evals.absent(metric, known)
+        return "missing", eval_files.absent(metric, known)
     if trial.status == "finished":
         reason = trial.reason or hardware_suspicion(trial)
         return ("finished", reason) if reason else None

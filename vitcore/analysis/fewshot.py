@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.analysis.retest import batched
+from vitcore.analysis.restore import batched
 from vitcore.data.shuffle import Indices, by_class
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ import inspect
 
 from figure_studies import at_new_sizes, complete
 
-from ablations.execution.evaluations import inspect_eval
 from ablations.study.reading import packaged, read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
@@ -12,7 +11,8 @@ from results.figures import inspection, plots
 from results.names import FIGURES as KINDS
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
-from vitcore.analysis.retest import restored
+from vitcore.analysis.evals import inspect_eval
+from vitcore.analysis.restore import restored
 from vitcore.training.run import Memory
 
 STUDY = "position-embedding"
@@ -72,6 +72,6 @@ def inside(position: str) -> Inspection:
     config, run = Config(**read_recipe("digits").config | {"position": position, "steps": STEPS}), Memory()
     train(config, run)
     assert run.weights is not None
-    facts, arrays = inspect_eval(restored(config, run.weights), None)
-    assert arrays is not None
-    return Inspection(trial_id(config), facts, arrays)
+    found = inspect_eval(restored(config, run.weights), 0, None)
+    assert found.arrays is not None
+    return Inspection(trial_id(config), found.details, found.arrays)

@@ -1,5 +1,6 @@
 """Accuracy over the size of test images, or of their patches, for models trained at one size."""
 
+import re
 from dataclasses import replace
 from math import nan
 
@@ -21,11 +22,11 @@ from results.figures.lines import (
 from results.figures.page import legend_above
 from results.figures.theme import GREY
 from results.records import Table
-from results.store import evals
 from results.study_results import StudyResults
 from results.tables.study_table import table as table_of
 
 SETTING = {"": "image_size", "patch": "patch", "merge": "token_merging"}  # what an eval test@... varies: its setting
+TESTED = re.compile(r"test_\w+@(patch|merge|)([1-9]\d*)")  # a metric: what its eval varies, and the value
 TRAINED = "\n(trained)"
 
 
@@ -46,15 +47,15 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
     """Map each test size to its metric: at the training size the study's, unless an eval measured that size."""
     base, kind = base_metric(study.plan.metric), kind_of(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
-    tested = {name: evals.tested(name) for name in names if evals.of_metric(name).startswith("test@")}
-    sized = {float(size): name for name, (own, size) in tested.items() if own == kind}
+    tested = filter(None, map(TESTED.fullmatch, names))
+    sized = {float(found[2]): found[0] for found in tested if found[1] == kind}
     return dict(sorted(({training_size(study): base} | sized).items()))
 
 
 def kind_of(study: StudyResults) -> str:
     """Return what the study's metric varies: "" for the size of test images, "patch" for that of patches."""
-    metric = study.plan.metric
-    return evals.tested(metric)[0] if evals.of_metric(metric).startswith("test@") else ""
+    found = TESTED.fullmatch(study.plan.metric)
+    return found[1] if found else ""
 
 
 def base_metric(metric: str) -> str:

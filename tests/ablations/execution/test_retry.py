@@ -12,7 +12,7 @@ from ablations.execution.retry import advice
 from ablations.reporting import status as statuses
 from ablations.reporting.status_view import render
 from results import store
-from results.store import evals, lease
+from results.store import eval_files, lease
 from results.store.schemas import Plan
 
 ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
@@ -123,7 +123,7 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path) -> None:
     """One does not hide the other."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
-    evals.fail(trial, "fewshot", "cause", "", "code")
+    eval_files.fail(trial, "fewshot", "cause", "", "code")
     assert "2 trials may be run again\n" in ablate("retry", "position-embedding")
-    assert evals.failure(trial) is None
+    assert eval_files.failure(trial) is None
     assert trial.state().status == OPEN

@@ -20,7 +20,7 @@ from results import export, report, store
 from results.figures import inspection
 from results.figures.inspected import similarity
 from results.load import load_inspections, load_studies
-from results.store import evals, inspection_data
+from results.store import eval_files, inspection_data
 from results.store.inspection_data import Inspection
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
@@ -221,7 +221,7 @@ def carried(tmp_path: Path) -> tuple[Path, list[str]]:
     ids = [synthetic.trial_id(plan, arm, 0) for arm in ("position=1d", "position=2d")]
     for one, case in zip(ids, ("digits", "as the paper's"), strict=True):
         trial = store.trial(runs, one)
-        evals.write(trial, "inspect", trial.result().weights_sha256, dict(CASES[case].facts), CASES[case].arrays)
+        eval_files.write(trial, "inspect", trial.result().weights_sha256, dict(CASES[case].facts), CASES[case].arrays)
     studies = load_studies(runs)
     export.write(studies, tmp_path / "all.parquet", load_inspections(runs, studies))
     shutil.rmtree(runs)

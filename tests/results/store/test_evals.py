@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,19 +13,21 @@ import torch
 from PIL import Image
 from serial import called_serially, served
 
-from ablations.execution import evaluations
+from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting import cleaning
 from results import export, store, units
 from results.figures import frame
 from results.load import load_studies
-from results.store import evals, lease
+from results.store import eval_files, lease
+from results.store.eval_files import measures
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
+from vitcore.analysis.evals import EVAL, Computed, Eval, at_size, check_size, eval_of
 from vitcore.analysis.fewshot import features
-from vitcore.analysis.retest import at_size, check_size, restored, seen_by
+from vitcore.analysis.restore import restored, seen_by
 from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.model.vit import ViT
@@ -119,7 +120,7 @@ def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path
     (gone.path / "evals/fewshot.json").unlink()
     (row,) = [row for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] if row["missing"]]
     assert row["n"] == 1
-    assert any("its eval fewshot is not computed yet" in note for note in row["notes"])
+    assert any("fewshot5_accuracy is not computed yet" in note for note in row["notes"])
     view = json.loads(ablate("status", "few.yaml", "--json")[1])
     assert (view["finished"], view["missing"]) == (3, 1)
     assert not (gone.path / "evals/fewshot.json").exists()
@@ -176,7 +177,7 @@ def test_damaged_weights_are_refused(ablate: Ablate, tmp_path: Path) -> None:
     (trial,) = trials(tmp_path)
     (trial.path / "attempts/0001/weights.safetensors").write_bytes(b"other")
     with pytest.raises(ValueError, match="damaged"):
-        evaluations.evaluate(trial, "fewshot", None, "code")
+        compute_eval(trial, "fewshot", None, "code")
 
 
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
@@ -190,16 +191,19 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
     assert len(kept) == 3
 
 
-def test_evals_are_computed_as_the_training_was(ablate: Ablate, tmp_path: Path) -> None:
+def test_evals_are_computed_as_the_training_was(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Subnormal numbers are zero in both: PyTorch's threads, which may start here, keep what they begin with."""
     assert ablate("run", "few.yaml")[0] == 0
     seen = []
 
-    def look(*_: object) -> tuple[dict[str, Any], None]:
+    def look(*_: object) -> Computed:
         seen.append((torch.tensor(SUBNORMAL) * 1).item())
-        return {"metrics": {}, "notes": "", "draws": []}, None
+        return Computed({})
 
-    evaluations.evaluate(trials(tmp_path)[0], "looked", None, "", look)
+    monkeypatch.setitem(EVAL, "looked", Eval((), look))
+    compute_eval(trials(tmp_path)[0], "looked", None, "")
     assert seen == [0.0]
     assert (torch.tensor(SUBNORMAL) * 1).item() != 0
 
@@ -243,14 +247,14 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
         attempt.publish({"status": "finished", "metrics": {}})
     job = Job(trial.id, config.model_dump(), "arm", "study", ("fewshot",))
     for before in range(3):
-        assert evals.begin(trial, "fewshot") == before
+        assert eval_files.begin(trial, "fewshot") == before
     last = served(tmp_path, job)
     assert (last.kind, last.cause) == ("failed", "eval fewshot: its worker was killed 3 times")
     code = Place(tmp_path, None).code
     found = job.standing(Standings(tmp_path, code))
     assert (found.kind, found.why) == (Kind.FAILED, last.cause)
     assert job.standing(Standings(tmp_path, "other code")).kind is Kind.OWES_EVALS
-    assert evals.forgive(trial)
+    assert eval_files.forgive(trial)
     assert served(tmp_path, job).kind == "finished"
 
 
@@ -259,8 +263,6 @@ def trained(data: str, **settings: object) -> ViT:
     base = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none", "steps": 4, "batch": 8}
     config, run = Config(data=data, **(base | settings)), Memory()
     train(config, run)
-    from vitcore.analysis.retest import restored
-
     return restored(config, run.weights)
 
 
@@ -269,9 +271,7 @@ def test_at_its_own_size_accuracy_is_that_of_training() -> None:
     config = Config(data="digits", width=16, depth=1, heads=2, patch=4, pool="gap", position="none", steps=20, batch=16)
     run = Memory()
     outcome = train(config, run)
-    from vitcore.analysis.retest import restored
-
-    found = at_size(restored(config, run.weights or b""), 8)
+    found = at_size(restored(config, run.weights or b""), 8).metrics
     assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])
     assert found["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"])
 
@@ -296,7 +296,7 @@ def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_
     logits = model(((pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]).float())
     labels = torch.tensor([0] * 3 + [1] * 3)
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
-    assert at_size(model, 16)["test_loss@16"] == pytest.approx(expected, rel=1e-4)
+    assert at_size(model, 16).metrics["test_loss@16"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_size_that_a_model_does_not_take_is_one_line() -> None:
@@ -320,7 +320,19 @@ def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> N
 def test_metric_names_its_eval() -> None:
     """And a metric of the result names none."""
     names = {"test_accuracy": "", "fewshot25_accuracy": "fewshot", "test_loss@32": "test@32", "fewshot3_accuracy": ""}
-    assert {metric: evals.of_metric(metric) for metric in names} == names
+    assert {metric: eval_of(metric) for metric in names} == names
+
+
+@pytest.mark.parametrize("entry", EVAL)
+def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> None:
+    """Tables know an eval by its name alone: NAME[@VALUE] measures NAME...[@VALUE]."""
+    name = entry.replace("SIZE", "16").replace("P", "4").replace("R", "2")
+    for pattern in EVAL[entry].metrics:
+        metric = pattern.replace("SIZE", "16").replace("P", "4").replace("R", "2")
+        assert eval_of(metric) == name
+        assert [
+            one for one in ("fewshot", "inspect", "test@16", "test@patch4", "test@merge2") if measures(one, metric)
+        ] == [name]
 
 
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
@@ -344,7 +356,7 @@ def test_evals_see_the_model_in_the_precision_of_its_training() -> None:
     run = Memory()
     outcome = train(config, run)
     model = restored(config, run.weights or b"")
-    assert at_size(model, 8)["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
+    assert at_size(model, 8).metrics["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
     vectors = features(model, seen_by(model), seen_by(model).test.at(slice(4)))
     assert vectors.dtype == torch.float32
     with torch.no_grad():

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import synthetic
 
-from ablations.execution import evaluations
+from ablations.execution.compute_eval import winner_weights
 from results import store, tensorboard
-from results.store import Broken, arrays, correctness, evals, files, inspection_data, lease
+from results.store import Broken, arrays, correctness, eval_files, files, inspection_data, lease
 from results.store.schemas import Eval
 
 ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file
@@ -117,14 +117,14 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
     """By evaluations and inspections: nobody waits for a writer."""
     os.mkfifo(finished.path / "attempts/0001/weights.safetensors")
     with pytest.raises(ValueError, match=r"weights\.safetensors is not a regular file"):
-        evaluations.winner_weights(finished)
+        winner_weights(finished)
     (finished.path / "evals").mkdir()
     for name in ("inspect.npz", "inspect.begun"):
         os.mkfifo(finished.path / "evals" / name)
     with pytest.raises(Broken, match=r"inspect\.npz is not a regular file"):
-        evals.read_arrays(finished, Eval.model_construct(name="inspect", arrays_sha256="0" * 64))
+        eval_files.read_arrays(finished, Eval.model_construct(name="inspect", arrays_sha256="0" * 64))
     with pytest.raises(Broken, match=r"inspect\.begun is not a regular file"):
-        evals.begin(finished, "inspect")
+        eval_files.begin(finished, "inspect")
 
 
 def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from results.store import evals
 from vitcore.analysis.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, support
-from vitcore.analysis.retest import seen_by
+from vitcore.analysis.restore import seen_by
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT
@@ -47,7 +46,6 @@ def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
 def test_constants_are_those_of_big_vision() -> None:
     """evaluators/fewshot_lsr.py and configs/common_fewshot.py."""
     assert (L2, BIAS, EPSILON, DRAWS, SHOTS) == (1024.0, 100.0, 1e-5, 3, (1, 5, 10, 25))
-    assert tuple(f"fewshot{shots}_accuracy" for shots in SHOTS) == evals.FEW_SHOT
 
 
 def test_feature_that_never_varies_does_no_harm() -> None:

@@ -21,9 +21,10 @@ from torchvision.transforms.functional import center_crop
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
+from vitcore.analysis.evals import at_size
 from vitcore.analysis.fewshot import few_shot
 from vitcore.analysis.interpret import inspect
-from vitcore.analysis.retest import at_size, restored
+from vitcore.analysis.restore import restored
 from vitcore.config import merge
 from vitcore.contracts import same_in_any_batch
 from vitcore.data import splits
@@ -133,7 +134,9 @@ def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyP
         model = restored(config, run.weights)
         seen = load(config).to(CPU)
         inside = inspect(model, seen, 7)
-        found.append((few_shot(model, seen, (1, 5)).metrics, at_size(model, 28), inside.arrays["images"].tolist()))
+        found.append(
+            (few_shot(model, seen, (1, 5)).metrics, at_size(model, 28).metrics, inside.arrays["images"].tolist())
+        )
         no_room(monkeypatch)
     assert found[0] == found[1]
     assert found[0][0]["fewshot5_accuracy"] >= 0

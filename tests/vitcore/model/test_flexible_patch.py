@@ -12,7 +12,8 @@ from timm.layers.patch_embed import resample_patch_embed
 from ablations.study.budget import training_flops
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.retest import at_patch, restored
+from vitcore.analysis.evals import at_patch
+from vitcore.analysis.restore import restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.build import build
@@ -111,7 +112,7 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     outcome = train(config, run)
     model = restored(config, run.weights or b"")
     assert isinstance(model, ViT)
-    assert at_patch(model, 2)["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
+    assert at_patch(model, 2).metrics["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
     native = ViT(Config(**config.model_dump() | {"patch": 4, "options": {}})).eval()
     state = model.state_dict()
     theirs = resample_patch_embed(state["stem.weight"], [4, 4], interpolation="bilinear", antialias=False)
@@ -119,7 +120,7 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     data = load(config)
     with torch.no_grad():
         loss = F.cross_entropy(native(data.standardise(data.test.pixels)), data.test.labels).item()
-    assert at_patch(model, 4)["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
+    assert at_patch(model, 4).metrics["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
 
 
 def test_training_costs_the_mean_over_the_sizes() -> None:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablations.execution.evaluations import inspect_eval
 from vitcore import Config, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.retest import at_merge, restored
+from vitcore.analysis.evals import at_merge, inspect_eval
+from vitcore.analysis.restore import restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import Context
@@ -134,17 +134,17 @@ def test_a_finished_model_is_tested_with_merged_tokens() -> None:
     merging, data = restored(tiny(pool="gap"), run.weights or b""), load(config)
     with torch.no_grad():
         answers = merging(data.standardise(data.test.pixels)).argmax(dim=1)
-    found = at_merge(model, 3)
+    found = at_merge(model, 3).metrics
     assert found["test_accuracy@merge3"] == pytest.approx((answers == data.test.labels).float().mean().item())
     assert found["test_loss@merge3"] != pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
-    assert at_merge(model, 0)["test_loss@merge0"] == pytest.approx(outcome.metrics["test_loss"])
+    assert at_merge(model, 0).metrics["test_loss@merge0"] == pytest.approx(outcome.metrics["test_loss"])
     assert np.isfinite(found["test_loss@merge3"])
 
 
 def test_a_model_that_merges_is_not_inspected() -> None:
     """Its attention maps are not of patches."""
     with pytest.raises(ValueError, match=r"^token_merging=3: only a ViT whose patches all stay is inspected: 0"):
-        inspect_eval(perturbed(tiny()), None)
+        inspect_eval(perturbed(tiny()), 0, None)
 
 
 @pytest.mark.parametrize(

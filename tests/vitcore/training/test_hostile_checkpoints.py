@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vitcore import Config, train
-from vitcore.analysis.retest import restored
+from vitcore.analysis.restore import restored
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training

@@ -10,7 +10,7 @@ import torch
 from timm.layers.pos_embed import resample_abs_pos_embed
 
 from vitcore import Config, ViT, train
-from vitcore.analysis.retest import restored
+from vitcore.analysis.restore import restored
 from vitcore.config import merge
 from vitcore.contracts import perturbed, tiny
 from vitcore.identity import arm_key, trial_id

@@ -12,12 +12,12 @@ exist; a diverged trial has no weights and owes none.
 import hashlib
 import io
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results import store
+from results.names import METRICS
 from results.store import Broken, Trial
 from results.store.arrays import parse_npz
 from results.store.files import read_bytes
@@ -30,38 +30,6 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, "np.ndarray"]
 
 MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
-FEW_SHOT = tuple(f"fewshot{shots}_accuracy" for shots in (1, 5, 10, 25))
-EVALS = {"fewshot": FEW_SHOT, "inspect": ()}  # their metrics; `test@...` is in TESTED
-TESTED = re.compile(r"test(?:_accuracy|_loss)?@((patch|merge)?([1-9]\d*))")  # a metric or an eval: which, kind, number
-
-
-def of_metric(metric: str) -> str:
-    """Return the eval that a metric comes from; "" for one of the result's own."""
-    found = TESTED.fullmatch(metric)
-    if found and not metric.startswith("test@"):
-        return f"test@{found[1]}"
-    return next((name for name, metrics in EVALS.items() if metric in metrics), "")
-
-
-def tested(name: str) -> tuple[str, int]:
-    """Parse an eval or metric test...@ into what it varies and its value: "" (image size), "patch" or "merge"."""
-    found = TESTED.fullmatch(name)
-    assert found, f"{name}: no such eval"
-    return found[2] or "", int(found[3])
-
-
-def known(name: str) -> bool:
-    """Return whether there is an eval of that name."""
-    return name in EVALS or (name.startswith("test@") and TESTED.fullmatch(name) is not None)
-
-
-def owed(evals: Iterable[str], metric: str) -> list[str]:
-    """Return the evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
-    names = [*evals, *filter(None, [of_metric(metric)])]
-    for name in names:
-        if not known(name):
-            raise ValueError(f"evals: {name}: one of {', '.join(EVALS)}, test@SIZE, test@patchP, test@mergeR")
-    return list(dict.fromkeys(names))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -201,11 +169,17 @@ def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
     return found
 
 
+def measures(name: str, metric: str) -> bool:
+    """Return whether a metric is of this eval: eval NAME[@VALUE] measures NAME...[@VALUE], beside the result's own."""
+    kind, at, value = name.partition("@")
+    measured, *varied = metric.partition("@")
+    return metric not in METRICS and measured.startswith(kind) and varied == [at, value]
+
+
 def absent(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
     """Say why a finished trial has no number for `metric`."""
-    name = of_metric(metric)
-    if not name:
+    if metric in METRICS:
         return f"its result has no {metric}"
-    if name not in summaries:
-        return f"its eval {name} is not computed yet"
-    return "; ".join(summaries[name].notes) or f"its eval {name} has no {metric}"
+    found = {name: one for name, one in summaries.items() if measures(name, metric)}
+    notes = "; ".join(note for one in found.values() for note in one.notes)
+    return notes or (f"its eval {min(found)} has no {metric}" if found else f"{metric} is not computed yet")

@@ -1,0 +1,41 @@
+"""Computes an eval from the weights of a finished trial, and writes it."""
+
+import hashlib
+from pathlib import Path
+
+from results import store
+from results.store import eval_files
+from results.store.files import MEMORY, read_bytes
+from vitcore.analysis import evals
+from vitcore.analysis.restore import restored
+from vitcore.config import Config
+from vitcore.runtime.device import computing
+
+
+def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
+    """Compute and write an eval. number: replaces the integer in its name.
+
+    Raises ValueError if weights or data are missing, or if the model does not accept the images.
+    """
+    entry, named = evals.find(name)
+    config = Config(**trial.config())
+    payload = winner_weights(trial)
+    with computing(config):
+        found = entry.compute(restored(config, payload), number or named, data_dir)
+    content = {"metrics": found.metrics, "notes": found.notes, **found.details, "code": code}
+    eval_files.write(trial, name, hashlib.sha256(payload).hexdigest(), content, found.arrays)
+
+
+def winner_weights(trial: store.Trial) -> bytes:
+    """Return the winner's weights as safetensors. Raises ValueError if they were not kept or are damaged."""
+    state = trial.state()
+    assert state.attempt is not None
+    assert state.result is not None
+    path = state.attempt / "weights.safetensors"
+    try:
+        payload = read_bytes(path, MEMORY)
+    except FileNotFoundError:
+        raise ValueError(f"trial {trial.id}: its weights were not kept, and they are needed ({path})") from None
+    if hashlib.sha256(payload).hexdigest() != state.result.weights_sha256:
+        raise ValueError(f"{path}: damaged (its checksum is not the result's): remove it, as if it had been lost")
+    return payload

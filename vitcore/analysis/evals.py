@@ -1,0 +1,179 @@
+"""Evals: what can be computed from the weights of a finished trial. A new eval is a function and a line in EVAL.
+
+Upper-case letters at the end of a name stand for a positive integer: `test@16` is an eval of the entry `test@SIZE`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from vitcore.analysis.fewshot import SHOTS, few_shot
+from vitcore.analysis.interpret import IMAGES, inspect
+from vitcore.analysis.restore import batched, seen_by
+from vitcore.data.splits import Data, Images, load
+from vitcore.model.build import Model, Reference, build, check_patch
+from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
+from vitcore.training.objectives import OBJECTIVE
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vitcore.config import Config
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The result of an eval. details: further content of its JSON file."""
+
+    metrics: dict[str, float]
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] | None = None
+
+
+class Eval(NamedTuple):
+    """An entry of EVAL.
+
+    metrics: the names of what it measures. compute: takes a model, the integer in the eval's name (0 without one) and
+    the data directory; raises ValueError if data are missing. check: raises ConfigError for a model without this eval.
+    """
+
+    metrics: tuple[str, ...]
+    compute: Callable[[Model, int, Path | None], Computed]
+    check: Callable[[Config, int], None] = lambda config, number: None
+
+
+def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
+    found = few_shot(model, seen_by(model, data_dir))
+    return Computed(found.metrics, found.notes, {"draws": found.draws})
+
+
+def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
+    """Inspect a ViT on at most `images` test images, by default IMAGES.
+
+    Raises ValueError for other models and for merged tokens.
+    """
+    if isinstance(model, Reference):
+        raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
+    if model.config.token_merging:
+        raise ValueError(
+            f"token_merging={model.config.token_merging}: only a ViT whose patches all stay is inspected: 0"
+        )
+    images = images or IMAGES
+    inside = inspect(model, seen_by(model, data_dir), images)
+    return Computed({}, details={"asked": images, **inside.facts}, arrays=inside.arrays)
+
+
+# -- the test images again ---------------------------------------------------------------------------------------------
+
+
+def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
+    """Test on images resized from the originals, or from the pack, standardized as in training.
+
+    Raises ValueError if the model does not accept the size.
+    """
+    check_size(model.config, size)
+    trained = seen_by(model, data_dir)
+    resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
+    return scored(model, trained, resized, f"{size}")
+
+
+def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
+    """Test on images cut into patches of another size. Raises ValueError if the model does not accept the size."""
+    check_patch(model.config, patch)
+    assert isinstance(model, ViT), "check_patch takes no other"
+    trained = seen_by(model, data_dir)
+    with model.at_patch(patch):
+        return scored(model, trained, trained.test, f"patch{patch}")
+
+
+def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
+    """Test with `count` tokens merged in each layer (ToMe, arXiv 2210.09461).
+
+    Raises ValueError if a part of the model is not defined for merged tokens.
+    """
+    check_merge(model.config, count)
+    merging = build(model.config.model_copy(update={"token_merging": count}))
+    merging.load_state_dict(model.state_dict())
+    trained = seen_by(model, data_dir)
+    return scored(merging.to(trained.mean.device).eval(), trained, trained.test, f"merge{count}")
+
+
+def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
+    """Return test_accuracy@HOW and test_loss@HOW. Raises ConfigError for an objective without labels."""
+    if not OBJECTIVE[model.config.objective].labels:
+        raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
+    logits = batched(model, model.config, trained, images)  # (n, classes)
+    correct = logits.argmax(dim=1) == images.labels
+    accuracy, loss = correct.float().mean().item(), F.cross_entropy(logits, images.labels).item()
+    return Computed({f"test_accuracy@{how}": accuracy, f"test_loss@{how}": loss})
+
+
+def check_size(config: Config, size: int) -> None:
+    """Raise ConfigError if a model of `config` does not accept images of `size`. Allocates nothing."""
+    if not config.model and (size < config.patch or size % config.patch):
+        raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
+    with torch.device("meta"):
+        model = build(config).eval()
+        images = torch.empty(1, config.channels, size, size)
+    try:
+        with torch.no_grad():
+            model(images)
+    except (RuntimeError, AssertionError) as error:  # shapes that do not fit, whatever part says so
+        what = f"model={config.model}" if config.model else f"position={config.position}"
+        raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
+
+
+def check_merge(config: Config, count: int) -> None:
+    """Raise ConfigError if a model of `config` has a part that is not defined for merged tokens."""
+    if config.model:
+        raise ConfigError(f"token_merging={count}: model={config.model} has none")
+    type(config)(**config.model_dump() | {"token_merging": count})
+
+
+# -- the dictionary ----------------------------------------------------------------------------------------------------
+
+EVAL: dict[str, Eval] = {
+    "fewshot": Eval(tuple(f"fewshot{shots}_accuracy" for shots in SHOTS), few_shot_eval),
+    "inspect": Eval((), inspect_eval),
+    "test@SIZE": Eval(("test_accuracy@SIZE", "test_loss@SIZE"), at_size, check_size),
+    "test@patchP": Eval(("test_accuracy@patchP", "test_loss@patchP"), at_patch, check_patch),
+    "test@mergeR": Eval(("test_accuracy@mergeR", "test_loss@mergeR"), at_merge, check_merge),
+}
+
+
+def find(name: str) -> tuple[Eval, int]:
+    """Return the entry of an eval and the integer in its name, 0 without one. Raises ValueError for an unknown name."""
+    for entry, known in EVAL.items():
+        if (number := matched(name, entry)) is not None:
+            return known, int(number or 0)
+    raise ValueError(f"evals: {name}: one of {', '.join(EVAL)}")
+
+
+def eval_of(metric: str) -> str:
+    """Return the name of the eval that measures a metric; "" if none does."""
+    for entry, known in EVAL.items():
+        for pattern in known.metrics:
+            if (number := matched(metric, pattern)) is not None:
+                return placeholder_free(entry) + number
+    return ""
+
+
+def matched(name: str, pattern: str) -> str | None:
+    """Return what stands in `name` for the placeholder of a pattern, "" without one; None if they do not match."""
+    fixed = placeholder_free(pattern)
+    value = r"[1-9]\d*" if fixed != pattern else ""
+    found = re.fullmatch(f"{re.escape(fixed)}({value})", name)
+    return found and found[1]
+
+
+def placeholder_free(pattern: str) -> str:
+    return pattern.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")

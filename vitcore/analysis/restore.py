@@ -1,0 +1,46 @@
+"""Restore the model of a finished trial with the data of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitcore.data.splits import Data, Images, load
+from vitcore.interop.weight_files import read_fitting
+from vitcore.model.build import Model, build
+from vitcore.options import ConfigError
+from vitcore.runtime.device import device_of, in_precision
+from vitcore.training.loop import evaluation_batch
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+def restored(config: Config, weights: bytes) -> Model:
+    """Return the trained model in evaluation mode, on the device of `config`. weights: a safetensors file's bytes.
+
+    Raises ConfigError if the weights do not fit the model.
+    """
+    model = build(config)
+    own = model.state_dict()
+    tensors = read_fitting(weights, own, "weights")
+    if unknown := tensors.keys() - own:
+        raise ConfigError(f"weights: {min(unknown)} is no parameter of this model")
+    model.load_state_dict(tensors)
+    return model.to(device_of(config)).eval()
+
+
+def seen_by(model: Model, data_dir: Path | None = None) -> Data:
+    """Load the data of the model's trial, on the model's device. Raises what `vitcore.data.splits.load` raises."""
+    return load(model.config, data_dir).to(next(model.parameters()).device)
+
+
+@torch.no_grad()
+def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
+    """Apply `function` to n standardized images, batch by batch, in the precision of the training."""
+    batches = images.batches(evaluation_batch(config, data.mean.device))
+    return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])
