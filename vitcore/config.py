@@ -137,8 +137,10 @@ class Config(Options):
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Derive missing settings from the given ones."""
         from vitcore.data.lookup import describe  # late: says of unknown data what is wrong as a ConfigError
+        from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
 
         values = merge(values)
+        refuse_misplaced_variant(values, cls.model_fields)
         if is_reference(model := values.get("model")) and (own := [key for key in values if of_architecture(key)]):
             raise ConfigError(f"{own[0]}={values[own[0]]}: model={model} has its own: leave it out")
         values = gather_options(values)

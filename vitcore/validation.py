@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
@@ -99,6 +99,15 @@ def check_names(config: Config) -> None:
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:
             raise ConfigError(f"unknown key '{key}': options are spelt {', '.join(VARIANTS)} + '.name'")
+
+
+def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
+    """Raise ConfigError for the name of a variant in a wrong place: swiglu=true, attention=axial."""
+    if str(kind := values.get("attention")) in SELF_ATTENTION:
+        raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
+    for key in values.keys() - set(fields):
+        for slot in (slot for slot, variants in VARIANTS.items() if key in variants):
+            raise ConfigError(f"unknown key '{key}': it is a value of {slot}; did you mean {slot}={key}?")
 
 
 def chosen_variants(config: Config) -> dict[str, type[Variant]]:

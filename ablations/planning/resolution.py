@@ -132,11 +132,11 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
 
 
 def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
-    """Say whether equal arms can be shown to be equivalent."""
-    text = f"the margin of {unit.size(margin)}"
+    """Say whether equal arms are likely to be shown equivalent."""
+    text = f"equal arms are shown equivalent within {unit.size(margin)}"
     if found.margin_reachable:
-        return f"{text} can be reached: equal arms can be shown to lie within {size_text(found.smallest_margin, unit)}"
-    return f"{text} cannot be reached with {found.seeds} seeds: it takes {seeds_text(found.margin_seeds)}"
+        return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"
+    return f"{text} with less than 80% power: that takes {seeds_text(found.margin_seeds)}"
 
 
 def size_text(value: float | None, unit: units.Unit) -> str:

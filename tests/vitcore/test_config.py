@@ -26,6 +26,8 @@ BAD = [
     ({"steps": 10, "epochs": 2}, "steps=10 and epochs=2: give one of them"),
     ({"model": "XL/7"}, "model=XL/7: a size of Ti, S, B, L, H"),
     ({"width": 55_440, "heads": 17}, "heads=17 does not divide width=55440: one of 12, 14, 15, 16, 18, 20, 21, 22"),
+    ({"swiglu": True}, "unknown key 'swiglu': it is a value of mlp; did you mean mlp=swiglu?"),
+    ({"attention": "axial"}, "attention=axial: 'fastest' or 'pinned', the kernel; did you mean self_attention=axial?"),
     ({"position.base": 10.0}, "position=1d: unknown key 'base': known are combine, width"),
     ({"position": "none", "position.base": 10.0}, "position=none: unknown key 'base': this variant has no options"),
     ({"options": {"lr": 0.5}}, "unknown key 'lr': an option is spelt 'slot.name'"),

@@ -47,9 +47,8 @@ def show(
     entries = [*described(asked, on), ("cost", cost(find("studies", study), on))]
     entries += [("results", f"{name}: {answer}") for name, answer in found.items()]
     if not found:
-        entries.append(
-            ("results", f"none yet; `ablate plan {study}` estimates the hours, `ablate run {study}` trains it")
-        )
+        advice = f"`ablate plan {study}` estimates the hours, `ablate run {study}` trains it"
+        entries.append(("results", f"none in {source_path(runs)}; {advice}"))
     print(f"{asked.name}: {asked.question}")
     print("\n".join(aligned([(title, text) for title, text in entries if text])))
 

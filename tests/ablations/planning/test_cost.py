@@ -209,7 +209,7 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan],
     assert not far.margin_reachable
     assert far.margin_seeds > 3
     text = "\n".join(resolution.resolution_lines(far, "test_accuracy"))
-    assert f"cannot be reached with 3 seeds: it takes {far.margin_seeds} seeds" in text
+    assert f"with less than 80% power: that takes {far.margin_seeds} seeds" in text
     assert "beyond 5 seeds every image is tested again" in text
 
 
