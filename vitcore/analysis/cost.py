@@ -1,4 +1,4 @@
-"""The cost of a model before it is built: parameters and FLOPs, on the meta device."""
+"""The cost of a model, parameters and FLOPs, computed on the meta device without allocating it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 Bias = Literal["", "fixed", "learned"]
 
-
-# What the model is made of: everything that its cost depends on, and whether it can be built.
+# The fields that a model's cost depends on.
 RATES = ("dropout", "attention_dropout", "patch_dropout", "drop_path")
 MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES, "objective")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
@@ -32,28 +31,28 @@ biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> Cost:
-    """Return the cost of a config's model. Allocates nothing."""
+    """Return the cost of the model of `config`. Raises ConfigError if it cannot be built."""
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
     return measured[key]
 
 
 def remember(config: Config, cost: Cost) -> None:
-    """Store the cost of a model that was measured elsewhere."""
+    """Store the cost of a model that another process measured."""
     measured.setdefault(model_key(config), cost)
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return how each parameter is initialized, by name; None for a reference model. Allocates nothing."""
+    """Return the initialization of each parameter, by name; None for a reference model."""
     if (key := model_key(config)) not in drawings:
         drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]
 
 
 def bias_of(config: Config) -> Bias:
-    """Return the kind of bias added to the attention's logits: "learned" or "fixed"; "" without one.
+    """Return the kind of bias on the attention's logits: "learned", "fixed", or "" without a bias.
 
-    Reference models count as without. It is measured with few patches: the kind does not depend on their number.
+    A reference model counts as without a bias. Four patches are enough to find the kind.
     """
     if config.model:
         return ""
@@ -66,16 +65,18 @@ def bias_of(config: Config) -> Bias:
 
 
 def model_key(config: Config) -> str:
+    """Return the settings that a model's cost depends on, as JSON."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
 def on_meta(config: Config) -> Model:
+    """Build the model of `config` on the meta device, in evaluation mode."""
     with torch.device("meta"):
         return build(config).eval()
 
 
 def count(config: Config) -> Cost:
-    """Run one image through the model on the meta device."""
+    """Compute the cost from one forward pass of one image on the meta device."""
     model = on_meta(config)
     with torch.device("meta"):
         images = torch.empty(1, config.channels, config.image_size, config.image_size)

@@ -1,8 +1,8 @@
-"""The paper's few-shot probe: how well frozen features separate the classes, given a few images of each.
+"""The few-shot probe: accuracy of a linear classifier of frozen features, fitted to a few images per class.
 
 "A regularized least-squares regression problem that maps the (frozen) representation of a subset of training images to
-{-1, 1}^K target vectors", solved in closed form (arXiv 2010.11929, section 4.1). The constants are those of the
-authors' public evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
+{-1, 1}^K target vectors", solved in closed form (arXiv 2010.11929, section 4.1). The constants come from the authors'
+evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from vitcore.data.splits import Data, Images
     from vitcore.model.build import Model
 
-SHOTS = (1, 5, 10, 25)  # images a class
-DRAWS = 3  # of the images; the accuracy is the mean over them
-L2 = 2.0**10  # of the weights
-BIAS = 100.0  # a constant feature, so large that the regularisation hardly reaches its weights
-EPSILON = 1e-5  # added to the deviation of each feature
+SHOTS = (1, 5, 10, 25)  # images per class
+DRAWS = 3  # random choices of the images, over which the accuracy is averaged
+L2 = 2.0**10  # penalty of the weights
+BIAS = 100.0  # a constant feature, so large that the penalty of its weights is negligible
+EPSILON = 1e-5  # added to the standard deviation of each feature
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A linear probe: statistics that standardize features (D,), and weights (D + 1, K) with the bias last; float64."""
+    """A linear probe: mean and standard deviation of features (D,), weights (D + 1, K) with the bias last; float64."""
 
     mean: Tensor
     std: Tensor
@@ -40,7 +40,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int, l2: float = L2) -> Probe:
-        """Fit a ridge regression of {-1, 1} targets to features (n, D), standardized by themselves; labels (n,)."""
+        """Fit a ridge regression of {-1, 1} targets to standardized features (n, D). labels: (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
@@ -52,6 +52,7 @@ class Probe:
 
 
 def with_bias(x: Tensor) -> Tensor:
+    """Append the constant feature to x (n, D)."""
     return F.pad(x, (0, 1), value=BIAS)
 
 
@@ -67,7 +68,10 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 
 @dataclass(frozen=True)
 class FewShot:
-    """metrics: fewshotK_accuracy, the mean over draws; draws: the value of each; notes: omitted shots and why."""
+    """The result of `few_shot`.
+
+    metrics: fewshotK_accuracy, the mean over draws. draws: the accuracy of each draw. notes: omitted shots and reasons.
+    """
 
     metrics: dict[str, float] = field(default_factory=dict)
     draws: dict[str, list[float]] = field(default_factory=dict)
@@ -75,10 +79,10 @@ class FewShot:
 
 
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
-    """Return the test accuracy of probes fitted to a few training images per class; the features are pre-logits.
+    """Return the test accuracy of probes fitted to a few training images per class.
 
-    The images of a draw depend only on the trial's data and data seed, so that paired arms see the same. Larger draws
-    contain smaller ones.
+    The images of a draw depend only on the trial's data and data seed, so paired arms see equal images. More shots
+    contain the images of fewer shots.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
@@ -101,11 +105,11 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Return the indices of the first `count` images of each class in a random order, (count * K,)."""
+    """Return the indices (count * K,) of `count` random images of each class."""
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """Return the input (n, D) of the head's last layer, on the CPU."""
+    """Return the pre-logits (n, D), the input of the head's last layer, on the CPU."""
     return batched(model.features, model.config, data, images).cpu()

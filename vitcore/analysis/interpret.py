@@ -1,7 +1,6 @@
-"""Look inside a trained model: the numbers behind figures 6, 7, 10 and 11 of arXiv 2010.11929.
+"""The inside of a trained model: the numbers behind figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
-Attention weights are recomputed from the inputs of each layer; training keeps the fused kernel, which never stores
-them.
+Attention weights are recomputed from the inputs of each layer, because the fused kernel of training never stores them.
 
 Shapes: B images, T tokens (`prefix` of them before the N patches), L layers, H heads.
 """
@@ -10,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,18 +29,19 @@ if TYPE_CHECKING:
 
 COMPONENTS = 28  # of the filters, as in Figure 7
 IMAGES = 128  # "128 example images" (D.7)
-SHOWN = 8  # of them, for the rollout
-MOST = 2**26  # attention weights at a time: an image has L x H x T x T
+SHOWN = 8  # images of the rollout
+MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Return principal components (n, C, P, P) of the input filters, their share of the variance (n,), and their name.
+    """Return the principal components (n, C, P, P) of the input filters, and what they explain.
 
-    The filters are the first weights of the stem that have four dimensions: the patch embedding, or the first
-    convolution. A component's sign is arbitrary: here its largest value is positive.
+    The second result is each component's share of the variance (n,), the third is the name of the filters. The filters
+    are the stem's first parameter with four dimensions: the patch embedding, or the first convolution. The sign of a
+    component is such that its largest value is positive. Raises ValueError for a stem without filters.
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
@@ -51,7 +50,7 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return principal directions (COMPONENTS, ...) of filters (D, C, P, P), each of length 1."""
+    """Return principal components (n, C, P, P) of filters (D, C, P, P), of length 1, and their shares (n,)."""
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     count = min(COMPONENTS, flat.shape[1], max(1, len(flat) - 1))
@@ -66,7 +65,7 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention weights (B, H, T, T) of one layer for a batch, and its bias (B, H, T, T), if any."""
+    """The attention weights (B, H, T, T) of one layer for a batch, and the bias (B, H, T, T), if the layer has one."""
 
     weights: Tensor
     bias: Tensor | None
@@ -82,34 +81,28 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
         weights, bias = module.weights(*inputs)
         found.append(Layer(weights, None if bias is None else bias.expand_as(weights)))
 
-    with hooked([module for module in model.encoder.modules() if isinstance(module, SelfAttention)], look):
-        in_precision(model.config, model.pooled, images)
-    return found
-
-
-@contextmanager
-def hooked(modules: Sequence[nn.Module], look: Callable[[nn.Module, tuple[Any, ...]], None]) -> Iterator[None]:
-    """Call `look` before each of the modules within the block."""
-    handles = [module.register_forward_pre_hook(look) for module in modules]
+    attentions = [module for module in model.encoder.modules() if isinstance(module, SelfAttention)]
+    handles = [module.register_forward_pre_hook(look) for module in attentions]
     try:
-        yield
+        in_precision(model.config, model.pooled, images)
     finally:
         for handle in handles:
             handle.remove()
+    return found
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Return distances in pixels between the centers of any two patches (N, N)."""
+    """Return the distances (N, N) in pixels between the centers of any two patches. patch: side in pixels."""
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
-    """Return the mean attention distance in pixels (B, H) of attention (B, H, T, T), over the patches' queries.
+    """Return the mean attention distance (B, H), in pixels, of attention (B, H, T, T).
 
-    The distance between a query and what it attends to is weighted by the attention (D.7; arXiv 2108.08810, section 3).
-    A prefix token has no place: it is left out as query and as key, and each remaining row is scaled to sum to 1.
+    Distances between query and key are weighted by the attention (D.7; arXiv 2108.08810, section 3). A prefix token has
+    no place: it is left out as query and as key, and each remaining row is scaled to sum to 1.
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -117,15 +110,16 @@ def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tenso
 
 
 def uniform_distance(grid: Grid, patch: int) -> float:
-    """Return the mean attention distance of a head that attends to all patches equally."""
+    """Return the mean attention distance, in pixels, of a head that attends to all patches equally."""
     return distances(grid, patch).mean().item()
 
 
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    Each layer's attention (B, H, T, T) is averaged over the heads and mixed with the residual connection: 0.5 A + 0.5
-    I, rows summing to 1. The results are multiplied from the first layer to the last (arXiv 2005.00928, section 3).
+    weights: attention (B, H, T, T) of each layer. It is averaged over the heads and mixed with the residual connection,
+    0.5 A + 0.5 I, with rows that sum to 1. The product runs from the first layer to the last (arXiv 2005.00928,
+    section 3).
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -137,13 +131,13 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """Return the share of each patch (B, N) in what the pooling reads: the class token, or the mean of the patches."""
+    """Return the share (B, N) of each patch in the input of the pooling: the class token or the patches' mean."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
 def rollout_of(model: ViT) -> str:
-    """Describe what `looked_at` shows. A pooling with weights is not followed further."""
+    """Describe the result of `looked_at`, which ignores the weights of a pooling."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     if model.pool.plain:
         return shown
@@ -155,12 +149,12 @@ def rollout_of(model: ViT) -> str:
 
 @dataclass(frozen=True)
 class Similarity:
-    """The similarity of patches under a position embedding, for one site at which it acts.
+    """The similarity of patches under a position embedding, at one site.
 
-    site: tokens (cosine similarity of what is added to two patches), rotate (of one vector, rotated as the query of one
-    and the key of another: 1 where both places are equal), bias (what is added to the logits, mean over the images); ""
-    where the kind has none of these, which `note` explains. pairs (N, N): mean over layers and heads. centre (L', H',
-    N): of the query in the middle, every layer and head.
+    site: "tokens" (cosine similarity of the vectors added to two patches), "rotate" (cosine similarity of one vector
+    rotated to two places), "bias" (added to the logits, mean over the images); "" for a position without these sites.
+    note: a description. pairs (N, N): mean over layers and heads. centre (L', H', N): row of the middle patch, for
+    every layer and head.
     """
 
     site: str
@@ -170,23 +164,22 @@ class Similarity:
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
-    """Return the similarity maps of each site at which the model's position acts."""
+    """Return the similarity at each site of the model's position. bias (N, N), centre_bias (L, H, N): measured bias."""
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
     turned = [rotated(model, layer, grid) for layer in range(count)]
     sites = []
     if tables := [cosine(vectors)[None] for vectors in found if vectors is not None]:
         sites.append(site("tokens", "cosine similarity of position embeddings", torch.stack(tables), grid))
-    if any(turn is not None for turn in turned):
-        stacked = torch.stack([turn for turn in turned if turn is not None])
-        sites.append(site("rotate", "similarity of one vector as query and as key", stacked, grid))
+    if rotations := [turn for turn in turned if turn is not None]:
+        sites.append(site("rotate", "similarity of one vector as query and as key", torch.stack(rotations), grid))
     if bias is not None and centre_bias is not None:
         sites.append(Similarity("bias", "bias of the attention logits, mean over the images", bias, centre_bias))
     return sites or [Similarity("", absent(model.config.position, position))]
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Build a Similarity from maps (L', H', N, N); equal layers are merged, and so are equal heads."""
+    """Build a Similarity from maps (L', H', N, N), with equal layers merged, and equal heads."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
@@ -200,7 +193,7 @@ def middle(grid: Grid) -> int:
 
 @torch.no_grad()
 def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | None:
-    """Return what the position adds to the patches (N, D) entering `layer`; None if nothing."""
+    """Return the vectors (N, D) that the position adds to the patches before `layer`, None if all are 0."""
     parameter = next(position.parameters(), None)
     nothing = torch.zeros(1, math.prod(grid), width, device=None if parameter is None else parameter.device)
     vectors = position.tokens(nothing, layer, grid)[0].double().cpu()
@@ -215,10 +208,10 @@ def cosine(vectors: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the cosine similarity (H, N, N) of a vector of ones rotated to each place; None without rotation.
+    """Return the cosine similarity (H, N, N) of a vector of ones rotated to each place, None without rotation.
 
-    Ones have the same energy in every plane of rotation. So this is the mean over the planes of the cosine of the angle
-    between two places, whatever the order of the planes.
+    Ones have equal energy in every plane of rotation. The similarity is therefore the cosine of the angle between two
+    places, averaged over the planes.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
@@ -228,10 +221,10 @@ def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def absent(kind: str, position: Position) -> str:
-    """Say why there is no map of a kind."""
+    """Say why a position has no similarity. kind: its name."""
     if type(position).between is not Position.between:
-        return f"position={kind} mixes neighbouring tokens between layers: it has neither vectors nor a bias to compare"
-    return f"position={kind}: the model is told of no position"
+        return f"position={kind} mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
+    return f"position={kind}: the model has no position embedding"
 
 
 # -- a layer-by-layer summary ------------------------------------------------------------------------------------------
@@ -249,10 +242,10 @@ class PartCost:
 
 @torch.no_grad()
 def summary(config: Config) -> list[PartCost]:
-    """Return the cost of each part of the model.
+    """Return the cost of each part of the model, without allocating it.
 
-    Params and flops sum to those of `vitcore.analysis.cost`. The position's work inside attention counts as
-    attention. Nothing is allocated.
+    Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`. A position inside attention counts as
+    attention.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -282,19 +275,19 @@ def summary(config: Config) -> list[PartCost]:
     direct = [(name, parameter) for name, parameter in model.named_parameters(recurse=False)]
     rows[1:1] = [PartCost(name, list(parameter.shape[1:]), parameter.numel(), 0) for name, parameter in direct]
     rest = counter.get_total_flops() - sum(row.flops for row in rows)
-    if rest:  # products of the model itself, outside every part
+    if rest:  # products outside every part
         rows.append(PartCost("other", [], 0, rest))
     return [row for row in rows if row.params or row.flops]
 
 
 def within(flops: Mapping[str, int], prefix: str) -> int:
-    """Return the FLOPs of the submodules of a module that is never called itself, such as a position."""
+    """Return the FLOPs of the submodules of a module without calls, such as a position. prefix: its name and a dot."""
     inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
     return sum(count for name, count in inside.items() if "." not in name)
 
 
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the model's parts in the order of the forward pass, the encoder by block."""
+    """Yield the name and the module of each part in the order of the forward pass; a block has several parts."""
     yield "stem", model.stem
     yield "position", model.position
     if model.encoder.embedding_norm is not None:
@@ -310,62 +303,47 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 # -- all of it ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Sums:
-    """Sums over batches: attention distance (L, H), bias (N, N), and bias of the middle query (L, H, N)."""
+def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
+    """Return sums over a batch's images: attention distance (L, H) and, if every layer has a bias, two of the bias.
 
-    images: int = 0
-    distance: Tensor | None = None
-    bias: Tensor | None = None
-    centre_bias: Tensor | None = None
-
-    def add(self, found: list[Layer], grid: Grid, patch: int, prefix: int) -> None:
-        distance = torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])
-        self.distance = plus(self.distance, distance)
-        if all(layer.bias is not None for layer in found):
-            biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
-            mean = torch.stack([bias.mean(dim=1).sum(dim=0) for bias in biases]).mean(dim=0)
-            self.bias = plus(self.bias, mean)
-            centre = torch.stack([bias[:, :, middle(grid)].sum(dim=0) for bias in biases])
-            self.centre_bias = plus(self.centre_bias, centre)
-        self.images += found[0].weights.shape[0]
-
-    def mean(self, total: Tensor | None) -> Tensor | None:
-        return None if total is None else total / self.images
-
-
-def plus(total: Tensor | None, more: Tensor) -> Tensor:
-    return more.cpu() if total is None else total + more.cpu()
+    bias (N, N): mean over layers and heads. centre_bias (L, H, N): bias of the middle query.
+    """
+    sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
+    biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
+    if len(biases) == len(found):
+        sums["bias"] = torch.stack([bias.mean(dim=1).sum(dim=0) for bias in biases]).mean(dim=0)
+        sums["centre_bias"] = torch.stack([bias[:, :, middle(grid)].sum(dim=0) for bias in biases])
+    return sums
 
 
 @dataclass(frozen=True)
 class Inside:
-    """The result of `inspect`. arrays: data of the figures by name; facts: plain JSON describing them."""
+    """The result of `inspect`. arrays: the data of the figures, by name. facts: plain JSON that describes the data."""
 
-    arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray[Any, Any]]
+    facts: dict[str, Any]
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Compute every figure's numbers for a model in evaluation mode and `images` random test images."""
+    """Compute the numbers of every figure for a model in evaluation mode and `images` random test images."""
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels
-    grid, sums = model.grid(pixels), Sums()
+    grid, totals = model.grid(pixels), dict[str, Tensor]()
     rolled: list[Tensor] = []
     weights = config.layers * config.heads * (math.prod(grid) + model.prefix) ** 2
     for some in torch.split(pixels, max(1, MOST // weights)):
         found = layers(model, data.standardise(some))
-        sums.add(found, grid, config.patch, model.prefix)
-        if sums.images - len(some) < SHOWN:
+        for name, values in batch_sums(found, grid, config.patch, model.prefix).items():
+            totals[name] = totals.get(name, 0) + values.cpu()
+        if sum(map(len, rolled)) < SHOWN:
             matrix = rollout([layer.weights[:SHOWN] for layer in found])
             rolled.append(looked_at(matrix, model.prefix, model.pool.class_token).cpu())
     with torch.no_grad():
         predicted = in_precision(config, model, data.standardise(pixels[:SHOWN])).argmax(dim=1)
-    distance = sums.mean(sums.distance)
-    assert distance is not None
+    means = {name: total / len(pixels) for name, total in totals.items()}
     arrays = {
-        "distance": distance,
+        "distance": means["distance"],
         "rollout": torch.cat(rolled)[:SHOWN].view(-1, *grid),
         "images": pixels[:SHOWN],
         "labels": labels[:SHOWN],
@@ -388,7 +366,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
     except ValueError as error:
         facts["filters_of"], facts["no_filters"] = "", str(error)
     facts["sites"] = []
-    for found_at in similarity(model, sums.mean(sums.bias), sums.mean(sums.centre_bias), grid):
+    for found_at in similarity(model, means.get("bias"), means.get("centre_bias"), grid):
         facts["sites"].append({"site": found_at.site, "note": found_at.note})
         if found_at.pairs is not None and found_at.centre is not None:
             arrays |= {f"{found_at.site}_pairs": found_at.pairs, f"{found_at.site}_centre": found_at.centre}

@@ -1,14 +1,15 @@
-"""The cost of a model, as data: importing this loads no torch."""
+"""The cost of a model, as data: importing this module loads no torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The size of a model, and `flops` of a forward pass on one image (a multiply-add is 2).
+    """The cost of a model.
 
-    `tokens` includes prefix tokens. `attention_bias`: whether a bias is added to the logits. These two and
-    `class_token` are None for a reference model.
+    flops: one forward pass of one image (a multiply-add is 2). tokens: sequence length, prefix tokens included.
+    class_token: whether there is a class token. attention_bias: whether the logits have a bias. The last three are None
+    for a reference model.
     """
 
     params: int

@@ -251,7 +251,7 @@ def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
 
 def test_kind_without_vectors_or_bias_says_so(own: None) -> None:
     """cpe-like kinds, and none."""
-    for name, said in (("convolved", "mixes neighbouring tokens"), ("none", "is told of no position")):
+    for name, said in (("convolved", "mixes neighboring tokens"), ("none", "has no position embedding")):
         model = ViT(Config(**(TINY | {"position": name})))
         (found,) = similarity(model, None, None, (4, 4))
         assert found.site == ""

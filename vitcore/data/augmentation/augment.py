@@ -1,7 +1,7 @@
-"""The augmentations that `augment` names. A new one is a class and a line of AUGMENT.
+"""The augmentations that the setting `augment` names. A new augmentation is a class and a line of AUGMENT.
 
 Every draw is a pure function of the image's key, (seed, epoch, index in the dataset), so batching and resuming do not
-change it. Draws are made on the CPU and `sent` without blocking; bytes are changed on the device that holds them.
+change it. Draws are made on the CPU; bytes are changed on the device that holds them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Augment(Variant):
-    """Maps bytes (B, C, H, W) to bytes, on the device that holds them.
+    """Base of augmentations, from bytes (B, C, H, W) to bytes on the device that holds them.
 
-    cuts: the augmentation takes images as stored, which in packs are larger than `image_size`, and returns that size.
-    Otherwise it takes and returns the center crop that evaluation sees.
+    cuts: whether the augmentation takes images as stored, which in packs are larger, and returns `image_size`.
+    Otherwise it takes and returns the center crop for evaluation.
     """
 
     slot = "augment"
@@ -41,15 +41,15 @@ class Augment(Variant):
     def __init__(self, config: Config) -> None: ...
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        """Augment images by their keys (B,), int64, on the CPU. Leaves `images` unchanged."""
+        """Return augmented images. keys: (B,), int64, on the CPU. Leaves `images` unchanged."""
         raise NotImplementedError
 
 
 class Staged(Augment):
-    """Base of augmentations that apply `stages` one after another. Each stage reads its own options.
+    """Base of augmentations that apply `stages` one after another.
 
-    All draws are made before an image is touched, so that a CUDA graph can hold the augmentation. A class that
-    overrides `__call__` is left out of graphs.
+    All draws are made before an image is touched, so that a CUDA graph can hold the augmentation. Graphs leave out a
+    class that overrides `__call__`.
     """
 
     stages: ClassVar[tuple[type[Stage], ...]]
@@ -65,7 +65,7 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return a version one higher where a stage scales the images: earlier versions did not scale them."""
+        """Return `numerics`, plus 1 if a stage scales the images: earlier versions did not scale them."""
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
 
@@ -76,11 +76,11 @@ class Staged(Augment):
         return self.apply(images, sent(choices, images.device), fixed=True)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw on the CPU, from keys (B,), what to do with images of `side` pixels: (B, n), int64."""
+        """Draw the choices of all stages for images of `side` pixels from keys (B,) on the CPU: (B, n), int64."""
         return torch.cat([part.choices(keys, side) for part in self.parts], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return the augmented images; `fixed` as in `Stage.apply`. Leaves `images` unchanged."""
+        """Return augmented images by the choices (B, n). fixed: see `Stage.apply`. Leaves `images` unchanged."""
         if self.parts[0].in_place:
             images = images.clone()
         for part, own in zip(self.parts, torch.split(choices, [part.draws for part in self.parts], 1), strict=True):
@@ -89,9 +89,9 @@ class Staged(Augment):
 
 
 def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
-    """Return whether a CUDA graph can hold `augment` for images of `size` bytes, and is faster with it.
+    """Return whether a CUDA graph can hold `augment` for images of `size` bytes, and makes it faster.
 
-    Large images keep a GPU busy without a graph, and distorting some of them is cheaper than distorting all.
+    Large images keep a GPU busy without a graph, and distorting some of them costs less than distorting all.
     """
     if not isinstance(augment, Staged) or type(augment).__call__ is not Staged.__call__:
         return False
@@ -131,10 +131,7 @@ class FlipCrop(Staged):
 
 
 class RandAugment(Staged):
-    """Applies random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment.
-
-    Does not flip or crop.
-    """
+    """Applies random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment."""
 
     numerics = 1
     Options = Strength
@@ -184,21 +181,17 @@ class FlipRandomResizedCropRandAugment(Staged):
 
 
 class TrivialAugment(Staged):
-    """Applies one operation at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide.
-
-    Does not flip or crop.
-    """
+    """Applies one operation at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide."""
 
     numerics = 1
     stages = (TrivialDistortion,)
 
 
 class ThreeAugment(Staged):
-    """Flips; makes gray, solarizes or blurs; changes colours (DeiT III: arXiv 2204.07118, section 3).
+    """Flips; grays, solarizes or blurs; then changes the colors (DeiT III: arXiv 2204.07118, section 3).
 
-    As `new_data_aug_generator` of https://github.com/facebookresearch/deit: each image has one of the three with equal
-    probability, the blur with PIL's radius from 0.1 to 2. Then brightness, contrast and colour change in a random
-    order. The image is not cropped.
+    As `new_data_aug_generator` of https://github.com/facebookresearch/deit: gray, solarize and blur have equal
+    probability, and the blur has PIL's radius from 0.1 to 2. Brightness, contrast and color change in a random order.
     """
 
     numerics = 1
@@ -207,7 +200,7 @@ class ThreeAugment(Staged):
 
 
 class CropThreeAugment(Staged):
-    """Applies `crop` with reflected borders, DeiT III's simple random crop, then `three-augment` (arXiv 2204.07118)."""
+    """Applies `crop` with reflected borders, then `three-augment` (DeiT III's simple random crop: arXiv 2204.07118)."""
 
     numerics = 1
     stages = (RandomShift, ThreeDistortions)

@@ -1,4 +1,4 @@
-"""Stages that apply torchvision's operations: RandAugment, TrivialAugment and DeiT III's three."""
+"""Stages that apply torchvision's operations: those of RandAugment, TrivialAugment and 3-Augment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 
 class Operation(NamedTuple):
-    """A function of `image_ops`, its amount at each magnitude (31,), and whether it takes a random sign."""
+    """A function of `image_ops`, its amounts (31,) by magnitude, and whether the amount has a random sign."""
 
     apply: Callable[[Tensor, Tensor], Tensor]
     amounts: Tensor
@@ -40,7 +40,7 @@ class Distortion(Stage):
     """Base of stages that apply torchvision's operations, for which black is 0 and white is 255.
 
     Images with fewer levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after them.
-    Colour operations leave grayscale images unchanged, as in torchvision.
+    Color operations leave grayscale images unchanged, as in torchvision.
     """
 
     operations: list[Operation]
@@ -62,23 +62,23 @@ class Distortion(Stage):
         return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Apply the operations to bytes (B, C, H, W) from 0 to 255. Leaves `images` unchanged."""
+        """Apply the operations to bytes (B, C, H, W) from 0 to 255. fixed: see `Stage`. Leaves `images` unchanged."""
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Apply to each image the operation chosen for it, at its level and sign; all three are (B,)."""
+        """Apply to each image the operation number `choices` (B,) at magnitude `levels` (B,), with `sign` (B,)."""
         table, signed = self.amounts(choices.device)
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Apply to each image the operation chosen for it, by its amount, both (B,)."""
+        """Apply to each image the operation number `choices` (B,) by `amounts` (B,)."""
         if fixed:
             return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
         return grouped(images, self.operations, choices, amounts)
 
     def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return each operation's amount at each level (operations, LEVELS), and whether it takes a sign."""
-        if device not in self.magnitudes:  # sent once: a CUDA graph cannot hold the transfer
+        """Return the amounts of all operations (operations, LEVELS), and which have a sign (operations,)."""
+        if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
             table = torch.stack([operation.amounts for operation in self.operations])
             signed = torch.tensor([operation.signed for operation in self.operations])
             self.magnitudes[device] = table.to(device), signed.to(device)
@@ -88,8 +88,7 @@ class Distortion(Stage):
 class Strength(Variant.Options):
     """The number of operations and their strength.
 
-    TensorFlow's RandAugment, and so big_vision's, counts magnitudes to 10: its randaug(2, 10) rotates by 30 degrees and
-    shears by 0.3, which is torchvision's magnitude 30.
+    In TensorFlow and big_vision, magnitude 10 is the largest: randaug(2, 10) there is torchvision's magnitude 30.
     """
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
@@ -97,7 +96,7 @@ class Strength(Variant.Options):
 
 
 class RandomDistortion(Distortion):
-    """Applies `layers` random operations at one magnitude (RandAugment)."""
+    """Applies `layers` random operations at one magnitude, as RandAugment."""
 
     def __init__(self, config: Config, options: Strength) -> None:
         super().__init__(config, options)
@@ -117,7 +116,7 @@ class RandomDistortion(Distortion):
 
 
 class TrivialDistortion(Distortion):
-    """Applies one random operation at a random magnitude (TrivialAugment)."""
+    """Applies one random operation at a random magnitude, as TrivialAugment."""
 
     draws = 3  # the operation, its magnitude and its sign
 
@@ -135,10 +134,10 @@ class TrivialDistortion(Distortion):
 
 
 class Jitter(Variant.Options):
-    """Whether images are flipped, and how far their colours are changed."""
+    """The options of the flip and the color changes."""
 
-    flip: bool = True  #: Left and right exchanged with probability a half. Not for what has a left and a right.
-    #: Brightness, contrast and colour are multiplied by factors of at most 1 plus and at least 1 minus this.
+    flip: bool = True  #: Exchange left and right with probability 1/2. Not for images in which the side matters.
+    #: Largest change of brightness, contrast and color: factors from 1 - jitter to 1 + jitter.
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
 
 
@@ -168,24 +167,24 @@ class ThreeDistortions(Distortion):
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         one = choices[:, 0]
-        amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # of the blur, and of solarizing
+        amounts = (0.1 + 1.9 / STEPS * choices[:, 1]).where(one == 2, 128)  # blur's radius, solarize's threshold
         images = self.operate_by(images, one, amounts, fixed)
         order, factors = sent(choices[:, 2:], images.device).chunk(2, dim=1)
         return image_ops.colour_jitter(images, order, (2 * factors / STEPS - 1) * self.jitter)
 
 
 def scale(images: Tensor, white: int, wanted: int) -> Tensor:
-    """Scale bytes from 0..white to 0..wanted, rounded to the nearest."""
+    """Scale bytes from the range 0..white to 0..wanted, rounded to the nearest."""
     return images if white == wanted else ((images.int() * wanted + white // 2) // white).to(torch.uint8)
 
 
 def signs(keys: Tensor, elements: int) -> Tensor:
-    """Draw 1 or -1: (B, elements)."""
+    """Draw 1 or -1 for keys (B,): (B, elements)."""
     return 2 * decided(2, keys, code("sign"), elements) - 1
 
 
 def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """Apply the operation chosen for each image (B,) by its amount (B,), both on the CPU, with one call each."""
+    """Apply to each image its operation (B,) by its amount (B,), both on the CPU: one call per operation."""
     images = images.clone()
     places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
     counts = torch.bincount(choices, minlength=len(operations)).tolist()
@@ -197,7 +196,7 @@ def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amount
 
 
 def moderate(size: int) -> list[Operation]:
-    """Return RandAugment's operations for images of `size` pixels, to which translations are proportional."""
+    """Return RandAugment's operations for images of `size` pixels."""
     return space(shear=0.3, translation=150 / 331 * size, angle=30.0, enhancement=0.9, bits=4)
 
 
@@ -207,7 +206,7 @@ def wide() -> list[Operation]:
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
-    """Return the operations, given their amounts at the largest magnitude."""
+    """Return the operations, given their amounts at the largest magnitude (pixels, degrees, bits, factors)."""
 
     def up_to(amount: float) -> Tensor:
         return torch.linspace(0, amount, LEVELS)

@@ -1,7 +1,7 @@
-"""Random erasing (arXiv 1708.04896), as timm.data.RandomErasing: a rectangle of an image becomes its mean, or noise.
+"""Random erasing (arXiv 1708.04896), as timm.data.RandomErasing: a rectangle of an image becomes 0, or noise.
 
-Images are standardised, so that 0 is the mean of the data. All choices are a hash of the image's key, made on the
-device that the keys are on: a CUDA graph can hold them.
+Images are standardized, so 0 is the mean of the data. All choices are a hash of the image's key, computed on the device
+of the keys, so that a CUDA graph can hold them.
 """
 
 import math
@@ -17,7 +17,10 @@ ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Erase a random rectangle of each image (B, C, H, W) with `probability`; keys (B,)."""
+    """Erase a random rectangle of each image (B, C, H, W) with `probability`.
+
+    keys: (B,). fill: "pixel" for normal noise, otherwise 0.
+    """
     rows, columns = images.shape[-2:]
     top, left, height, width = rectangles(keys, rows, columns, probability).view(-1, 4, 1, 1, 1).unbind(1)
     y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)
@@ -27,7 +30,10 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 
 
 def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
-    """Draw (top, left, height, width) for each image (B, 4): the first of ten tries inside it; zeros for no erasing."""
+    """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64; zeros for no erasing.
+
+    The rectangle is the first of ten tries that fits in an image of rows x columns pixels.
+    """
     uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
@@ -36,13 +42,13 @@ def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Ten
     fits = (height < rows) & (width < columns)
     top, left = (down * (rows - height + 1)).floor(), (across * (columns - width + 1)).floor()
     tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-    found = tries.gather(1, fits.int().argmax(dim=1).view(-1, 1, 1).expand(-1, 1, 4))[:, 0]
+    found = tries[torch.arange(len(keys), device=keys.device), fits.int().argmax(dim=1)]
     chosen = fits.any(dim=1) & (uniform[:, 0] < probability)
     return found * chosen[:, None]
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
-    """Return normal numbers of the shape of `images`, a function of each image's key."""
+    """Return standard normal noise (B, C, H, W), a function of each image's key (B,)."""
     uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)

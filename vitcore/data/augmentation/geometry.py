@@ -44,7 +44,7 @@ class RandomFlip(Stage):
 
 
 class Shift(Variant.Options):
-    """The options of a random crop."""
+    """The options of a padded random crop."""
 
     pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels of padding on each side.
     fill: Literal["zeros", "reflect"] = "zeros"  #: Content of the padding.
@@ -71,7 +71,7 @@ class RandomShift(Stage):
         return take(self.padded(images), choices, *images.shape[-2:])
 
     def padded(self, images: Tensor) -> Tensor:
-        """Pad images to (B, C, H + 2 pad, W + 2 pad)."""
+        """Pad images (B, C, H, W) to (B, C, H + 2 pad, W + 2 pad)."""
         if self.fill == "zeros":
             return F.pad(images, [self.pad] * 4)
         across, down = (reflected(size, self.pad, images.device) for size in (images.shape[3], images.shape[2]))
@@ -79,20 +79,20 @@ class RandomShift(Stage):
 
 
 def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """Return indices that pad by reflection: pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad."""
+    """Return the indices (size + 2 pad,) that pad by reflection: pad .. 1, 0 .. size - 1, size - 2 .. ."""
     places = torch.arange(-pad, size + pad, device=device).abs()
     return torch.minimum(places, 2 * (size - 1) - places)
 
 
 def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Crop at `places` (B, 2), the top left corners, by indexing a view of all windows."""
+    """Crop to (B, C, rows, columns) at the top left corners `places` (B, 2), by indexing a view of all windows."""
     top, left = sent(places, images.device).unbind(1)
     windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
 def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Crop one image at a time: a CPU copies rows faster than it gathers bytes."""
+    """Crop as `gathered` does, one image at a time: a CPU copies rows faster than it gathers bytes."""
     found = torch.empty((*images.shape[:2], rows, columns), dtype=images.dtype)
     for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
         window[...] = image[:, top : top + rows, left : left + columns]

@@ -1,7 +1,7 @@
 """Operations of augmentations on a batch of bytes: torchvision's functions, with an amount for each image.
 
-images (B, C, H, W), uint8, C = 1 or 3; amount (B,), float, on the same device. Geometry takes the nearest pixel, black
-outside. In grayscale images `colour` changes nothing, as in torchvision.
+images: (B, C, H, W), uint8, C = 1 or 3. amount: (B,), float, on the images' device. Geometric operations take the
+nearest pixel, and black outside the image.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,31 +13,32 @@ from torch import Tensor
 Operation = Callable[[Tensor, Tensor], Tensor]
 LEVELS = 256  # of a byte
 ONE = 2**24  # of the weights of a box filter, whole numbers as PIL's
-GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue, as PIL and torchvision have it
+GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and torchvision
 
 
 def identity(images: Tensor, amount: Tensor) -> Tensor:
+    """Return the images unchanged."""
     return images
 
 
 def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a horizontal shear: rows move left, each by `amount` pixels more than the one above."""
-    return affine(x=[one(amount), amount, amount * (images.shape[-2] / 2)])
+    """Return the matrices of a horizontal shear: each row moves left by `amount` pixels more than the row above."""
+    return affine(x=[torch.ones_like(amount), amount, amount * (images.shape[-2] / 2)])
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a vertical shear: columns move up, each by `amount` pixels more than the one before."""
-    return affine(y=[amount, one(amount), amount * (images.shape[-1] / 2)])
+    """Return the matrices of a vertical shear: each column moves up by `amount` pixels more than its left neighbor."""
+    return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
 def x_translated(images: Tensor, amount: Tensor) -> Tensor:
     """Return the matrices of a translation to the right, by whole pixels."""
-    return affine(x=[one(amount), 0 * amount, -amount.trunc()])
+    return affine(x=[torch.ones_like(amount), 0 * amount, -amount.trunc()])
 
 
 def y_translated(images: Tensor, amount: Tensor) -> Tensor:
     """Return the matrices of a translation downwards, by whole pixels."""
-    return affine(y=[0 * amount, one(amount), -amount.trunc()])
+    return affine(y=[0 * amount, torch.ones_like(amount), -amount.trunc()])
 
 
 def rotated(images: Tensor, amount: Tensor) -> Tensor:
@@ -46,12 +47,8 @@ def rotated(images: Tensor, amount: Tensor) -> Tensor:
     return affine(x=[cos, -sin, 0 * cos], y=[sin, cos, 0 * cos])
 
 
-def one(amount: Tensor) -> Tensor:
-    return torch.ones_like(amount)
-
-
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return the matrices (B, 2, 3) of these rows; a row that is not given leaves x or y unchanged."""
+    """Return matrices (B, 2, 3) with the given rows of three (B,); a row that is not given is the identity's."""
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
@@ -62,7 +59,7 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
     points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
-    sides = torch.linspace(columns / 2, rows / 2, 2, device=images.device)  # made there: nothing is copied
+    sides = torch.linspace(columns / 2, rows / 2, 2, device=images.device)  # made on the device: nothing is copied
     scaled = matrix / sides[:, None]  # to the sides at -1 and 1
     grid = (points.view(1, -1, 3) @ scaled.transpose(1, 2)).view(-1, rows, columns, 2)
     return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
@@ -74,7 +71,7 @@ def brightness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from the grayscale image."""
+    """Scale the distance of each pixel from the grayscale image; grayscale images stay unchanged."""
     return images if images.shape[1] == 1 else away_from(grayscale(images), images, amount)
 
 
@@ -84,19 +81,19 @@ def contrast(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from the blurred image, whose border is the image's own."""
+    """Scale the distance of each pixel from the blurred image; the border stays unchanged."""
     if min(images.shape[-2:]) <= 2:
         return images
     wide = images.to(torch.int16)
     across = wide[..., :-2] + wide[..., 1:-1] + wide[..., 2:]
     total = across[..., :-2, :] + across[..., 1:-1, :] + across[..., 2:, :] + 4 * wide[..., 1:-1, 1:-1]
     blurred = images.clone()
-    blurred[..., 1:-1, 1:-1] = (total / 13).round_().to(torch.uint8)  # the pixel counts 5 times, those around it once
+    blurred[..., 1:-1, 1:-1] = (total / 13).round_().to(torch.uint8)  # weight 5 for the pixel, 1 for each neighbor
     return away_from(blurred, images, amount)
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the difference of the images and `origin` by 1 + `amount`, clamped to bytes."""
+    """Scale the difference between the images and `origin` by 1 + `amount`, clamped to bytes."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
@@ -125,14 +122,14 @@ def solarize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
-    """Replace all channels by the grayscale image."""
+    """Replace every channel by the grayscale image. amount: ignored."""
     return images if images.shape[1] == 1 else grayscale(images).expand_as(images)
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blur as PIL's GaussianBlur of radius `amount` does, at most 2: three box filters per side, each rounded to bytes.
+    """Blur as PIL's GaussianBlur of radius `amount`, at most 2: three box filters per axis, each rounded to bytes.
 
-    A box filter of a radius r weighs the pixels at its ends by the fraction of r (Gwosdek et al.,
+    A box filter weighs the pixels at its ends by the fraction of its radius (Gwosdek et al.,
     https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
     """
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
@@ -150,7 +147,7 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
-    """Weigh each pixel of a row and its two neighbors on each side by (B, 1, 1, 1) of ONE; edges are repeated."""
+    """Filter rows by the weights (B, 1, 1, 1), in units of 1 / ONE, of a pixel and its neighbors; edges repeat."""
     columns = images.shape[3]
     wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
     left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
@@ -158,7 +155,7 @@ def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Ten
 
 
 def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
-    """Change brightness (0), contrast (1) and colour (2) by `amounts` (B, 3), in each image's `order` (B, 3)."""
+    """Change brightness (0), contrast (1) and color (2) by `amounts` (B, 3), in each image's `order` (B, 3)."""
     for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
         plain = images if images.shape[1] == 1 else grayscale(images)
         mean = plain.float().mean(dim=(1, 2, 3), keepdim=True)
@@ -171,28 +168,27 @@ def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Stretch each channel to the range 0 to 255."""
+    """Stretch each channel to the range 0 to 255. amount: ignored."""
     return stretched(images, images)
 
 
 def stretched(levels: Tensor, images: Tensor) -> Tensor:
-    """Map `levels` (B, C, ...) as stretching the range of each image's channel to 0 to 255 does."""
-    low, high = (
-        ends.float() for ends in (images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True))
-    )
+    """Map bytes `levels` (B, C, ...) linearly, so that the range of each channel of the images becomes 0 to 255."""
+    low = images.amin(dim=(2, 3), keepdim=True).float()
+    high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low
     scale = 255 / torch.where(flat, 1, high - low)
     return torch.where(flat, levels, ((levels - low) * scale).clamp(0, 255).to(torch.uint8))
 
 
 def equalize(images: Tensor, amount: Tensor) -> Tensor:
-    """Equalize the histogram of each channel as PIL does."""
+    """Equalize the histogram of each channel as PIL does. amount: ignored."""
     flat = images.flatten(2).long()  # (B, C, HW)
     return equalized(flat).gather(2, flat).view(images.shape)
 
 
 def equalized(flat: Tensor) -> Tensor:
-    """Return the new value of each level (B, C, 256), given pixels (B, C, HW), int64."""
+    """Return the equalized value of each level (B, C, 256), given pixels (B, C, HW), int64."""
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
@@ -209,14 +205,15 @@ def every_level(images: Tensor) -> Tensor:
 
 
 def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Apply to each image its chosen operation (B,) by its amount (B,), with the same launches for any choices.
+    """Apply to each image the operation number `choices` (B,) by `amount` (B,), with equal launches for any choices.
 
-    The host reads no value, so a CUDA graph can hold it. All resampling is done at once, and all mapping of levels is
-    one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
+    The host reads no value, so a CUDA graph can hold the function. All resampling is one call, and all mappings of
+    levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
     """
     B, C, H, W = images.shape
     flat = images.flatten(2).long()
-    matrix, table = affine(x=[one(amount), 0 * amount, 0 * amount]), every_level(images)  # (B, 2, 3), (B, C, 256)
+    matrix = x_translated(images, 0 * amount)  # (B, 2, 3), the identity
+    table = every_level(images)  # (B, C, 256)
     mapped = torch.zeros_like(choices, dtype=torch.bool)
     moved, changed = mapped, images
     for number, operation in enumerate(operations):
@@ -236,7 +233,7 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
 
 
 def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return the function that makes the table of an operation on single bytes."""
+    """Return the function that computes the table (B, C, 256) of an operation on single bytes."""
 
     def table(images: Tensor, flat: Tensor, amount: Tensor) -> Tensor:
         return operation(every_level(images)[..., None], amount)[..., 0]
@@ -245,7 +242,7 @@ def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tens
 
 
 def sampled(matrix: Operation) -> Operation:
-    """Return the operation that samples images by their matrices."""
+    """Return the operation that resamples images by the matrices of `matrix`."""
     return lambda images, amount: sample(images, matrix(images, amount))
 
 

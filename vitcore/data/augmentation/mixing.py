@@ -1,8 +1,8 @@
-"""Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899).
+"""Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899), as timm.data.Mixup in mode 'batch'.
 
-As timm.data.Mixup in mode 'batch': image i is mixed with image B - 1 - i, and one share ~ Beta(alpha, alpha) is drawn
-for the batch. A batch is mixed with probability `mix_prob`. If both have an alpha, each batch uses one of them: CutMix
-with probability `mix_switch_prob`. All draws are a pure function of (seed, step).
+Image i is mixed with image B - 1 - i, and one share ~ Beta(alpha, alpha) is drawn for the batch. A batch is mixed with
+probability `mix_prob`. If mixup and CutMix have an alpha, a batch uses CutMix with probability `mix_switch_prob`, else
+mixup. All draws are a pure function of (seed, step).
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ NOWHERE = (0, 0, 0, 0)
 
 
 def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:
-    """Mix images (B, C, H, W) and labels (B,) of the batch of `step`; return images and class probabilities (B, K)."""
+    """Mix images (B, C, H, W) and labels (B,) of a step's batch; return images and class probabilities (B, K)."""
     return mixed(images, labels, config, draw(config, step, *images.shape[-2:]))
 
 
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
-    """Draw a batch's choices (6,), float64: the share of the image, that of its target, and the box's four edges."""
+    """Draw the choices for the batch of a step (6,), float64.
+
+    They are the share of the image, the share of its label, and the edges of CutMix's box in an image of rows x columns
+    pixels: top, bottom, left, right.
+    """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
     alpha = config.cutmix if cut else config.mixup
@@ -40,13 +44,16 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     if cut:
         edges = box(random, share, rows, columns)
         choices = [1, kept(edges, rows, columns), *edges]
-    if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last: what is mixed is mixed as with 1
+    if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that the other draws stay
         choices = [1, 1, *NOWHERE]
     return torch.tensor(choices, dtype=torch.float64)
 
 
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Mix images and labels by choices on any device, without a transfer to the host."""
+    """Mix images (B, C, H, W) and labels (B,) by choices (6,) on their device, without a transfer to the host.
+
+    Returns images and class probabilities (B, K).
+    """
     share, target_share = choices[:2].unbind()
     partly = mixup(images, share) if config.mixup else images
     if config.cutmix:
@@ -55,12 +62,12 @@ def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tu
 
 
 def mixup(x: Tensor, share: Tensor) -> Tensor:
-    """Return `share` times each element plus 1 - `share` times its partner's."""
+    """Return `share` times each row of x (B, ...) plus 1 - `share` times its partner."""
     return x.lerp(x.flip(0), (1 - share).to(x.dtype))
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Replace a box in each image by that of its partner's original image."""
+    """Replace a box in each image by the box of its partner in `originals`. edges: top, bottom, left, right (4,)."""
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
@@ -74,11 +81,10 @@ def kept(edges: Edges, rows: int, columns: int) -> float:
 
 
 def box(random: RandomState, share: float, rows: int, columns: int) -> Edges:
-    """Draw a box of area 1 - `share` with its centre anywhere, clipped at the image's border."""
-    return *side(random, share, rows), *side(random, share, columns)
-
-
-def side(random: RandomState, share: float, size: int) -> tuple[int, int]:
-    length = int(size * math.sqrt(1 - share))
-    centre = int(random.randint(0, size))
-    return max(0, centre - length // 2), min(size, centre + (length + 1) // 2)
+    """Draw a box of area 1 - `share` around a random center, clipped at the image's border."""
+    edges = []
+    for size in (rows, columns):
+        length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))
+        edges += [max(0, center - length // 2), min(size, center + (length + 1) // 2)]
+    top, bottom, left, right = edges
+    return top, bottom, left, right

@@ -1,4 +1,4 @@
-"""Stage: one step of an augmentation, such as a flip, a crop or a distortion."""
+"""The base of an augmentation's stages, such as a flip, a crop or a distortion."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-LARGE = 2**15  # bytes; from this size on, a CPU flips images one at a time, which keeps them in its cache
+LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at a time, which stay in its cache
 
 
 class Stage:
-    """Changes a batch of bytes (B, C, H, W) by draws made before any image is touched.
+    """One step of an augmentation: changes bytes (B, C, H, W) by draws made before any image is touched.
 
-    draws: the number n of an image's draws. in_place: changes the images that it is given. `options` is a record that
-    has the stage's own options among others.
+    draws: number of draws per image. in_place: whether `apply` changes the given images. options: a record that has the
+    options of this stage, and may have others.
     """
 
     draws: int
@@ -26,7 +26,7 @@ class Stage:
 
     @classmethod
     def check(cls, config: Config, options: Any) -> None:
-        """Raise ConfigError where the stage cannot be applied to images of `config`."""
+        """Raise ConfigError if the stage cannot be applied to images of `config`."""
 
     @classmethod
     def scales(cls, config: Config) -> bool:
@@ -34,13 +34,13 @@ class Stage:
         return False
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw on the CPU, from keys (B,), what to do with images of `side` pixels: (B, draws), int64."""
+        """Draw the choices for images of `side` pixels from keys (B,) on the CPU: (B, draws), int64."""
         raise NotImplementedError
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return the changed images.
 
-        fixed: the choices are on the images' device, and the kernels launched depend on shapes only. Otherwise the
-        choices are on the CPU, which picks the fastest way for them.
+        choices: (B, draws), on the images' device if `fixed`, else on the CPU. fixed: launch kernels that depend on
+        shapes only, as a CUDA graph needs; otherwise the fastest kernels for these choices.
         """
         raise NotImplementedError
