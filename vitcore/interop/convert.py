@@ -1,28 +1,27 @@
-"""Weights from and to timm and torchvision, and from the papers' .npz, with equal outputs and gradients.
+"""Conversion of models from and to timm and torchvision, and from the papers' .npz, with equal outputs and gradients.
 
-Models that this ViT cannot represent are refused: the new ViT's counterpart in the other library is built on the meta
-device and compared with the original module by module. Dropout and stochastic depth are not imported.
+A model that this ViT cannot represent is refused. To find out, the counterpart of the new ViT is built in the other
+library, on the meta device, and compared with the original module by module. Dropout and stochastic depth are not
+imported. timm and torchvision take seconds to import, so functions import them when they are called.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vitcore.config import Config
-from vitcore.interop.npz import StemSettings, read_npz
+from vitcore.config import Config, Values
+from vitcore.interop.npz import read_npz
 from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ConvStem, ResNetStem, convolutions
 from vitcore.model.vit import ViT
-from vitcore.options import Settings
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 Weights = dict[str, Tensor]
 
-# Patterns in our parameter names: replacements in theirs.
+# Patterns in this package's parameter names: replacements for the other library.
 TIMM = {
     r"^stem\.backbone\.": "patch_embed.backbone.",
     r"^stem\.(projection\.)?": "patch_embed.proj.",
@@ -63,25 +62,25 @@ TORCHVISION = {
     r"^head\.": "heads.head.",
 }
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
-TIMM_HAS = {
+BOTH_HAVE: dict[str, tuple[Any, ...]] = {
     "objective.token": (False,),
+    "position.combine": ("add",),
+    "token_merging": (0,),
+}
+TIMM_HAS = BOTH_HAVE | {
     "position": ("none", "1d"),
     "position_at": ("", "input"),
-    "position.combine": ("add",),
     "pool": tuple(TIMM_POOLS),
     "stem": ("patch", "resnet"),
     "head": ("linear",),
     "mlp": ("gelu", "swiglu", "geglu"),
     "block": ("pre", "parallel"),
     "self_attention": ("full", "differential"),
-    "token_merging": (0,),
 }
-TORCHVISION_HAS = {
-    "objective.token": (False,),
+TORCHVISION_HAS = BOTH_HAVE | {
     "channels": (3,),
     "position": ("1d",),
     "position_at": ("input",),
-    "position.combine": ("add",),
     "pool": ("cls",),
     "registers": (0,),
     "final_norm": ("before",),
@@ -97,19 +96,16 @@ TORCHVISION_HAS = {
     "bias": ("all",),
     "block": ("pre",),
     "self_attention": ("full",),
-    "token_merging": (0,),
     "embedding_norm": (False,),
 }
-Bias = Literal["all", "no-qkv", "none"]
-# (qkv_bias, proj_bias)
-BIASES: dict[tuple[bool, bool], Bias] = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}
+BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # by (qkv_bias, proj_bias)
 RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
 
 def from_timm(model: TimmViT) -> ViT:
-    """Convert timm's VisionTransformer to a ViT that computes the same; the weights are copied.
+    """Convert timm's VisionTransformer to a ViT with equal logits; the weights are copied.
 
-    A class token that is not pooled becomes a register. Raises ValueError naming a part that this ViT does not have.
+    A class token that is not pooled becomes a register. Raises ValueError naming a part that this ViT lacks.
     """
     config = config_of_timm(model)
     mlp: Any = getattr(model.blocks[0], "mlp", None)
@@ -127,11 +123,11 @@ def from_timm(model: TimmViT) -> ViT:
 
 
 def to_timm(model: ViT) -> TimmViT:
-    """Convert `model` to timm's VisionTransformer, including dropout and stochastic depth.
+    """Convert a ViT to timm's VisionTransformer, including dropout and stochastic depth.
 
-    Raises ValueError for a part that timm's model does not have.
+    Raises ValueError for a part that timm's model lacks.
     """
-    from timm.models.vision_transformer import VisionTransformer  # late: takes seconds to import
+    from timm.models.vision_transformer import VisionTransformer
 
     theirs = VisionTransformer(**timm_arguments(model.config))
     theirs.load_state_dict(to_timm_state_dict(model))
@@ -139,9 +135,9 @@ def to_timm(model: ViT) -> TimmViT:
 
 
 def to_timm_state_dict(model: ViT) -> Weights:
-    """Return a state dict for timm's VisionTransformer made with `timm_arguments`.
+    """Return the model's weights for timm's VisionTransformer made with `timm_arguments`.
 
-    Raises ValueError for a part that timm's model does not have.
+    Raises ValueError for a part that timm's model lacks.
     """
     config = model.config
     check_has(config, TIMM_HAS, "timm")
@@ -166,9 +162,9 @@ def to_timm_state_dict(model: ViT) -> Weights:
 def timm_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`.
 
-    Raises ValueError for a part that timm's model does not have.
+    Raises ValueError for a part that timm's model lacks.
     """
-    from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+    from timm.layers.hybrid_embed import HybridEmbed
 
     check_has(config, TIMM_HAS, "timm")
     check_together(config)
@@ -206,7 +202,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
 
 def blocks_of_timm(config: Config) -> dict[str, Any]:
     """Return the arguments of timm's VisionTransformer that choose the classes of its blocks."""
-    from timm.layers.mlp import GluMlp, Mlp  # late: takes seconds to import
+    from timm.layers.mlp import GluMlp, Mlp
     from timm.layers.norm import LayerNorm, RmsNorm
     from timm.models.vision_transformer import Block, ParallelScalingBlock
 
@@ -223,26 +219,24 @@ def blocks_of_timm(config: Config) -> dict[str, Any]:
 
 def check_together(config: Config) -> None:
     """Raise ValueError for parts that timm's VisionTransformer has, but not together."""
-    biased = config.options.get("stem.bias", True)
-    gated = MLP[config.mlp].ups > 1
-    impossible = {
-        f"mlp={config.mlp}: timm's parallel block has gelu only": config.block == "parallel" and gated,
-        f"self_attention={config.self_attention}: timm's parallel block has full only": (
-            config.block == "parallel" and config.self_attention != "full"
-        ),
-        "bias=none: timm's parallel block keeps the MLP's": config.block == "parallel" and config.bias == "none",
-        f"stem.bias={biased}: timm's patches have one unless embedding_norm=True": biased == config.embedding_norm,
-        f"mlp={config.mlp}: timm's attention pooling has the same hidden width": config.pool == "map" and gated,
-        f"norm={config.norm}: timm's attention pooling has it too": config.pool == "map" and config.norm != "layer",
-    }
-    for why in (why for why, true in impossible.items() if true):
-        raise ValueError(why)
+    biased, attention = config.options.get("stem.bias", True), config.self_attention
+    gated, parallel, pooled = MLP[config.mlp].ups > 1, config.block == "parallel", config.pool == "map"
+    for impossible, why in (
+        (parallel and gated, f"mlp={config.mlp}: timm's parallel block has gelu only"),
+        (parallel and attention != "full", f"self_attention={attention}: timm's parallel block has full only"),
+        (parallel and config.bias == "none", "bias=none: timm's parallel block keeps the MLP's"),
+        (biased == config.embedding_norm, f"stem.bias={biased}: timm's patches have one unless embedding_norm=True"),
+        (pooled and gated, f"mlp={config.mlp}: timm's attention pooling has the same hidden width"),
+        (pooled and config.norm != "layer", f"norm={config.norm}: timm's attention pooling has it too"),
+    ):
+        if impossible:
+            raise ValueError(why)
 
 
 def from_torchvision(model: TorchvisionViT) -> ViT:
-    """Convert torchvision's VisionTransformer to a ViT that computes the same; the weights are copied.
+    """Convert torchvision's VisionTransformer to a ViT with equal logits; the weights are copied.
 
-    Raises ValueError naming a part that this ViT does not have.
+    Raises ValueError naming a part that this ViT lacks.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))
@@ -253,9 +247,9 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
 
 
 def to_torchvision(model: ViT) -> TorchvisionViT:
-    """Convert `model` to torchvision's VisionTransformer, without dropout.
+    """Convert a ViT to torchvision's VisionTransformer, without dropout.
 
-    Raises ValueError for a part that torchvision's model does not have.
+    Raises ValueError for a part that torchvision's model lacks.
     """
     config = model.config
     check_has(config, TORCHVISION_HAS, "torchvision")
@@ -271,15 +265,18 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 def load_npz(path: str | PathLike[str]) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    Sizes are read off the arrays; nothing is unpickled. Raises ValueError naming the array that is missing, has an
-    unexpected shape, or belongs to a part that this ViT does not have.
+    Sizes come from the shapes of the arrays. Nothing is unpickled. Raises ValueError naming an array that is missing,
+    has an unexpected shape, or belongs to a part that this ViT lacks.
     """
     return with_weights(*read_npz(path))
 
 
 def config_of_timm(model: Any) -> Config:
-    """Read a Config off the attributes of timm's model; `check_alike` finds other differences."""
-    from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer  # late: takes seconds
+    """Return the Config of timm's model, from its attributes; `check_alike` finds other differences.
+
+    Raises ValueError naming a part that this ViT lacks.
+    """
+    from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
     pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
@@ -289,56 +286,29 @@ def config_of_timm(model: Any) -> Config:
         raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
     if model.num_classes < 2:
         raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
-    pool = pools[model.global_pool]
-    row: Settings = {} if model.pos_embed is None else {"position.class_row": not model.no_embed_class}
+    pool, positions = pools[model.global_pool], model.pos_embed is not None
+    row: Values = {"position.class_row": not model.no_embed_class} if positions else {}
     block = parallel_block(model) if type(model.blocks[0]) is ParallelScalingBlock else plain_block(model)
-    stem = stem_of_timm(model)
     return Config(
         image_size=side("img_size", model.patch_embed.img_size),
-        channels=stem.channels,
         classes=model.num_classes,
         data_seed=0,
         width=model.embed_dim,
         depth=len(model.blocks),
-        heads=block.heads,
-        mlp_ratio=block.mlp_ratio,
-        mlp=block.mlp,
-        norm=block.norm,
-        bias=block.bias,
-        block=block.kind,
-        self_attention=block.self_attention,
         embedding_norm=present(model.norm_pre),
-        patch=stem.patch,
-        position="none" if model.pos_embed is None else "1d",
+        position="1d" if positions else "none",
         pool=pool,
         final_norm="before" if present(model.norm) else "after" if present(model.fc_norm) else "none",
         registers=model.num_prefix_tokens - (pool == "cls"),
-        stem=stem.kind,
-        layer_scale=block.layer_scale,
-        qk_norm=block.qk_norm,
-        options={**stem.options, **row, **block.options},
+        **stem_of_timm(model),
+        **block,
+        **row,
     )
 
 
-@dataclass(frozen=True)
-class BlockSettings:
-    """What a block of timm's says of itself, as settings of a Config."""
-
-    heads: int
-    norm: str
-    bias: Bias
-    layer_scale: float
-    qk_norm: bool
-    kind: str = "pre"
-    self_attention: str = "full"
-    mlp: str = "gelu"
-    mlp_ratio: float = 4.0
-    options: Settings = field(default_factory=dict)
-
-
-def plain_block(model: Any) -> BlockSettings:
-    """Read the settings of timm's `Block`."""
-    from timm.layers.attention import Attention  # late: takes seconds to import
+def plain_block(model: Any) -> Values:
+    """Return the settings of timm's `Block`. Raises ValueError naming a part that this ViT lacks."""
+    from timm.layers.attention import Attention
     from timm.layers.diff_attention import DiffAttention
     from timm.layers.mlp import GluMlp, Mlp, SwiGLU
 
@@ -347,115 +317,103 @@ def plain_block(model: Any) -> BlockSettings:
     if getattr(block.mlp, "gate_last", False):
         raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
     hidden = block.mlp.fc2.in_features
-    found = BlockSettings(
-        heads=block.attn.num_heads,
-        norm=norm_of_timm(block.norm1),
-        bias=bias_of_timm(block.attn.qkv, block.attn.proj),
-        layer_scale=scale_of_timm(block.ls1),
-        qk_norm=present(block.attn.q_norm),
-        self_attention="full" if type(block.attn) is Attention else "differential",
-    )
     if type(block.mlp) is Mlp:
-        return replace(found, mlp_ratio=hidden / model.embed_dim)
-    gate = "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu"
-    return replace(found, mlp=gate, options={"mlp.hidden": hidden})
+        mlp = {"mlp_ratio": hidden / model.embed_dim}
+    else:
+        mlp = {"mlp": "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu", "mlp.hidden": hidden}
+    attention = "full" if type(block.attn) is Attention else "differential"
+    common = in_any_block(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm)
+    return {"heads": block.attn.num_heads, "self_attention": attention, **mlp, **common}
 
 
-def parallel_block(model: Any) -> BlockSettings:
-    """Read the settings of timm's `ParallelScalingBlock`."""
+def parallel_block(model: Any) -> Values:
+    """Return the settings of timm's `ParallelScalingBlock`. Raises ValueError naming a part that this ViT lacks."""
     block = model.blocks[0]
     if block.out_proj is not None:
         raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
     if block.attn_out_proj.bias is None:
         raise ValueError("proj_bias=False: a parallel block keeps the bias of its MLP, which this ViT then has not")
-    return BlockSettings(
-        heads=block.num_heads,
-        norm=norm_of_timm(block.in_norm),
-        bias=bias_of_timm(block.in_proj, block.attn_out_proj),
-        layer_scale=scale_of_timm(block.ls),
-        qk_norm=present(block.q_norm),
-        kind="parallel",
-        mlp_ratio=block.mlp_out_proj.in_features / model.embed_dim,
-    )
+    ratio = block.mlp_out_proj.in_features / model.embed_dim
+    common = in_any_block(block.in_norm, block.in_proj, block.attn_out_proj, block.ls, block.q_norm)
+    return {"block": "parallel", "heads": block.num_heads, "mlp_ratio": ratio, **common}
 
 
-def present(module: nn.Module) -> bool:
-    """Tell whether timm's model has a module that it may replace by the identity."""
-    return not isinstance(module, nn.Identity)
+def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
+    """Return the settings that every kind of timm's block has. Raises ValueError for biases that this ViT lacks."""
+    from timm.layers.norm import RmsNorm
 
-
-def norm_of_timm(norm: nn.Module) -> str:
-    from timm.layers.norm import RmsNorm  # late: takes seconds to import
-
-    return "rms" if type(norm) is RmsNorm else "layer"
-
-
-def bias_of_timm(qkv: nn.Linear, out: nn.Linear) -> Bias:
-    """Return which dense layers have a bias. Raises ValueError for a choice that this ViT does not have."""
     biased = (qkv.bias is not None, out.bias is not None)
     if biased not in BIASES:
         raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
-    return BIASES[biased]
+    return {
+        "norm": "rms" if type(norm) is RmsNorm else "layer",
+        "bias": BIASES[biased],
+        "layer_scale": float(scale.init_values) if present(scale) else 0.0,
+        "qk_norm": present(q_norm),
+    }
 
 
-def scale_of_timm(scale: Any) -> float:
-    """Return the initial value of layer scale; 0 without one."""
-    return float(scale.init_values) if present(scale) else 0.0
+def present(module: nn.Module) -> bool:
+    """Return whether timm's model has a module, or the identity in its place."""
+    return not isinstance(module, nn.Identity)
 
 
-def stem_of_timm(model: Any) -> StemSettings:
-    """Read the settings of timm's stem: patches, or the paper's ResNet."""
-    from timm.layers.hybrid_embed import HybridEmbed  # late: takes seconds to import
+def stem_of_timm(model: Any) -> Values:
+    """Return the settings of timm's stem: patches, or the paper's ResNet. Raises ValueError for another backbone."""
+    from timm.layers.hybrid_embed import HybridEmbed
     from timm.models.resnetv2 import ResNetV2
 
     embed: Any = model.patch_embed
     patch = side("patch_size", embed.patch_size)
     if type(embed) is not HybridEmbed:
-        return StemSettings(patch, embed.proj.in_channels, options={"stem.bias": embed.proj.bias is not None})
+        return {"patch": patch, "channels": embed.proj.in_channels, "stem.bias": embed.proj.bias is not None}
     check_kinds(model, {"patch_embed.backbone": (ResNetV2,)})
-    backbone: Any = model.patch_embed.backbone
-    layers = RESNETS.get(len(backbone.stages[0].blocks), 50)
-    patch *= side("feature_ratio", embed.feature_ratio)
-    return StemSettings(patch, backbone.stem.conv.in_channels, "resnet", {"stem.layers": layers})
+    backbone: Any = embed.backbone
+    return {
+        "stem": "resnet",
+        "stem.layers": RESNETS.get(len(backbone.stages[0].blocks), 50),
+        "patch": patch * side("feature_ratio", embed.feature_ratio),
+        "channels": backbone.stem.conv.in_channels,
+    }
 
 
 def config_of_torchvision(model: Any) -> Config:
-    """Read a Config off the attributes of torchvision's model; `check_alike` finds other differences."""
-    from torchvision.models import VisionTransformer  # late: takes seconds to import
+    """Return the Config of torchvision's model, from its attributes; `check_alike` finds other differences.
+
+    Raises ValueError naming a part that this ViT lacks.
+    """
+    from torchvision.models import VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,)})
     if model.representation_size not in (None, model.hidden_dim):
         width = model.hidden_dim
         raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
-    stem = stem_of_torchvision(model.conv_proj, model.patch_size)
     return Config(
         image_size=model.image_size,
-        channels=stem.channels,
         classes=model.num_classes,
         data_seed=0,
         width=model.hidden_dim,
         depth=len(model.encoder.layers),
         heads=model.encoder.layers[0].num_heads,
         mlp_ratio=model.mlp_dim / model.hidden_dim,
-        patch=stem.patch,
-        stem=stem.kind,
+        patch=model.patch_size,
         head="linear" if model.representation_size is None else "mlp",
-        options=stem.options,
+        **stem_of_torchvision(model.conv_proj),
     )
 
 
-def stem_of_torchvision(projection: Any, patch: int) -> StemSettings:
-    """Read the settings of torchvision's stem: patches, or convolutions with batch norm (arXiv 2106.14881)."""
+def stem_of_torchvision(projection: Any) -> Values:
+    """Return the settings of torchvision's stem: patches, or convolutions with batch norm (arXiv 2106.14881)."""
     if type(projection) is nn.Conv2d:
-        return StemSettings(patch, projection.in_channels)
+        return {"channels": projection.in_channels}
     layers = [layer[0] for layer in projection[:-1]]
-    options: Settings = {"stem.norm": "batch", "stem.channels": [layer.out_channels for layer in layers]}
-    return StemSettings(patch, layers[0].in_channels, "conv", options)
+    widths = [layer.out_channels for layer in layers]
+    return {"stem": "conv", "stem.norm": "batch", "stem.channels": widths, "channels": layers[0].in_channels}
 
 
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
-    """Build timm's model on the meta device. mlp: SwiGLU if the gate and the value are separate layers."""
-    from timm.layers.mlp import SwiGLU  # late: takes seconds to import
+    """Build timm's model on the meta device. mlp: the class of the original's MLP, of which SwiGLU is not packed."""
+    from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 
     hidden = MLP[config.mlp].hidden(config)
@@ -466,10 +424,13 @@ def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT
 
 def torchvision_skeleton(config: Config) -> TorchvisionViT:
     """Build torchvision's model on the meta device."""
-    from torchvision.models import VisionTransformer  # late: takes seconds to import
+    from torchvision.models import VisionTransformer
     from torchvision.models.vision_transformer import ConvStemConfig
 
-    stem = [ConvStemConfig(*each) for each in conv_stem(config)] if config.stem == "conv" else None
+    stem = None
+    if config.stem == "conv":
+        layers = convolutions(config, ConvStem.options(config).channels)
+        stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, stride in layers]
     with torch.device("meta"):
         return VisionTransformer(
             image_size=config.image_size,
@@ -484,13 +445,8 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
         )
 
 
-def conv_stem(config: Config) -> list[tuple[int, int, int]]:
-    """Return channels, kernel size and stride of each 3x3 convolution."""
-    return [(channels, 3, stride) for channels, stride in convolutions(config, ConvStem.options(config).channels)]
-
-
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError unless the named modules are exactly of these classes, off which sizes are read."""
+    """Raise ValueError unless each named module is exactly of one of its classes."""
     for name, allowed in kinds.items():
         module = model.get_submodule(name)
         if type(module) not in allowed:
@@ -499,7 +455,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError naming the first module that is missing in one model or differs between them."""
+    """Raise ValueError naming the first module that differs between the models or is missing in `skeleton`."""
     theirs, ours = anatomy(model), anatomy(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -508,13 +464,13 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """Return the class and settings of each module, except modules that act in training only."""
+    """Return the description of each module by name, without modules that act in training only."""
     idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
     return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
 
 
 def described(module: nn.Module) -> str:
-    """Describe a module's class and settings in one line; timm's layer norm and GELU are called as PyTorch's."""
+    """Return a module's class and settings in one line; timm's layer norm and GELU are named as PyTorch's."""
     kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
     settings = module.extra_repr().replace("approximate='none'", "")
     eps = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d omits it
@@ -522,9 +478,9 @@ def described(module: nn.Module) -> str:
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return prefix tokens (p, D) and positions (p + N, D) or (N, D) under our names.
+    """Return prefix tokens (p, D) and positions (p + N, D) or (N, D) under this package's names.
 
-    A register absorbs its position, a constant; the class token keeps its own separate.
+    A register absorbs its position, which is a constant. The class token's position stays separate.
     """
     patches = config.grid[0] * config.grid[1]
     rows = torch.zeros_like(prefix)
@@ -552,9 +508,9 @@ def with_weights(config: Config, weights: Weights) -> ViT:
 
 
 def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return another library's weights under this package's names, by the inverse of `rename`.
+    """Return another library's weights under this package's names, the inverse of `rename`.
 
-    Raises ValueError for unknown names.
+    Raises ValueError for an unknown name.
     """
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
@@ -565,12 +521,12 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
 
 
 def timm_name(config: Config, name: str) -> str:
-    """Return timm's name of our parameter `name`."""
+    """Return timm's name of the ViT's parameter `name`."""
     return renamed(name, {r"^encoder\.norm": "fc_norm"} | TIMM if config.final_norm == "after" else TIMM)
 
 
 def torchvision_name(config: Config, name: str) -> str:
-    """Return torchvision's name of our parameter `name`."""
+    """Return torchvision's name of the ViT's parameter `name`."""
     if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
         convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
         return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
@@ -578,13 +534,14 @@ def torchvision_name(config: Config, name: str) -> str:
 
 
 def renamed(name: str, patterns: dict[str, str]) -> str:
+    """Apply all replacements to a parameter's name."""
     for ours, theirs in patterns.items():
         name = re.sub(ours, theirs, name)
     return name
 
 
 def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
-    """Raise ValueError for a part that the VisionTransformer of library `whose` does not have."""
+    """Raise ValueError for a part that the VisionTransformer of library `whose` lacks."""
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:
@@ -593,7 +550,7 @@ def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) ->
 
 
 def side(name: str, size: tuple[int, int]) -> int:
-    """Return the side of a square. Raises ValueError for other rectangles."""
+    """Return the side of a square. Raises ValueError for another rectangle."""
     if size[0] != size[1]:
         raise ValueError(f"{name}={size}: this ViT's images and patches are square")
     return size[0]

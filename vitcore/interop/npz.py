@@ -1,6 +1,6 @@
-"""The checkpoints of the papers' own code, as .npz: google-research/vision_transformer (vit_jax) and big_vision.
+"""Reader of the papers' checkpoints (.npz): google-research/vision_transformer (vit_jax) and big_vision.
 
-Their arrays, as flax names and shapes them, become a Config, read off the shapes, and weights under our names.
+The names and shapes of flax become a Config and weights under this package's names.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from vitcore.config import Config
+from vitcore.config import Config, Values
 from vitcore.data.files import open_regular
 from vitcore.model.vit import ViT
-from vitcore.options import Settings
 from vitcore.runtime.memory_limits import host_limits
 
 Weights = dict[str, Tensor]
 Path = str | PathLike[str]
 
-SHARE = 0.5  # largest share of the memory for arrays: the model takes as much again
-PATCHES = "embedding/kernel"  # in every checkpoint; what precedes it is the prefix of all names
+SHARE = 0.5  # largest share of the memory for the arrays: the model takes as much again
+PATCHES = "embedding/kernel"  # in every checkpoint, after the prefix of all names
 OUTSIDE = {
     "encoder.norm": "Transformer/encoder_norm",
     "stem": "embedding",
@@ -44,7 +43,7 @@ OUTSIDE = {
 
 @dataclass(frozen=True)
 class Layout:
-    """The names that differ between the two codebases: modules of a block, and the position table."""
+    """The names that differ between the codebases: modules of a block, and the position table."""
 
     attention: str
     norm2: str
@@ -58,19 +57,9 @@ VIT_JAX = Layout(
 BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0", "pos_embedding")
 
 
-@dataclass(frozen=True)
-class StemSettings:
-    """What a model of other code says of its stem, as settings of a Config."""
-
-    patch: int
-    channels: int
-    kind: str = "patch"
-    options: Settings = field(default_factory=dict)
-
-
 @dataclass
 class Arrays:
-    """The arrays of one file in float32, named without their prefix. Records which were used."""
+    """The arrays of a file in float32, by name without `prefix`. asked: the names that were read."""
 
     path: Path
     prefix: str
@@ -81,7 +70,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return the array of a name. Raises ValueError if it is missing or has another number of dimensions."""
+        """Return an array. Raises ValueError if it is missing or has another number of dimensions."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -91,7 +80,7 @@ class Arrays:
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
-        """Return an array in PyTorch's layout.
+        """Return an array in PyTorch's layout, with `shape`. Raises ValueError for an array that cannot have it.
 
         Flax stores (in, out), separates heads from their width, and stores kernels as (rows, columns, in, out).
         """
@@ -107,18 +96,20 @@ class Arrays:
         return tensor
 
     def misshapen(self, name: str, wanted: str) -> ValueError:
+        """Return the error for an array of an unexpected shape."""
         shape = tuple(self.tensors[name].shape)
         return ValueError(f"{self.path}: array {self.prefix}{name} has shape {shape}, not {wanted}")
 
     @property
     def layout(self) -> Layout:
+        """Return the names of the codebase that wrote the file."""
         return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
 
 
 def read_npz(path: Path) -> tuple[Config, Weights]:
-    """Read a checkpoint as a Config and weights under our names.
+    """Read a checkpoint as a Config and weights under this package's names.
 
-    Raises ValueError naming the array that is missing, has an unexpected shape, or belongs to no part of this ViT.
+    Raises ValueError naming an array that is missing, has an unexpected shape, or belongs to no part of this ViT.
     """
     arrays = opened(path)
     config = config_of(arrays)
@@ -136,7 +127,7 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
 
 
 def opened(path: Path) -> Arrays:
-    """Read the arrays under the prefix of the patch kernel, which leaves out an optimizer's state."""
+    """Read the arrays with the prefix of the patch kernel, which an optimizer's state lacks. Raises ValueError."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return arrays_of(archive, path)
@@ -145,6 +136,7 @@ def opened(path: Path) -> Arrays:
 
 
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
+    """Read the arrays of an archive. Raises ValueError if they would take too much memory, or one is invalid."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
     if not prefixes:
@@ -159,6 +151,7 @@ def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
 
 
 def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
+    """Read an array in float32. Raises ValueError if it is unreadable, empty, a single number or not floating-point."""
     try:
         with archive.open(member) as file:
             values = np.lib.format.read_array(file, allow_pickle=False)
@@ -172,7 +165,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Split the arrays of big_vision's scanned encoder, which stack all layers, into one per layer."""
+    """Split arrays that stack all layers, as big_vision's scanned encoder has them, into an array per layer."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():
@@ -182,7 +175,7 @@ def unstacked(tensors: Weights) -> Weights:
 
 
 def config_of(arrays: Arrays) -> Config:
-    """Read a Config off the shapes of the arrays."""
+    """Return the Config that the shapes of the arrays describe. Raises ValueError naming an unexpected shape."""
     layout = arrays.layout
     width = arrays.get(PATCHES, 4).shape[3]
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
@@ -191,37 +184,37 @@ def config_of(arrays: Arrays) -> Config:
     stem = stem_of(arrays)
     plain = "cls" if "cls" in arrays else "gap"
     return Config(
-        image_size=stem.patch * side(arrays),
-        channels=stem.channels,
+        image_size=stem["patch"] * side(arrays),
         classes=arrays.get("head/kernel", 2).shape[1],
         data_seed=0,
         width=width,
         depth=1 + max(layers),
         heads=heads,
         mlp_ratio=hidden / width,
-        patch=stem.patch,
-        stem=stem.kind,
         pool="map" if "MAPHead_0/probe" in arrays else plain,
         head="mlp" if "pre_logits/kernel" in arrays else "linear",
-        options=stem.options,
+        **stem,
     )
 
 
-def stem_of(arrays: Arrays) -> StemSettings:
-    """Read the stem: patches, or the paper's ResNet, whose root and first stage divide the side by 4, others by 2."""
+def stem_of(arrays: Arrays) -> Values:
+    """Return the settings of the stem: patches, or the paper's ResNet.
+
+    The root and the first stage of the ResNet divide the side by 4, each other stage by 2.
+    """
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
         layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26
         channels = arrays.get("conv_root/kernel", 4).shape[2]
-        return StemSettings(2 ** (1 + len(stages)), channels, "resnet", {"stem.layers": layers})
+        return {"stem": "resnet", "stem.layers": layers, "patch": 2 ** (1 + len(stages)), "channels": channels}
     patch, across, channels, _ = arrays.get(PATCHES, 4).shape
     if patch != across:
         raise arrays.misshapen(PATCHES, "that of square patches")
-    return StemSettings(patch, channels)
+    return {"patch": patch, "channels": channels}
 
 
 def side(arrays: Arrays) -> int:
-    """Return the rows of patches: the positions form a square, after the class token's in vit_jax."""
+    """Return the rows of the square of positions, without the class token's. Raises ValueError for another number."""
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
     rows = math.isqrt(places)
@@ -231,7 +224,7 @@ def side(arrays: Arrays) -> int:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """Return the patches' position table and the class token's row, which is 0 in big_vision."""
+    """Return the position table (N, D) and the class token's row (D,), which is 0 in big_vision."""
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:
@@ -244,7 +237,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """Return flax's names of our parameter `name`: several where we join q, k and v."""
+    """Return flax's names of the ViT's parameter `name`: several for joined q, k and v."""
     module, _, kind = name.rpartition(".")
     modules = flax_modules(module, layout) if module else ["cls"]
     if kind == "weight":
@@ -253,7 +246,7 @@ def flax_names(name: str, layout: Layout) -> list[str]:
 
 
 def flax_modules(name: str, layout: Layout) -> list[str]:
-    """Return flax's names of our module `name`."""
+    """Return flax's names of the ViT's module `name`."""
     match name.split("."):
         case ["encoder", "blocks", layer, "attention", "qkv"]:
             block = f"Transformer/encoderblock_{layer}/{layout.attention}"

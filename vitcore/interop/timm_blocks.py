@@ -1,4 +1,4 @@
-"""Conversion between timm's block classes, which join parameters differently.
+"""Conversion between timm's block classes, which join parameters in different ways.
 
 All names are timm's. The common form is timm's `Block` with a packed MLP.
 """
@@ -23,7 +23,7 @@ PARALLEL = {  # names in Block: names in ParallelScalingBlock
 
 
 def separated(weights: Weights, hidden: int) -> Weights:
-    """Return the weights of parallel blocks under the names of `Block`. hidden: the MLP's width."""
+    """Return the weights of parallel blocks under the names of `Block`. hidden: the MLP's hidden width."""
     back = {theirs: ours for ours, theirs in PARALLEL.items()}
     found: Weights = {}
     for name, values in weights.items():
@@ -39,7 +39,7 @@ def separated(weights: Weights, hidden: int) -> Weights:
 
 
 def joined(weights: Weights) -> Weights:
-    """Return the weights of `Block`s under the names of parallel blocks."""
+    """Return the weights of blocks under the names of parallel blocks, the inverse of `separated`."""
     found: Weights = {}
     for name, values in weights.items():
         start, rest = of_block(name)
@@ -56,7 +56,7 @@ def joined(weights: Weights) -> Weights:
 
 
 def packed(weights: Weights) -> Weights:
-    """Join the gate and the value of SwiGLU MLPs in one matrix, the gate first."""
+    """Join the gate and the value of each SwiGLU MLP in one matrix, the gate first."""
     found: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:
@@ -67,6 +67,6 @@ def packed(weights: Weights) -> Weights:
 
 
 def of_block(name: str) -> tuple[str, str]:
-    """Split a name into 'blocks.3.' and the rest; into '' and the name outside of blocks."""
+    """Split a name into a block's prefix, such as 'blocks.3.', and the rest; the prefix is '' outside of blocks."""
     match = re.match(r"blocks\.\d+\.", name)
     return (match[0], name[match.end() :]) if match else ("", name)

@@ -1,4 +1,4 @@
-"""Reads safetensors of any version, with parameters renamed to their current names."""
+"""Reader of safetensors of any version, with parameters renamed to their current names."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,10 @@ def read_tensors(payload: bytes) -> dict[str, Tensor]:
 
 
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """Return the tensors in `payload`, all of `own` among them. Raises ConfigError naming the first misfit."""
+    """Return the tensors in `payload`, which has all of `own` in equal shapes, and may have more.
+
+    what: begins the error. Raises ConfigError naming the first tensor that is missing or does not fit.
+    """
     try:
         tensors = read_tensors(payload)
     except SafetensorError as error:
@@ -32,17 +35,18 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 
 
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise ConfigError for a tensor that cannot be copied into `own`."""
+    """Raise ConfigError for a tensor of another shape than `own`, or of integers in the place of floats."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
         raise ConfigError(f"{what}: {name} is {there}, not {here}")
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """Load the tensors of a file. Raises SafetensorError, and OSError, also for a pipe or a device."""
+    """Load the tensors of a file. Raises SafetensorError, or OSError, also for a pipe or a device."""
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))
 
 
 def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under their current names."""
     return {RENAMED.sub(r".scale\1.gamma", name): tensor for name, tensor in tensors.items()}

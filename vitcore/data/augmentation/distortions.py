@@ -142,7 +142,7 @@ class Jitter(Variant.Options):
 
 
 class ThreeDistortions(Distortion):
-    """Flips if `flip`; makes gray, solarizes or blurs; then changes colours (3-Augment)."""
+    """Flips if `flip`; grays, solarizes or blurs; then changes the colors, as 3-Augment."""
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
