@@ -1,7 +1,7 @@
-"""The floor: a step's matrix products and attention alone, each on the fastest backend of the same accuracy.
+"""The floor: a step's matrix products and attention alone, each on the fastest sufficiently accurate backend.
 
 On a GPU they run as one CUDA graph, because Python launches small kernels more slowly than they run. Shapes come from
-the config, not from the model, so that the model's own FLOPs check them; `share_of_flops` says what is left out.
+the config, and the FLOPs counted in the model check them: `share_of_flops` is below 1 if the floor lacks a part.
 """
 
 import warnings
@@ -19,12 +19,12 @@ from ablations.bench.timing import Call, repeat, timed
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.runtime.cuda_graph import capture, on_side_stream
-from vitcore.runtime.device import device_of, hardware
+from vitcore.runtime.device import device_of, hardware, torch_device
 from vitcore.training.step import first_line
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 EXACT = 1e-5  # relative error at which a product still counts as float32
-TRIALS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
+TURNS, CALLS = 5, {"cpu": 3, "cuda": 20}  # of each backend, to find the fastest
 WARM_UP = 3  # calls before a capture, in which libraries initialize
 # Dense bfloat16 FLOP/s by part of the device's name; the first match counts. Sources: NVIDIA's data sheets of the A100
 # (2020), H100 (2022) and H200 (2024), which state twice these figures where they count structured sparsity.
@@ -39,25 +39,26 @@ PEAKS = {
 
 
 def peak(config: Config) -> float | None:
-    """Return the published FLOP/s of the device in the config's precision; None if unknown."""
+    """Return the device's published FLOP/s in the config's precision; None if unknown."""
     if device_of(config) != "cuda" or config.precision != "bf16" or not torch.cuda.is_available():
         return None
     return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
 
 
 class Floor:
-    """The matrix products and attention of one step; `run()` does them once.
+    """The matrix products and attention of one step; `run()` computes them once.
 
-    Raises ValueError for a reference model.
+    Raises ValueError for a reference model, and on a GPU if they cannot be captured as a CUDA graph.
     """
 
     def __init__(self, config: Config) -> None:
         cost = measure(config)
         if (tokens := cost.tokens) is None:
             raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
-        self.device = torch.device(device_of(config))
+        self.device = torch_device(config)
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        self.precisions = exact_precisions(self.device, self.dtype)
+        on_cpu = self.device.type == "cpu" and self.dtype == torch.float32
+        self.precisions = ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
         self.backends: dict[str, str] = {}  # by name of the work
         self.work: list[tuple[str, Call, int]] = []  # backend, call, how often
         self.flops = 0  # of the forward pass
@@ -79,28 +80,32 @@ class Floor:
                 repeat(call, count)
 
     def add_dense(self, name: str, rows: int, inner: int, columns: int, count: int = 1) -> None:
-        """Add `count` dense layers (rows, inner) x (inner, columns). The gradient of images is not needed."""
+        """Add `count` dense layers, (rows, inner) to (rows, columns), with their gradients."""
         self.flops += 2 * rows * inner * columns * count
         x, w, g = self.random(rows, inner), self.random(columns, inner), self.random(rows, columns)
         for product, call in products(x, w, g).items():
-            if (name, product) != ("patches", "inputs"):
+            if (name, product) != ("patches", "inputs"):  # images need no gradient
                 self.add(f"{name} {product}", dict.fromkeys(self.precisions, call), count)
 
     def add_attention(self, size: tuple[int, ...], count: int) -> None:
-        """Add attention, forward and backward, with each kernel that the device has. size: (B, H, N, D)."""
+        """Add `count` attentions with their gradients; size: (B, H, N, D)."""
         self.flops += 4 * prod(size) * size[2] * count
         q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
-        there = {name: kernel for name, kernel in KERNELS.items() if has_gradient(kernel, q, k, v)}
-        calls = {name: with_gradient(kernel, q, k, v) for name, kernel in there.items()}
-        self.add("attention", {f"{name} {way}": call for name, call in calls.items() for way in self.precisions}, count)
+        calls = {
+            f"{name} {precision}": with_gradient(kernel, q, k, v)
+            for name, kernel in KERNELS.items()
+            if has_gradient(kernel, q, k, v)
+            for precision in self.precisions
+        }
+        self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, on the backend with the shortest of TRIALS turns."""
+        """Add work that a step does `count` times, on the backend with the shortest of TURNS turns."""
         seconds = {}
         for backend, call in backends.items():
             with matmul_precision(backend):
                 turn = as_graph(partial(repeat, call, CALLS[self.device.type]), self.device)
-                seconds[backend] = min(timed(turn, 1, self.device) for _ in range(TRIALS))
+                seconds[backend] = min(timed(turn, 1, self.device) for _ in range(TURNS))
         fastest = min(seconds, key=seconds.__getitem__)
         self.backends[name] = fastest
         self.work.append((fastest, backends[fastest], count))
@@ -115,14 +120,8 @@ def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
     return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 
 
-def exact_precisions(device: torch.device, dtype: torch.dtype) -> list[str]:
-    """Return PyTorch's settings for float32 products that are as accurate as `dtype` requires."""
-    on_cpu = device.type == "cpu" and dtype == torch.float32
-    return ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
-
-
 def as_graph(call: Call, device: torch.device) -> Call:
-    """Return the call; on a GPU, a CUDA graph of it. Raises ValueError if it cannot be captured."""
+    """Capture a call as a CUDA graph; on a CPU, return it. Raises ValueError if it cannot be captured."""
     if device.type != "cuda":
         return call
     try:
@@ -144,7 +143,7 @@ def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Tell whether the device has this kernel, gradient included."""
+    """Return whether the device has this kernel, gradient included."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns why, then raises
         try:
@@ -155,7 +154,7 @@ def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute softmax(q.k / sqrt(d)) v in three operations."""
+    """Compute softmax(q.k / sqrt(D)) v with two batched products and a softmax; q, k, v: (B, H, N, D)."""
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
@@ -172,7 +171,7 @@ KERNELS: dict[str, Attention] = {
 
 
 def relative_error(precision: str) -> float:
-    """Return the relative error, by its norm, of a float32 product of 256 x 256 matrices."""
+    """Return the relative error, in the Frobenius norm, of a float32 product of 256 x 256 matrices."""
     a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with matmul_precision(precision):
         found = a.float() @ b.float()

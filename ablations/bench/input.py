@@ -1,6 +1,6 @@
-"""The input pipeline alone, and its flip and crop beside torchvision's, which transforms image by image with PIL."""
+"""The input pipeline alone, and its flips and crops beside torchvision's on PIL images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,26 +9,30 @@ from torch import Tensor
 from ablations.bench.process import Source, statistics
 from ablations.bench.result import Result, conditions, text
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Spread, interleaved, ratios, spread
+from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
-from vitcore.runtime.device import computing
+from vitcore.runtime.device import computing, torch_device
 from vitcore.training.loop import Training
 
 PIL, AUGMENT = "torchvision", "flip-crop"
-CALLS = 2  # batches a turn beside torchvision, which is slow
+CALLS = 2  # batches per turn beside torchvision, which is slow
 
 
 @dataclass(frozen=True)
 class BesidePil:
+    """The speed of both pipelines with flips and crops. ratio: how many times faster ours is."""
+
     augment: str
     images_per_second: dict[str, Spread]
-    ratio: Spread  # how many times faster ours is
+    ratio: Spread
 
 
 @dataclass(frozen=True)
 class Measured:
+    """The speed of our pipeline as configured, and beside torchvision's."""
+
     images_per_second: Spread
     pil: BesidePil
 
@@ -47,46 +51,41 @@ class Input:
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
-    """Measure images per second, as configured and with flips and crops beside torchvision's on one core.
+    """Measure images per second, as configured, and with flips and crops beside torchvision's on one core.
 
-    Raises ValueError if such images cannot be cropped.
+    rounds: turns of each side; calls: batches per turn. Raises ValueError if the images cannot be cropped.
     """
     how = conditions(config, source, rounds, calls)
+    cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))
     with computing(config):
         data = source.images(config)
-        found = Measured(images_per_second(config, data, rounds, calls), beside_pil(config, data, rounds))
-    both, faster = found.pil.images_per_second, text(found.pil.ratio, "{:.1f}x")
+        alone = Input(with_steps(config, 1 + rounds * calls), data)
+        seconds_alone = timed_sides({OURS: alone.advance}, config, rounds, calls)[OURS]
+        ours = Input(with_steps(cropped, 1 + rounds * CALLS), data)
+        seconds = timed_sides({OURS: ours.advance, PIL: torchvision_batch(ours.training)}, config, rounds, CALLS)
+    both = {name: spread(config.batch / took) for name, took in seconds.items()}
+    found = Measured(spread(config.batch / seconds_alone), BesidePil(AUGMENT, both, ratios(seconds, OURS)[PIL]))
     rows = [
-        {"pipeline": name, "images/s": text(rate, "{:,.0f}"), "ours is faster by": ratio}
-        for name, rate, ratio in (
+        {"pipeline": name, "images/s": text(speed, "{:,.0f}"), "ours is faster by": ratio}
+        for name, speed, ratio in (
             (f"{OURS}, as configured", found.images_per_second, ""),
             (f"{OURS}, {AUGMENT}", both[OURS], ""),
-            (f"{PIL}, {AUGMENT}", both[PIL], faster),
+            (f"{PIL}, {AUGMENT}", both[PIL], text(found.pil.ratio, "{:.1f}x")),
         )
     ]
     caption = " in turn. torchvision transforms PIL images one by one, on a core."
     return Result("input", how, found, "Input", caption, rows)
 
 
-def images_per_second(config: Config, data: Data, rounds: int, calls: int) -> Spread:
-    own = Input(with_steps(config, 1 + rounds * calls), data)
-    own.advance()
-    return spread(config.batch / interleaved({OURS: own.advance}, rounds, calls, own.training.device)[OURS])
-
-
-def beside_pil(config: Config, data: Data, rounds: int) -> BesidePil:
-    changed = {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}
-    ours = Input(with_steps(Config(**merge(config.model_dump(), changed)), 1 + rounds * CALLS), data)
-    sides = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
+def timed_sides(sides: Mapping[str, Call], config: Config, rounds: int, calls: int) -> dict[str, Seconds]:
+    """Return seconds per batch of each side, (rounds,), after one batch of each."""
     for call in sides.values():
         call()
-    seconds = interleaved(sides, rounds, CALLS, ours.training.device)
-    rates = {name: spread(config.batch / took) for name, took in seconds.items()}
-    return BesidePil(AUGMENT, rates, ratios(seconds, OURS)[PIL])
+    return interleaved(sides, rounds, calls, torch_device(config))
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
-    """Return a function that makes the next batch as a DataLoader without workers does."""
+    """Return a function that transforms the first batch's images as a DataLoader without workers would."""
     from ablations.bench.script import Pictures  # late: takes seconds to import
 
     config, data = training.config, training.data

@@ -1,7 +1,7 @@
-"""A small study beside the usual loop: one process per trial, one or two at a time.
+"""A small study by `ablate run`, beside the usual loop of one process per trial, one or two at a time.
 
-Both train the same trials: two positions and several seeds of a config, with the same images, steps, batch, schedule
-and evaluations. Wall time runs from the command to the last result, on our side including the table.
+Both train two positions and several seeds of a config, with equal images, steps, batches, schedules and evaluations.
+Wall time runs from the command to the last result. It includes the table that `ablate run` prints.
 """
 
 import json
@@ -49,13 +49,13 @@ FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: ours run
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall times by side. ratio: how many times faster ours is; training_share: of our wall time, on a CPU."""
+    """The wall times and test accuracies of all sides."""
 
     trials: int
     steps: int
     seconds: dict[str, Spread]
-    ratio: dict[str, Spread]
-    training_share: float | None
+    ratio: dict[str, Spread]  # how many times faster ours is
+    training_share: float | None  # of our wall time; None on a GPU
     test_accuracy: dict[str, float]
 
     def row(self, side: str) -> dict[str, str]:
@@ -69,13 +69,10 @@ class Measured:
 
 
 def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
-    """Time both sides. Raises ValueError if the script cannot do the same training, or a process fails."""
+    """Time all sides. Raises ValueError if the script cannot do the same training, or a process fails."""
     how = conditions(Config(**settings), source, rounds, 1)
-    configs = [
-        Config(**merge(settings, {"position": position, "seed": seed}))
-        for position in POSITIONS
-        for seed in range(seeds)
-    ]
+    arms = [merge(settings, {"position": position}) for position in POSITIONS]
+    configs = [Config(**merge(arm, {"seed": seed})) for arm in arms for seed in range(seeds)]
     for config in configs[::seeds]:
         check_alike(config, source)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
@@ -117,14 +114,13 @@ def check_alike(config: Config, source: Source) -> None:
 
 
 def refuse_unknown(config: Config) -> None:
-    """Raise ConfigError for a setting that the script lacks and that is not at its default."""
-    usual = Config(**{name: value for name, value in config.model_dump().items() if name != "options"}).options
-    own = {name: value for name, value in dict(config).items() if name not in {*GIVEN, "options"} | PASSED | FREE}
-    own |= {name: value for name, value in config.options.items() if name != "augment.pad"}
-    for name, value in own.items():
-        default = usual[name] if name in usual else Config.model_fields[name].default
-        if value != default:
-            raise ConfigError(f"{name}={value}: the script has {default}")
+    """Raise ConfigError for a setting that the script lacks, unless it has its default value."""
+    defaults = {name: field.default for name, field in Config.model_fields.items()}
+    defaults |= Config(**config.model_dump(exclude={"options"})).options
+    known = {*GIVEN, *PASSED, *FREE, "options", "augment.pad"}
+    for name, value in {**dict(config), **config.options}.items():
+        if name not in known and value != defaults[name]:
+            raise ConfigError(f"{name}={value}: the script has {defaults[name]}")
 
 
 class Study:
@@ -136,7 +132,7 @@ class Study:
         write_study(folder, settings, POSITIONS, len(configs) // len(POSITIONS))
 
     def run(self) -> None:
-        """Run `ablate run` in an empty directory."""
+        """Train all trials with `ablate run`, in an empty run directory."""
         self.runs = Path(tempfile.mkdtemp(dir=self.folder))
         words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
@@ -144,39 +140,42 @@ class Study:
         self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
-        """Run the script for each trial; running processes share all cores."""
+        """Train all trials with the script, `at_once` processes at a time, which share all cores."""
         program = str(Path(__file__).with_name("script.py"))
         commands = [[sys.executable, program, str(one)] for one in self.scripts]
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), commands))
 
     def process(self, command: list[str], threads: int) -> None:
-        """Run a process to its end. Raises ValueError with its last line if it fails."""
+        """Run a command to its end. Raises ValueError with its last line if it fails."""
         run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
-        """Return mean test accuracy, and the total training seconds of all trials."""
+        """Return the mean test accuracy and the total training seconds of the trials of `ablate run`."""
         states = [store.trial(self.runs, path.name).state() for path in sorted((self.runs / "trials").iterdir())]
         results = [state.result for state in states if state.result is not None]
         accuracy = fmean(result.metrics["test_accuracy"] or 0.0 for result in results)
         return accuracy, sum(result.train_seconds or 0.0 for result in results)
 
     def theirs(self) -> float:
-        """Return the mean test accuracy of the loop's trials."""
+        """Return the mean test accuracy of the script's trials."""
         return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
 
 
 def write_study(folder: Path, settings: Settings, positions: Sequence[str], seeds: int) -> None:
-    """Write the study, whose baseline is the first position, and the recipe that `ablate run` reads."""
+    """Write the study and the recipe that `ablate run` reads. The first position is the baseline."""
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
-    baseline, factors = {"position": positions[0]}, {"position": list(positions)}
-    study = {"question": "How fast?", "baseline": baseline, "factors": factors}
+    study = {
+        "question": "How fast?",
+        "baseline": {"position": positions[0]},
+        "factors": {"position": list(positions)},
+    }
     (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
     (folder / "bench-study.yaml").write_text(json.dumps(study))
 
 
 def script(config: Config, base: Path, source: Source) -> Path:
-    """Write the settings of one process of the loop, and its images beside them; return the path of the former."""
+    """Write the script's settings for one trial, and its images beside them; return the path of the settings."""
     data = load(config, source.data_dir)
     arrays = {
         f"{part}_{name}": getattr(getattr(data, part), name).numpy()

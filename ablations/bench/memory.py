@@ -1,4 +1,4 @@
-"""Measures the memory that training steps add to a process with the model and the images, each side in its own."""
+"""The memory that training steps add to the model and the images. Each side is measured in its own process."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 
 
 def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
-    """Return the peak bytes that steps of each side add; None if unknown, with the reason in `left_out`."""
+    """Return `of_side` for each side; if it fails, None, with the reason added to `left_out`."""
     found: dict[str, int | None] = {}
     for name in names:
         try:
@@ -32,13 +32,13 @@ def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dic
 
 
 def of_side(config: Config, name: str, source: Source) -> int | None:
-    """Return the peak bytes of one side. Raises ValueError if its process fails."""
+    """Measure one side in a new process; return `measure`'s bytes. Raises ValueError if the process fails."""
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Return the peak bytes that steps add in this process; None if the system does not report them."""
+    """Return the peak bytes that steps add to this process; None if the system does not report them."""
     config = with_steps(config, STEPS)
     with computing(config):
         steps = partial(repeat, side_of(name, config, source.images(config)).advance, STEPS)

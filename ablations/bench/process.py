@@ -1,4 +1,4 @@
-"""Running one measurement in a process of its own, and the images that benchmarks use."""
+"""Running one measurement in its own process, and the images that benchmarks use."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from ablations.execution.provenance import HOME
 from ablations.study import plugins
 from vitcore.config import Config
 from vitcore.data.splits import Data, Images, load
-from vitcore.runtime.device import device_of
+from vitcore.runtime.device import torch_device
 
 BATCHES = 4  # of random images
 
 
 @dataclass(frozen=True)
 class Source:
-    """The folder of images, and plug-ins with their digests. random: draw images instead of reading the config's."""
+    """The folder of images, and plug-ins with their digests. random: draw images instead of reading data."""
 
     data_dir: Path | None = None
     random: bool = False
@@ -34,11 +34,11 @@ class Source:
     def images(self, config: Config) -> Data:
         """Load the config's data set on its device."""
         data = random_images(config) if self.random else load(config, self.data_dir)
-        return data.to(torch.device(device_of(config)))
+        return data.to(torch_device(config))
 
 
 def random_images(config: Config) -> Data:
-    """Draw BATCHES of random bytes with random labels, with which a step takes as long as with real images."""
+    """Draw BATCHES of random bytes with random labels. A step takes as long with them as with real images."""
     generator = torch.Generator().manual_seed(0)
     count = BATCHES * config.batch
     size = (count, config.channels, config.image_size, config.image_size)
@@ -50,18 +50,21 @@ def random_images(config: Config) -> Data:
 
 
 def statistics(data: Data) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel, of values from 0 to 1."""
+    """Return mean and standard deviation of each channel, for values from 0 to 1."""
     return data.mean.flatten().div(255).tolist(), data.std.flatten().div(255).tolist()
 
 
 def measure_in_process(module: str, config: Config, source: Source, own: Mapping[str, str], **more: str) -> Any:
-    """Return what `module` answers for `config` (see `answer`). Raises ValueError with the last line of a failure."""
+    """Run `module` in a new process with more environment variables `own`; return its answer (see `answer`).
+
+    Raises ValueError with the last line of a process that fails.
+    """
     order = to_jsonable_python({"config": config, "source": source, "more": more})
     return json.loads(run(python(module), own, input=json.dumps(order)))
 
 
 def answer(measure: Callable[..., object]) -> None:
-    """Print `measure(config, source, **more)` as JSON; runs in the other process."""
+    """Print `measure(config, source, **more)` as JSON, in the process that `measure_in_process` starts."""
     order = json.load(sys.stdin)
     source = TypeAdapter(Source).validate_python(order["source"])
     plugins.load(map(Path, source.plugins))
@@ -69,12 +72,12 @@ def answer(measure: Callable[..., object]) -> None:
 
 
 def python(module: str, *words: str) -> list[str]:
-    """Return the command that runs a module of this code, whatever lies in the working directory."""
+    """Return the command that runs a module of this code, whatever the working directory holds."""
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def run(command: Sequence[str], own: Mapping[str, str], **how: Any) -> str:
-    """Return a command's standard output, given more variables. Raises ValueError with its last line if it fails."""
+    """Run a command with more environment variables `own`; return its output. Raises ValueError if it fails."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, **own}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, **how)

@@ -1,4 +1,4 @@
-"""The usual training step: a model of timm's or torchvision's with our weights, on the same batches."""
+"""The usual training step: timm's or torchvision's model with our weights, on the batches that our step gets."""
 
 import os
 import shutil
@@ -20,8 +20,14 @@ from vitcore.training.optimization.schedules import learning_rate
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}
-DRAWN = ("dropout", "attention_dropout", "patch_dropout", "drop_path")  # random numbers differ between models
-USUAL = {"objective": "classification", "optimizer": "adamw", "layer_decay": 1}
+USUAL = {
+    "objective": "classification",
+    "objective.loss": "cross-entropy",
+    "optimizer": "adamw",
+    "layer_decay": 1,
+    # random numbers, which a rival draws otherwise
+    **dict.fromkeys(("dropout", "attention_dropout", "patch_dropout", "drop_path"), 0),
+}
 
 
 class Ours(Training):
@@ -77,12 +83,12 @@ def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
 
 
 def compiles(name: str, config: Config) -> bool:
-    """Tell whether a side's step is compiled."""
+    """Return whether a side's step is compiled."""
     return name == TUNED or (name == OURS and step_compiles(config, device_of(config)))
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """Make PyTorch's AdamW with weight decay on the same parameters as ours. fused=None: PyTorch chooses the kernel."""
+    """Make PyTorch's AdamW, which decays the parameters that ours does. fused=None: PyTorch chooses the kernel."""
     decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         (decayed if config.weight_decay_on == "all" or decays(name, parameter) else exempt).append(parameter)
@@ -91,15 +97,10 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(name: str, config: Config) -> None:
-    """Raise ValueError for a setting with which a rival's losses would differ, or that it does not have."""
-    for key in DRAWN:
-        if getattr(config, key):
-            raise ValueError(f"{key}={getattr(config, key)}: their model drops others, so that losses differ")
+    """Raise ValueError for a setting that the rival lacks, or with which its losses would differ from ours."""
     for key, usual in USUAL.items():
-        if getattr(config, key) != usual:
-            raise ValueError(f"{key}={getattr(config, key)}: the usual script has {usual}")
-    if (loss := config.options.get("objective.loss", "cross-entropy")) != "cross-entropy":
-        raise ValueError(f"objective.loss={loss}: the usual script has cross-entropy")
+        if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
+            raise ValueError(f"{key}={value}: the usual script has {usual}")
     if len(config.patches) > 1:
         raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
     if name == TUNED and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):

@@ -1,7 +1,7 @@
-"""One trial as people write it today: a process, a model of timm's, a DataLoader, AdamW. `ablate bench loop` runs it.
+"""One trial as a usual script trains it: timm's model, a DataLoader, AdamW. `ablate bench loop` runs it.
 
-It knows nothing of this project: settings come as JSON, images as .npz. Images that are not augmented are tensors
-before it trains, which is faster than what most do; others are PIL images that torchvision transforms one by one.
+It knows nothing of this project: settings come as JSON, images as .npz. Images without augmentation become tensors
+before training, which is faster than most scripts; others are PIL images that torchvision transforms one by one.
 """
 
 import json
@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """Byte images (n, C, H, W) as PIL images, padded, cropped and flipped at random."""
+    """A data set of byte images (N, C, H, W), each padded, cropped and flipped at random with PIL."""
 
     def __init__(self, pixels: Array, labels: Array, pad: int, mean: list[float], std: list[float]) -> None:
         self.arrays = pixels.transpose(0, 2, 3, 1).squeeze(-1) if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
@@ -51,17 +51,14 @@ def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDat
     return TensorDataset((pixels / 255 - mean) / std, labels)
 
 
-def pictures(data: dict[str, Array], settings: Namespace) -> Dataset[Any]:
-    if not settings.pad:
-        return tensors(data, "train", settings)
-    return Pictures(data["train_pixels"], data["train_labels"], settings.pad, settings.mean, settings.std)
-
-
 def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train; return the model and one line of metrics per evaluation."""
+    """Train a model; return it, and one line of metrics per evaluation."""
     torch.manual_seed(settings.seed)
     device = torch.device(settings.device)
-    loader = DataLoader(pictures(data, settings), settings.batch, shuffle=True, drop_last=True)
+    examples: Dataset[Any] = tensors(data, "train", settings)
+    if settings.pad:
+        examples = Pictures(data["train_pixels"], data["train_labels"], settings.pad, settings.mean, settings.std)
+    loader = DataLoader(examples, settings.batch, shuffle=True, drop_last=True)
     val = DataLoader(tensors(data, "val", settings), 512)
     model = VisionTransformer(**settings.model).to(device)
     optimizer = torch.optim.AdamW(param_groups_weight_decay(model, settings.weight_decay), lr=settings.lr)
@@ -87,7 +84,7 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
 
 
 def rate(step: int, settings: Namespace) -> float:
-    """Linear warm-up, then a cosine to 0."""
+    """Return the factor of the learning rate at a step: a linear warm-up, then a cosine to 0."""
     warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -103,7 +100,7 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Train as the settings file says, on the images beside it; write weights and accuracy there."""
+    """Train with a settings file on the images beside it; write weights, metrics and test accuracy there."""
     settings = Namespace(**json.loads(file.read_text()))
     with np.load(file.with_suffix(".npz")) as arrays:
         data = dict(arrays)

@@ -1,7 +1,7 @@
 """The time to the first step of a compiled trial, with an empty and with a warm compile cache.
 
-Each start is a process of its own, timed from its command, imports included. It trains two seeds, which tells a graph
-compiled once per shape from one compiled once per trial.
+Each start is a new process, timed from its command, imports included. It trains two seeds: this shows whether a graph
+is compiled once per shape or once per trial.
 """
 
 import shutil
@@ -25,13 +25,15 @@ TRIALS = 2
 
 @dataclass(frozen=True)
 class Measured:
+    """Seconds to the first step by cache; ratios to an empty cache; graphs compiled after each trial."""
+
     seconds: dict[str, Spread]
-    ratio: dict[str, Spread]  # to an empty cache
+    ratio: dict[str, Spread]
     graphs: list[int]
 
 
 def bench(config: Config, rounds: int, source: Source) -> Result:
-    """Time all starts. Raises ValueError if a process fails."""
+    """Time the starts of all three kinds. Raises ValueError if a process fails."""
     how = conditions(config, source, rounds, 1)
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
     graphs: list[int] = []
@@ -39,10 +41,11 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
     def start(name: str) -> float:
         if name == COLD:
             shutil.rmtree(cache, ignore_errors=True)
-        began = time.time()
-        first, counts = first_step(eager if name == EAGER else compiled, source, cache)
+        caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
+        began, of_kind = time.time(), eager if name == EAGER else compiled
+        first, counts = measure_in_process("ablations.bench.startup", of_kind, source, caches)
         graphs[:] = graphs or counts
-        return first - began
+        return float(first - began)
 
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         cache = Path(folder) / "cache"
@@ -61,13 +64,6 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
         f"{graphs[0]}; for {len(graphs)} of one shape: {graphs[-1]}."
     )
     return Result("start", how, found, "Start", caption, rows)
-
-
-def first_step(config: Config, source: Source, cache: Path) -> tuple[float, list[int]]:
-    """Run `measure` in a new process with this compile cache and return its result."""
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
-    first, graphs = measure_in_process("ablations.bench.startup", config, source, caches)
-    return first, graphs
 
 
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:

@@ -1,7 +1,7 @@
 """The training step of a config as `train` runs it, beside rivals, its floor and its input pipeline.
 
-All sides alternate on the same images, threads and initial weights. Their first losses must be equal, so that nothing
-is fast by being wrong. A zero head and a warm-up are left out, as first losses would not depend on the model.
+All sides alternate on equal images, threads and initial weights. Their first losses must be equal: a wrong step may be
+fast. A zero head and a warm-up are left out, because first losses would not depend on the model.
 """
 
 import time
@@ -30,11 +30,13 @@ WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
 WATCHED = 3  # last steps, in which synchronizations with the GPU are counted
 WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
-IMAGES = 64  # a batch at most, where a bf16 training is checked in float32 too
+IMAGES = 64  # largest batch of the check in float32
 
 
 @dataclass(frozen=True)
 class Side:
+    """The speed of one implementation."""
+
     name: str
     images_per_second: Spread
     seconds_per_step: Spread
@@ -43,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True)
 class FloorMeasured:
-    """The floor, its share of each side's step, and the share of the device's peak where that is known."""
+    """The time of the floor, its share of each side's step, and how close our step comes to the device's peak."""
 
     seconds_per_step: Spread
     share: dict[str, Spread]
@@ -55,28 +57,29 @@ class FloorMeasured:
 
     def note(self) -> str:
         whole = "" if self.share_of_flops > 0.9995 else f", {self.share_of_flops:.1%} of the model's FLOPs"
-        reached = text(self.share_of_peak, "{:.1%}")
-        peak = f"{reached} of the peak" if reached else "the peak is not known here"
+        reached = text(self.share_of_peak, "{:.1%} of the peak") if self.share_of_peak else "the peak is not known here"
         took, rate = text(self.seconds_per_step, "{:.3g}", 1000), text(self.flops_per_second, "{:.3g}")
-        return f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {peak}."
+        return f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {reached}."
 
 
 @dataclass(frozen=True)
 class InputMeasured:
+    """The speed of the input pipeline alone, and its share of our step."""
+
     images_per_second: Spread
-    share: Spread  # of our step
+    share: Spread
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All sides. first_steps_seconds: compilation included; left_out: reasons by name."""
+    """The measurements of all sides."""
 
     sides: list[Side]
-    first_steps_seconds: dict[str, float]
+    first_steps_seconds: dict[str, float]  # compilation included
     floor: FloorMeasured | None
     input: InputMeasured
-    waits_per_step: float | None
-    left_out: dict[str, str]
+    waits_per_step: float | None  # how often the host waits for the GPU; None on a CPU
+    left_out: dict[str, str]  # reasons by name
     memory_bytes: dict[str, int | None] = field(default_factory=dict)
 
     def row(self, side: Side) -> dict[str, str]:
@@ -90,18 +93,20 @@ class Measured:
 
     def notes(self) -> list[str]:
         speed, share = text(self.input.images_per_second, "{:,.0f}"), text(self.input.share, "{:.1%}")
-        waits = self.waits_per_step
-        notes = [
-            self.floor.note() if self.floor else "",
-            f"Input alone: {speed} images/s, {share} of a step.",
-            "" if waits is None else f"The host waits for the GPU {waits:.3g} times a step.",
-            "\n".join(f"{name} is left out: {why}" for name, why in self.left_out.items()),
-        ]
-        return [*filter(None, notes)]
+        notes = [self.floor.note()] if self.floor else []
+        notes.append(f"Input alone: {speed} images/s, {share} of a step.")
+        if self.waits_per_step is not None:
+            notes.append(f"The host waits for the GPU {self.waits_per_step:.3g} times a step.")
+        if self.left_out:
+            notes.append("\n".join(f"{name} is left out: {why}" for name, why in self.left_out.items()))
+        return notes
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
-    """Measure a config's step. Raises ValueError if a rival's losses differ from ours."""
+    """Measure a config's training step. Raises ValueError if a rival's losses differ from ours.
+
+    rounds: turns of each side; calls: steps per turn. compiled: also measure timm's compiled model.
+    """
     how = conditions(config, source, rounds, calls)
     with computing(config):
         found = time_sides(config, source.images(config), rounds, calls, compiled)
@@ -115,6 +120,7 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
 
 
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:
+    """Measure all sides in alternation. Raises ValueError if a rival's losses differ from ours."""
     config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
@@ -161,7 +167,7 @@ def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mappin
 
 
 def waits(call: Call, calls: int, device: torch.device) -> float | None:
-    """Return how often a call makes the host wait for the GPU; None on a CPU."""
+    """Count how often a call makes the host wait for the GPU, averaged over `calls`; None on a CPU."""
     if device.type != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()
@@ -176,23 +182,24 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
-    """Return the rivals that can train this config, and why the others cannot."""
+    """Return the rivals that can train this config, and the reasons why the others cannot, by name."""
     rivals, left_out = {}, {}
-    for name in [name for name in RIVALS if compiled or name != TUNED]:
-        try:
-            rivals[name] = Rival(name, config, data)
-        except ValueError as error:
-            left_out[name] = str(error)
+    for name in RIVALS:
+        if compiled or name != TUNED:
+            try:
+                rivals[name] = Rival(name, config, data)
+            except ValueError as error:
+                left_out[name] = str(error)
     return rivals, left_out
 
 
 def telling(config: Config) -> Config:
-    """Return the config with initial weights and rates that make the first losses depend on the whole model."""
+    """Return the config with a head and a rate that make the first losses depend on the whole model."""
     return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Compare first losses in float32, uncompiled. Raises ValueError if a rival differs."""
+    """Compare all sides' first losses in float32, uncompiled. Raises ValueError if a rival's differ from ours."""
     update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=update)
     rivals, _ = available(exact, data, compiled=False)
@@ -200,7 +207,7 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: Mapping[str, Ours | Rival]) -> dict[str, float]:
-    """Return seconds of each side's first steps. Raises ValueError unless all losses equal ours."""
+    """Return the seconds of each side's first steps. Raises ValueError if a side's losses differ from ours."""
     losses: dict[str, list[float]] = {name: [] for name in sides}
     seconds = {}
     for name, one in sides.items():
@@ -217,7 +224,7 @@ def check_equal(config: Config, sides: Mapping[str, Ours | Rival]) -> dict[str, 
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Compute float32 exactly: by default, convolutions on a GPU use TF32, timm's patch embedding too."""
+    """Compute products and convolutions in full float32; by default, convolutions on a GPU use TF32."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -228,7 +235,7 @@ def without_tf32() -> Iterator[None]:
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raise ValueError naming the first step whose losses differ by more than `tolerance`."""
+    """Raise ValueError for the first step whose losses differ by more than `tolerance`, relative to theirs."""
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN
             raise ValueError(

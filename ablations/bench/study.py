@@ -14,7 +14,7 @@ from ablations.study.design import Arm, Design
 from ablations.study.naming import matching
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
-from vitcore.runtime.device import computing
+from vitcore.runtime.device import computing, torch_device
 from vitcore.training.loop import Training
 
 WARM_UP = 5
@@ -22,7 +22,7 @@ WARM_UP = 5
 
 @dataclass(frozen=True)
 class ArmMeasured:
-    """An arm and its baseline in the same turns. ratio: None for the same step."""
+    """An arm's step beside its baseline's. ratio: None if both have the same step."""
 
     arm: str
     baseline: str
@@ -35,7 +35,7 @@ class ArmMeasured:
     memory_bytes: int | None
 
     def cells(self) -> dict[str, str]:
-        """Format the arm's row. Times of an arm with its baseline's step are not compared."""
+        """Format the arm's row. An arm with its baseline's step gets no ratio of times."""
         same = "baseline" if self.arm == self.baseline else "the same step"
         return {
             "arm": self.arm,
@@ -49,6 +49,8 @@ class ArmMeasured:
 
 @dataclass(frozen=True)
 class Measured:
+    """The measurements of all arms."""
+
     study: str
     arms: list[ArmMeasured]
 
@@ -60,7 +62,10 @@ def chosen(design: Design, globs: Sequence[str]) -> list[Arm]:
 
 
 def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> Result:
-    """Measure some arms of a study; arms with the same step share a measurement."""
+    """Measure some arms of a study. Arms with the same step share a measurement.
+
+    rounds: turns of each side; calls: steps per turn.
+    """
     how = conditions(design.reference, source, rounds, calls)
     baselines = {arm.name: arm.config for arm in design.arms}
     pairs: dict[tuple[str, str], tuple[Seconds, Seconds]] = {}
@@ -75,33 +80,32 @@ def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: 
             memories[key] = memory.of_side(config, OURS, source)
         own, theirs = pairs[key, other]
         cost, before = measure(config), measure(baseline)
-        measured = ArmMeasured(
-            arm=arm.name,
-            baseline=arm.baseline,
-            seconds_per_step=spread(own),
-            baseline_seconds_per_step=spread(theirs),
-            ratio=None if key == other else spread(own / theirs),
-            params=cost.params,
-            flops=cost.flops,
-            flops_ratio=cost.flops * config.batch / (before.flops * baseline.batch),
-            memory_bytes=memories[key],
+        found.append(
+            ArmMeasured(
+                arm=arm.name,
+                baseline=arm.baseline,
+                seconds_per_step=spread(own),
+                baseline_seconds_per_step=spread(theirs),
+                ratio=None if key == other else spread(own / theirs),
+                params=cost.params,
+                flops=cost.flops,
+                flops_ratio=cost.flops * config.batch / (before.flops * baseline.batch),
+                memory_bytes=memories[key],
+            )
         )
-        found.append(measured)
-    each = counted(calls, "step")
-    caption = f" in turn with the baseline, {each} each. memory: what steps add at their peak."
+    caption = f" in turn with the baseline, {counted(calls, 'step')} each. memory: what steps add at their peak."
     title = f"A step of each arm of {design.name}; its recipe"
     return Result("arms", how, Measured(design.name, found), title, caption, [arm.cells() for arm in found])
 
 
 def beside(config: Config, baseline: Config | None, rounds: int, calls: int, source: Source) -> tuple[Seconds, Seconds]:
-    """Return seconds per step of two configs, (rounds,); None: the baseline has the same step."""
+    """Return seconds per step of an arm and of its baseline, (rounds,). baseline: None for the arm's own step."""
     with computing(config):
-        sides = {"arm": config} | ({"baseline": baseline} if baseline else {})
-        trainings = {
-            name: Training(with_steps(one, WARM_UP + rounds * calls), source.images(one)) for name, one in sides.items()
-        }
-        for training in trainings.values():
-            take_steps(training, WARM_UP)
-        steps = {name: training.advance for name, training in trainings.items()}
-        found = interleaved(steps, rounds, calls, trainings["arm"].device)
+        steps = {}
+        for name, one in {"arm": config, "baseline": baseline}.items():
+            if one is not None:
+                training = Training(with_steps(one, WARM_UP + rounds * calls), source.images(one))
+                take_steps(training, WARM_UP)
+                steps[name] = training.advance
+        found = interleaved(steps, rounds, calls, torch_device(config))
     return found["arm"], found.get("baseline", found["arm"])

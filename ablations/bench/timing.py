@@ -1,4 +1,4 @@
-"""Timing sides in alternation (A, B, B, A), so that what slows the machine slows all of them."""
+"""Timing of sides in alternation (A, B, B, A), so that whatever slows the machine slows all sides."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ FEW = 5  # fewer rounds than this have no meaningful quartiles
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles of several rounds; with fewer than FEW, lowest and highest."""
+    """Median and quartiles over rounds; with fewer rounds than FEW, median, minimum and maximum."""
 
     median: float
     low: float
@@ -28,30 +28,25 @@ class Spread:
 
 
 def spread(values: Seconds) -> Spread:
-    """Summarize the values of all rounds (rounds,)."""
+    """Summarize values (rounds,)."""
     low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
     return Spread(float(median), float(low), float(high))
 
 
 def ratios(found: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
-    """Summarize how many times as long as the reference each other side took."""
+    """Summarize each side's time divided by the reference's time in the same round."""
     return {name: spread(own / found[reference]) for name, own in found.items() if name != reference}
 
 
-def ends(rounds: int) -> str:
-    """Name the low and high ends of `spread`."""
-    return "lowest, highest" if rounds < FEW else "quartiles"
-
-
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
-    """Return seconds per call of each side, (rounds,). A turn is `calls` in a row."""
+    """Return the mean seconds per call of each side, (rounds,). A turn is `calls` calls in a row."""
     return alternated({name: partial(timed, call, calls, device) for name, call in sides.items()}, rounds)
 
 
 def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
-    """Return what each side returns, (rounds,). Every other round is in reverse order.
+    """Call every side once per round, in reverse order every other round; return their results, (rounds,).
 
-    A terminal shows a progress bar, refreshed between turns, as a thread would disturb the timing.
+    A terminal shows a progress bar. It is refreshed between turns, because a thread would disturb the timing.
     """
     found: dict[str, list[float]] = {name: [] for name in sides}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -67,7 +62,7 @@ def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
 
 
 def timed(call: Call, calls: int, device: torch.device) -> float:
-    """Return the mean seconds per call, timed until the device has finished all `calls` calls."""
+    """Return the mean seconds per call, until a GPU has finished all of them."""
     synchronize(device)
     began = time.perf_counter()
     repeat(call, calls)

@@ -1,4 +1,4 @@
-"""Find nodes to avoid: their hardware or drivers ended two attempts within a day.
+"""Nodes to avoid, because their hardware or drivers ended two attempts within a day.
 
 A fault is a recorded machine fault (ablations.execution.faults), or a loss that was NaN but finite when recomputed. A
 killed worker does not count: preemption looks the same.
@@ -20,7 +20,7 @@ SECONDS = 24 * 3600.0  # a repaired node is used again
 
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
-    """Return the nodes that ended at least FAULTS recent attempts, by SLURM's names."""
+    """Return the nodes, by SLURM's names, that ended at least FAULTS recent attempts."""
     counts = Counter(node for trial in trials for node in faulty_nodes(trial))
     return sorted(node for node, count in counts.items() if count >= FAULTS)
 

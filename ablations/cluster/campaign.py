@@ -1,4 +1,4 @@
-"""A campaign: the plans of one `submit`, and submitting whatever of them is neither finished nor queued.
+"""A campaign: the plans of one `ablate submit`, with all that its jobs need, on disk.
 
     runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
     runs/submissions/<campaign>/private.json      the parts of the profile that may hold tokens; mode 0600
@@ -8,8 +8,8 @@
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
     runs/submissions/turns/                       a lock: one launcher at a time, over all machines
 
-The queue says what is queued, under our tags; the disk says what is finished; the rest is submitted. Any process may be
-killed at any point: the next reconciliation starts from the same two facts.
+The queue shows which trials are queued, by our tags, and the disk which are finished; the others are submitted. Any
+process may be killed at any point: the next reconciliation starts from queue and disk again.
 """
 
 import os
@@ -44,7 +44,7 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """One `ablate submit`: what was asked for, and with which profile."""
+    """One `ablate submit`: its plans, its profile and its settings."""
 
     folder: Path
     plans: tuple[str, ...]
@@ -76,12 +76,12 @@ class Campaign:
 
     @property
     def device(self) -> Device:
-        """The device that its trials run on, as far as the profile says."""
+        """The device of its trials, as far as the profile names it."""
         return device(self.profile)
 
     @property
     def is_own(self) -> bool:
-        """Return whether this user made the code that its jobs run."""
+        """Return whether this user owns the code that its jobs run."""
         return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))
 
     @property
@@ -89,18 +89,15 @@ class Campaign:
         return (self.folder / "cancelled.json").exists()
 
     def place(self) -> Place:
-        digests = tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins)
-        data_dir = Path(self.data_dir) if self.data_dir else None
-        scratch = Path(self.checkpoints).expanduser() if self.checkpoints else None
         return Place(
             self.runs,
-            data_dir,
-            tuple(map(Path, self.plugins)),
-            digests,
-            bool(self.profile.gpus),
-            scratch,
-            self.keep_weights,
-            self.profile.trials_per_gpu,
+            Path(self.data_dir) if self.data_dir else None,
+            plugins=tuple(map(Path, self.plugins)),
+            plugin_digests=tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins),
+            gpu=bool(self.profile.gpus),
+            checkpoints=Path(self.checkpoints).expanduser() if self.checkpoints else None,
+            keep_weights=self.keep_weights,
+            trials_per_gpu=self.profile.trials_per_gpu,
         )
 
     def read_plans(self) -> list[Plan]:
@@ -111,7 +108,7 @@ class Campaign:
 
 
 def device(profile: profiles.Profile) -> Device:
-    """Return the device of a job: its GPU by SLURM's name, or any CPU."""
+    """Return the device of a profile's jobs: a GPU by SLURM's name, or any CPU."""
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
@@ -123,7 +120,7 @@ def create(
     name: str = "",
     arms: Sequence[str] = ALL_ARMS,
 ) -> Campaign:
-    """Create a campaign's folder with a copy of the code, so that later edits do not change waiting jobs."""
+    """Create a campaign's folder. It holds a copy of the code, so that later edits do not change waiting jobs."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
     refuse_links(runs, folder)
@@ -136,34 +133,24 @@ def create(
         (staging / "code" / "plugins").mkdir(exist_ok=True)
         shutil.copyfile(file, staging / "code" / "plugins" / copy)
         plugins.append(str(folder / "code" / "plugins" / copy))
-    campaign = Campaign(
-        folder,
-        tuple(plans),
-        profile,
-        tuple(plugins),
-        str(place.data_dir.absolute()) if place.data_dir else None,
-        str(place.checkpoints) if place.checkpoints else None,
-        place.keep_weights,
-        tuple(arms),
-    )
     content = {
         "schema": store.SCHEMA,
-        "plans": campaign.plans,
+        "plans": list(plans),
         "profile": profile.model_dump(exclude_none=True, exclude=PRIVATE),
-        "plugins": campaign.plugins,
-        "data_dir": campaign.data_dir,
-        "checkpoints": campaign.checkpoints,
-        "keep_weights": campaign.keep_weights,
-        **({"arms": arms if len(arms) > 1 else arms[0]} if campaign.arms != ALL_ARMS else {}),
+        "plugins": plugins,
+        "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
+        "checkpoints": str(place.checkpoints) if place.checkpoints else None,
+        "keep_weights": place.keep_weights,
+        **({"arms": arms if len(arms) > 1 else arms[0]} if tuple(arms) != ALL_ARMS else {}),
     }
     store.write_json(staging / "campaign.json", content)
     store.write_json(staging / "private.json", profile.model_dump(include=PRIVATE), mode=0o600)
     staging.rename(folder)
-    return campaign
+    return load(folder)
 
 
 def load(folder: Path) -> Campaign:
-    """Read a campaign. Raises FileNotFoundError, or Broken for a file that `create` did not write."""
+    """Read a campaign. Raises FileNotFoundError; Broken for a file that `create` cannot have written."""
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
     return Campaign(
@@ -179,7 +166,7 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """Read the private fields of the profile; empty for other users and for campaigns of earlier versions."""
+    """Read the private fields of the profile. They are empty for other users, and in campaigns of earlier versions."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
@@ -223,7 +210,7 @@ def tag(array: Path) -> str:
 
 
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """Lock out other launchers, on any machine. Raises TimeoutError if another does not end."""
+    """Return a lock against other launchers, on any machine. Entering raises TimeoutError after `seconds`."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.turn(runs / "submissions" / "turns", seconds)
 

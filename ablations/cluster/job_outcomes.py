@@ -1,8 +1,8 @@
-"""Find out how jobs that left the queue ended, and which were cancelled with scancel.
+"""The outcomes of jobs that left the queue, and which of them were cancelled with scancel.
 
-A cancelled share leaves a mark on disk; otherwise SLURM's accounting says so. Cancelled trials stay cancelled until
-`ablate submit` submits them again. All others are resubmitted, also after cancellations that SLURM does not record: of
-one pending task of an array and, without accounting, of any pending job.
+A share that scancel stops leaves a mark on disk; SLURM's accounting shows other cancellations. Cancelled trials wait
+for `ablate submit`, all others are submitted again. Cancellations that SLURM does not record do not count: of one
+pending task of an array and, without accounting, of any pending job.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dic
 
 
 def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
-    """Return trial id -> 'CANCELLED by scancel' for the shares that left a mark."""
+    """Return trial id -> 'CANCELLED by scancel' for trials whose share left a mark."""
     return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
 
 
@@ -40,28 +40,25 @@ def write_mark(path: Path) -> None:
 
 
 def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
-    """Mark the cancelled share that this process runs."""
+    """Mark the share that this process runs as cancelled."""
     own = [each for each in submitted_arrays.tasks_of(cancelled) if each.share == share]
     write_mark(max(own, key=lambda each: each.written).mark)
 
 
 def cancelled_trials(runs: Path) -> set[str]:
-    """Return the ids of trials whose newest job was cancelled.
+    """Return the ids of trials that are not over and whose newest job was cancelled.
 
-    Cancellations known from the accounting are marked on disk, because the accounting forgets them.
+    Cancellations that the accounting shows are marked on disk, because the accounting forgets them.
     """
-    newest = {
-        key: each
-        for key, each in submitted_arrays.newest_tasks(runs).items()
-        if not store.trial(runs, key).state().over
-    }
+    tasks = submitted_arrays.newest_tasks(runs)
+    newest = {key: task for key, task in tasks.items() if not store.trial(runs, key).state().over}
     known = set(marked_cancelled(newest))
-    said = job_ends({key: each for key, each in newest.items() if key not in known}) or {}
-    fresh = {key for key, fate in said.items() if is_cancelled(fate)}
+    ends = job_ends({key: task for key, task in newest.items() if key not in known}) or {}
+    fresh = {key for key, end in ends.items() if is_cancelled(end)}
     for path in {newest[key].mark for key in fresh}:
         write_mark(path)
     return known | fresh
 
 
-def is_cancelled(fate: str) -> bool:
-    return fate.startswith(CANCELLED)
+def is_cancelled(end: str) -> bool:
+    return end.startswith(CANCELLED)

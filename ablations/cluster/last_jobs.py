@@ -18,16 +18,17 @@ PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jo
 
 
 def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
-    """Return the campaign's pending last jobs. A running one may have checked already."""
+    """Return the campaign's pending last jobs; a running one may already have read the disk."""
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
 def ensure_last_job(
     campaign: Campaign, tasks: Sequence[QueuedTask], sent: Sequence[int] = (), both: bool = False
 ) -> str:
-    """Ensure that a last job will reconcile after all others have ended; return "queued" or "submitted".
+    """Ensure that a last job waits for all other jobs; return "queued" or "submitted".
 
-    A watching job is enough unless `both` is set: the last job may be killed, or wait for a held task.
+    sent: job ids of arrays that were submitted just now. A watching job is enough unless `both` is set: the last job
+    may be killed, or wait for a held task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)
@@ -47,9 +48,9 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure, as a share begins and ends, that last jobs wait while trials are missing.
+    """Ensure, when a share begins and ends, that last jobs wait while trials are to do.
 
-    begins: SLURM is asked only if no last jobs were submitted after the newest shares.
+    begins: ask SLURM only if no last jobs were submitted after the newest shares.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -78,7 +79,7 @@ def has_shares(campaign: Campaign) -> bool:
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Cancel pending last jobs when everything is done. A job that remains finds nothing to do."""
+    """Cancel the campaign's pending last jobs, if SLURM answers. A job that remains finds nothing to do."""
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

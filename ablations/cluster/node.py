@@ -27,7 +27,7 @@ RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 @plain_output()
 def share(folder: str, *ids: str) -> int:
-    """Train trials until they are done or time is up, then ensure that a last job waits."""
+    """Train the trials with these ids until they are done or time is up, then ensure that a last job waits."""
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
@@ -54,7 +54,7 @@ def share(folder: str, *ids: str) -> int:
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait. If SLURM is full or unreachable, as in a container, another job does it."""
+    """Ensure that last jobs wait; if SLURM is full or unreachable, print why and leave it to other jobs."""
     try:
         last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
@@ -62,7 +62,7 @@ def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
 
 
 def is_cancelled() -> bool:
-    """Return whether scancel stopped this share; if SLURM cannot tell, it counts as preempted."""
+    """Return whether scancel stopped this share; False, as for preemption, if SLURM cannot tell."""
     try:
         return ending.cancelled()
     except (NoSlurm, Unreachable, Refused) as error:
@@ -84,7 +84,7 @@ def stop_margin(campaign: Campaign) -> float:
 
 
 def on_notice(end: float) -> None:
-    """Stop on SIGUSR2, which means preemption unless the time limit is near."""
+    """Stop the run on SIGUSR2 if it means preemption; near the time limit, the run's own deadline stops it."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -113,7 +113,7 @@ class Lines:
 
 @plain_output()
 def last(folder: str) -> int:
-    """Resubmit missing trials as long as they progress, then write the report. Runs after all other jobs."""
+    """Submit missing trials as long as they progress, or write the report. Runs after all other jobs."""
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
@@ -132,7 +132,7 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Do what `last` does while shares may still run; then submit another watching job."""
+    """Reconcile as `last`, while shares may still run; then ensure that another watching job waits."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
     if not campaign.cancelled and last_jobs.has_shares(campaign):
@@ -141,9 +141,9 @@ def watch(folder: str) -> int:
 
 
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
-    """Reconcile, retrying until shortly before the time limit while SLURM is unreachable or full.
+    """Reconcile; while SLURM is unreachable or full, try again until shortly before the time limit.
 
-    Returns None if the last rounds of shares made no progress.
+    Return None if the last rounds of shares made no progress.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""Check on a node what a share of trials needs there, for `ablate profile check`."""
+"""The checks of `ablate profile check`: on a node, whether everything is there that trials need."""
 
 import os
 import uuid
@@ -15,17 +15,14 @@ from slurm.queries.ask import ask
 def check_node(folder: str) -> int:
     """Run all checks on the node and write probe.json: check -> "" or why it failed."""
     campaign = campaigns.load(Path(folder))
-    found = {name: failure_of(test, campaign) for name, test in PROBES.items()}
+    found = dict.fromkeys(CHECKS, "")
+    for name, check in CHECKS.items():
+        try:
+            check(campaign)
+        except Exception as error:  # any failure is the result
+            found[name] = faults.one_line(error)
     store.write_json(campaign.folder / "probe.json", {"schema": store.SCHEMA, "found": found})
     return 0
-
-
-def failure_of(test: Callable[[Campaign], None], campaign: Campaign) -> str:
-    try:
-        test(campaign)
-    except Exception as error:  # any failure is the result
-        return faults.one_line(error)
-    return ""
 
 
 def imports(campaign: Campaign) -> None:
@@ -49,7 +46,7 @@ def data(campaign: Campaign) -> None:
 
 
 def link(campaign: Campaign) -> None:
-    """Check that link() works in the run directory: results are published with it."""
+    """Check that link() works in the run directory: it publishes results."""
     one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
     try:
@@ -60,13 +57,13 @@ def link(campaign: Campaign) -> None:
 
 
 def sbatch(campaign: Campaign) -> None:
-    """Check that sbatch works on a node: last jobs submit from there."""
+    """Check that sbatch works on the node, where last jobs call it."""
     (script,) = (campaign.folder / "arrays").glob("*/script.sh")
     ask("sbatch", "--test-only", str(script), timeout=30)
 
 
 def compiler(campaign: Campaign) -> None:
-    """Check that Triton and a C compiler are on the node: long trials on a GPU are compiled."""
+    """Check that Triton and a C compiler are on the node, to compile long trials on a GPU."""
     if campaign.profile.gpus:
         import torch
 
@@ -76,7 +73,7 @@ def compiler(campaign: Campaign) -> None:
         torch.compile(torch.sin)(torch.ones(8, device="cuda"))
 
 
-PROBES: dict[str, Callable[[Campaign], None]] = {
+CHECKS: dict[str, Callable[[Campaign], None]] = {
     "imports": imports,
     "gpu": gpu,
     "data": data,
@@ -84,4 +81,4 @@ PROBES: dict[str, Callable[[Campaign], None]] = {
     "sbatch from the node": sbatch,
     "torch.compile": compiler,
 }
-WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # what fails no trial, and what is then done
+WITHOUT = {"torch.compile": "long trials are trained uncompiled"}  # checks that no trial needs; the consequence

@@ -11,7 +11,7 @@ from slurm.queries.queue import QueuedJob
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """A task in the queue and the trials it was given."""
+    """A task in the queue, with the ids of the trials in its share."""
 
     job: QueuedJob
     campaign: Campaign
@@ -24,7 +24,7 @@ class QueuedTask:
 
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
-    """Return the tasks of this run directory in the queue. Raises Unreachable: unknown is not empty."""
+    """Return the tasks of this run directory in the queue. Raises Unreachable if SLURM does not answer."""
     known = {
         tag(array): (campaign, intent)
         for campaign in campaigns(runs)

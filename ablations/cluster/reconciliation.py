@@ -1,4 +1,4 @@
-"""Submit whatever of a campaign is neither done nor queued."""
+"""Reconciliation: submitting the trials of a campaign that are neither done nor queued."""
 
 import time
 from collections import Counter
@@ -10,7 +10,7 @@ from ablations.cluster import bad_nodes
 from ablations.cluster.campaign import Campaign, campaigns, read_intents
 from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
 from ablations.cluster.queued_tasks import queued_tasks
-from ablations.cluster.shares import chunks, send_shares, split_into_shares, start_condition
+from ablations.cluster.shares import send_shares, split_into_shares, start_condition
 from ablations.execution import retry
 from ablations.execution.launch import Place
 from ablations.planning import estimate
@@ -26,19 +26,19 @@ LASTS = 2  # jobs that wait while shares run: the last job and the watching job
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What one reconciliation of disk and queue found and did, mostly in numbers of trials."""
+    """The findings and actions of one reconciliation. Counts are numbers of trials unless noted."""
 
     over: int
     failed: int
     queued: int = 0
     submitted: int = 0
-    arrays: int = 0
+    arrays: int = 0  # job arrays
     waiting: int = 0  # to be submitted once slots of the queue are free
     cancelled: int = 0  # by scancel: only `ablate submit` submits them again
     last_job: str = ""  # "queued", "submitted"; "" if none is needed
-    hours: float = 0.0
+    hours: float = 0.0  # GPU- or core-hours of the trials to submit
     avoided: tuple[str, ...] = ()  # nodes that are avoided after faults
-    blocked: int = 0  # their parent failed or diverged
+    blocked: int = 0  # the parent failed or diverged
     renewed: tuple[str, ...] = ()  # names of parents to train again: their weights are gone
     no_last_job: str = ""  # why SLURM took the trials but no last job
 
@@ -51,15 +51,15 @@ class Reconciliation:
 def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
     """Submit the trials that are neither done nor queued, and a last job. The caller holds the launcher's lock.
 
-    inside: called from a job of the campaign, which takes one of the user's slots. withheld: ids not to submit. Raises
-    Unreachable, Refused.
+    inside: the caller is a job of the campaign, which takes one of the user's slots. withheld: ids not to submit.
+    Raises Unreachable, Refused.
     """
     settle(campaign.runs)
     return submit_missing(campaign, inside, withheld)
 
 
 def settle(runs: Path) -> None:
-    """Wait for arrays whose launcher was killed in sbatch: they may still appear in the queue."""
+    """Wait until no array can still appear in the queue whose launcher was killed in sbatch."""
     for campaign in campaigns(runs):
         for array, intent in read_intents(campaign.folder):
             if not is_settled(array):
@@ -80,12 +80,9 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
     missing = [job for job in asked if found[job.id].to_do and job.id not in there]
     todo = [job for job in missing if job.id not in withheld]
     seconds = estimate.seconds(plans, campaign.runs, campaign.device)
-    bounds = limits.limits(campaign.profile)
-    free = (
-        len(todo)
-        if bounds.bound is None
-        else free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
-    )
+    bounds, free = limits.limits(campaign.profile), len(todo)
+    if bounds.bound is not None:
+        free = free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)
     avoided = bad_nodes.nodes_to_avoid(store.trial(campaign.runs, job.id) for job in asked) if todo and free else []
     taken: dict[str, int] = {}
     if not campaign.cancelled:
@@ -119,22 +116,22 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
 
 
 def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliation:
-    """Count trials of which none is left to submit, without asking SLURM."""
+    """Return the reconciliation of trials of which none is left to submit, without asking SLURM."""
     standings = Standings(place.runs, place.code)
     return count_ended(job.standing(standings) for job in asked)
 
 
 def count_ended(found: Iterable[Standing]) -> Reconciliation:
-    """Count the trials of which nothing is left to do."""
+    """Return a reconciliation with the numbers of trials that are over, failed and blocked."""
     count = Counter(one.kind for one in found)
     over = sum(count[kind] for kind in OVER)
     return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
 
 
 def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
-    """Group trials by their depth in the chain of parents, to be submitted one group after the other.
+    """Group trials by the number of their open parents; each group is submitted to run after the one before.
 
-    Each share checks whether its parents ended well: SLURM cannot tell for single trials of an array.
+    Each share checks whether the parents finished: SLURM cannot tell for single trials of an array.
     """
     depths = [len(job.standing(standings).start.open) for job in todo]
     levels = range(max(depths, default=-1) + 1)
@@ -156,7 +153,7 @@ def submit_generations(
 
     queued: trial id -> job id, for trials in the queue. A trial waits until its parent is queued or submitted. live:
     the campaign's arrays in the queue. SLURM limits concurrent tasks only within one array, so with a profile's
-    `parallel` each array begins after those before it.
+    `parallel` each array begins after all earlier ones. start: sbatch options for the start.
     """
     found: dict[str, int] = {}
     for depth, some in enumerate(generations):
@@ -164,7 +161,7 @@ def submit_generations(
         takable = [job for job in some if not depth or parent_id(job) in where]
         shares = split_into_shares(takable, seconds, free, 60 * campaign.profile.task_minutes)
         before = {where[parent_id(job)] for job in takable if depth}
-        for chunk in chunks(shares, size):
+        for chunk in (shares[first : first + size] for first in range(0, len(shares), size)):
             if campaign.profile.parallel:
                 before |= {*live, *found.values()}
             array = send_shares(campaign, chunk, avoided, start_condition(sorted(before), start))
@@ -181,9 +178,9 @@ def parent_id(job: Job) -> str:
 
 
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
-    """Return how many shares may be submitted now while leaving room for the last jobs.
+    """Return how many shares may be submitted now, with room left for the last jobs.
 
-    Raises Refused if the limit never leaves room for a share beside them.
+    lasts_there: last jobs that need no further slot. Raises Refused if the limit has room for no share beside them.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

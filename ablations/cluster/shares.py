@@ -1,11 +1,10 @@
-"""Split trials into shares and submit them as job arrays."""
+"""Splitting trials into shares, one per task, and submitting them as job arrays."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
-from ablations.cluster.campaign import PREFIX, SHARE, Campaign
+from ablations.cluster.campaign import SHARE, Campaign, tag
 from ablations.planning.jobs import Job
 from slurm.profiles import profile as profiles
 from slurm.queries import limits, queue
@@ -13,14 +12,10 @@ from slurm.queries.ask import Refused
 from slurm.submission import arrays as submission
 
 
-def chunks(shares: Sequence[Sequence[Job]], size: int) -> Iterator[Sequence[Sequence[Job]]]:
-    return (shares[start : start + size] for start in range(0, len(shares), size))
-
-
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
     """Split trials into at most `free` shares of about equal length, at least `least` seconds each.
 
-    Trials are taken seed by seed, the longest of a seed first.
+    seconds: trial id -> estimated time. Trials are taken seed by seed, the longest of a seed first.
     """
     if not todo or not free:
         return []
@@ -38,9 +33,9 @@ def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: i
 def send_shares(
     campaign: Campaign, shares: Sequence[Sequence[Job]], avoided: Sequence[str], when: Mapping[str, str]
 ) -> int | None:
-    """Submit shares as one array; return its job id, None if the queue is full.
+    """Submit shares as one array; return its job id, or None if the queue is full.
 
-    Nodes to avoid are used if SLURM has no others.
+    avoided: nodes to avoid, unless SLURM then refuses the array. when: sbatch options for the start.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)
@@ -64,19 +59,19 @@ def send(
     avoided: Sequence[str] = (),
     when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
 ) -> int:
-    """Submit tasks as one array; return its job id. Raises what slurm.submission.arrays.send raises."""
+    """Submit tasks as one array in the campaign's next folder; return its job id.
 
-    def parameters(tag: str) -> dict[str, Any]:
-        chosen = profiles.submitit_parameters(campaign.profile, tag, campaign.label, avoided)
-        chosen["additional_parameters"] |= when
-        return chosen if gpus else {key: value for key, value in chosen.items() if key not in ("gres", "nodes")}
-
-    prefix, most = f"{PREFIX}:{campaign.folder.name}", len(tasks.shares)
-    (job_id,) = submission.send_all(campaign.folder / "arrays", prefix, tasks, parameters, campaign.code, most)
-    return job_id
+    gpus: False for one task on one node, without GPUs. Raises as slurm.submission.arrays.send.
+    """
+    folder = submission.next_folder(campaign.folder / "arrays")
+    parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)
+    parameters["additional_parameters"] |= when
+    if not gpus:
+        parameters = {key: value for key, value in parameters.items() if key not in ("gres", "nodes")}
+    return submission.send(folder, tag(folder), tasks, parameters, campaign.code)
 
 
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return sbatch options to begin once the jobs `after` have ended in any way, not before `start` allows."""
+    """Return sbatch options for a start after the end of the jobs `after`, and not before `start` allows."""
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

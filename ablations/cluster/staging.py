@@ -1,8 +1,8 @@
-"""Copy packs to a node's own disk before they are read there: `stage` of a profile.
+"""Copying packs to a node's own disk before training reads them: `stage` of a profile.
 
 A pack is copied once per node: a lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. Without enough space, or with fewer images left to read than a
-copy takes, a message says so and the packs are read where they are.
+another name, checked against its checksum and renamed. Without enough space, or if fewer images are left to read than
+a copy reads, packs are read where they are, and a message gives the reason.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ SPARE = 2**30  # bytes that stay free
 
 
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
-    """Copy the packs that these trials still need to `folder`, for this process and its children."""
+    """Copy the packs that these trials still read to `folder`, for this process and its children."""
     left: Counter[str] = Counter()
     for job in jobs:
         left[job.config["data"]] += images_left(job, runs)
@@ -48,7 +48,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Stage packs within the block. Jobs submitted after it run on other nodes, without the copies."""
+    """Stage packs within the block. Jobs that are submitted after it run on other nodes, without the copies."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)
@@ -65,9 +65,10 @@ def images_left(job: Job, runs: Path) -> int:
 
 
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
-    """Return the pack's copy under `folder`, made if missing.
+    """Return the folder of the pack's copy under `folder`, made if missing.
 
-    Raises OSError if it cannot be made or is not worth making.
+    left: images that are still to be read. Raises OSError if the copy cannot be made or is not worth it; ValueError
+    for a damaged pack.
     """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename. Raises ValueError if its checksum is wrong."""
+    """Copy a file under a temporary name, then rename it. Raises ValueError for a checksum other than `sha256`."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):

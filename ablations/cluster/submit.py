@@ -1,20 +1,23 @@
 """The commands `ablate submit`, `cancel` and `profile check`, and their messages."""
 
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, reconciliation, shares, submitted_arrays, termination, written_reports
+from ablations.cluster import no_progress, reconciliation, shares, submitted_arrays, written_reports
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
 from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import provenance, retry, slots
 from ablations.execution.launch import Place
+from ablations.execution.runner import handling
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
 from ablations.reporting.durations import clock
@@ -31,7 +34,7 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible here, and a 
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Read a profile by file or name, with gaps filled in from `resources`. Raises ValueError."""
+    """Read a profile by file or name; `resources` gives the keys that it leaves out. Raises ValueError."""
     path = profiles.path_of(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
@@ -52,7 +55,7 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Warn if SLURM could start no job of the profile now. Raises ValueError naming a wrong key."""
+    """Print a warning if SLURM could start no job of the profile now. Raises ValueError for a wrong key."""
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)
@@ -61,7 +64,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Return the script that a submission would pass to sbatch. Writes nothing."""
+    """Return the script that a submission would pass to sbatch, without writing anything."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
@@ -79,7 +82,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
 
 
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Submit the trials that are neither done nor queued; return a summary. Asks SLURM only if trials are left."""
+    """Submit the trials that are neither done nor queued; return a summary. Ask SLURM only if trials are left."""
     with campaigns.launcher_lock(place.runs):
         found = (
             continue_or_create(plans, place, profile, arms)
@@ -93,7 +96,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
 def continue_or_create(
     plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]
 ) -> Reconciliation:
-    """Continue the newest submission of the same plans and arms, or create one."""
+    """Continue the newest submission of these plans and arms with these settings, or create one."""
     names = [plan.name for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
     campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place, arms=arms)
@@ -102,7 +105,7 @@ def continue_or_create(
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
-    """Write tables and report if they are out of date; return a message, "" if not."""
+    """Write tables and report if they are out of date; return a message, "" if nothing was written."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
@@ -112,7 +115,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 
 
 def reconcile(campaign: Campaign) -> Reconciliation:
-    """Reconcile a submission. An error says how many trials are queued; a submission without jobs is removed."""
+    """Reconcile a submission, and remove it if it has no jobs. Errors also say how many trials were queued."""
     before = campaigns.acknowledged_trials(campaign)
     try:
         return reconciliation.reconcile(campaign)
@@ -145,11 +148,8 @@ def kept_settings(place: Place) -> tuple[Any, ...]:
 
 
 def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
-    parts = [
-        f"{look.over} done",
-        f"{look.queued} already queued",
-        f"{look.submitted} submitted in {look.arrays} arrays",
-    ]
+    submitted = f"{look.submitted} submitted in {look.arrays} arrays"
+    parts = [f"{look.over} done", f"{look.queued} already queued", submitted]
     if look.failed:
         parts.append(f"{look.failed} failed (`ablate retry`)")
     if look.blocked:
@@ -169,15 +169,16 @@ def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
 
 
 def price(seconds: float, profile: profiles.Profile) -> str:
-    """Return the cost of so many seconds on one GPU or core, as text."""
+    """Format the cost of `seconds` on one GPU or core."""
     unit = "GPU" if profile.gpus else "core"
     return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Mark the campaigns of these plans as cancelled, then cancel their jobs and those of campaigns marked earlier.
+    """Mark the campaigns of these plans as cancelled, then cancel their jobs; return a message.
 
-    Raises ValueError if plans that are not named would be cancelled too; Unreachable, NoSlurm after marking.
+    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError if plans that are not named would
+    be cancelled; Unreachable or NoSlurm after marking.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -197,7 +198,7 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 
 def also_open(campaign: Campaign, names: set[str]) -> list[str]:
-    """Return the campaign's other plans that still have trials to do."""
+    """Return the campaign's plans that are not in `names` and still have trials to do."""
     place = campaign.place()
     standings = Standings(place.runs, place.code)
     return [
@@ -212,15 +213,17 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
     Raises Refused, Unreachable, NoSlurm; ValueError if the job does not start within `patience` seconds.
     """
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
     campaign = campaigns.create(place.runs, (), short, place, "check")
     try:
-        with termination.exit_on_signals():
-            probe = arrays.Tasks(
-                "ablations.cluster.node_check:check_node", [str(campaign.folder)], [[]], container=profile.prefix
-            )
-            shares.send(campaign, probe)
+        with handling(leave, signal.SIGTERM, signal.SIGHUP):
+            function = "ablations.cluster.node_check:check_node"
+            shares.send(campaign, arrays.Tasks(function, [str(campaign.folder)], [[]], container=profile.prefix))
             found = answer(campaign, patience)
     finally:  # also after Ctrl-C
         cancel_check(campaign)
@@ -230,17 +233,14 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
 
 def check_line(what: str, why: str) -> str:
-    """Return the line for one check: its name, and why it failed."""
+    """Return the line for one check. why: the reason of a failure, else ""."""
     if not why:
         return f"ok      {what}"
     return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, since its id may be unknown.
-
-    scancel may answer even if squeue hangs. If it does not, print the command to run.
-    """
+    """Cancel the job of a check by its name, as its id may be unknown; if SLURM fails, print the command to run."""
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
@@ -249,7 +249,10 @@ def cancel_check(campaign: Campaign) -> None:
 
 
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:
-    """Wait for the job's answer. Raises ValueError if it ends without one or does not start within `patience` s."""
+    """Wait for the job's answer: check -> "" or why it failed.
+
+    Raises ValueError if the job ends without an answer, or does not start within `patience` seconds.
+    """
     began = in_queue = time.monotonic()
     while True:
         with suppress(FileNotFoundError):
@@ -258,13 +261,9 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
-            raise ValueError(f"the job ended without an answer{last_line(campaign)}")
+            printed = [line for task in submitted_arrays.tasks_of(campaign) for line in task.lines()]
+            last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its folder is removed
+            raise ValueError(f"the job ended without an answer{last}")
         if waiting and now - began > patience:
             raise ValueError(f"the job did not run within {patience:.0f} s ({waiting[0].state}: {waiting[0].reason})")
         time.sleep(2)
-
-
-def last_line(campaign: Campaign) -> str:
-    """Return the last line that the job printed. Its folder is removed afterwards."""
-    printed = [line for task in submitted_arrays.tasks_of(campaign) for line in task.lines()]
-    return f": {printed[-1].strip()}" if printed else " and printed nothing"

@@ -1,4 +1,4 @@
-"""The array tasks of each trial that were submitted, according to the disk."""
+"""The array tasks that were submitted for each trial, read from the disk."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from slurm.profiles import profile as profiles
 
 @dataclass(frozen=True)
 class SubmittedTask:
-    """A task of an array, and the trials in its share."""
+    """A task of an array, with the ids of the trials in its share."""
 
     campaign: Campaign
     array: Path
@@ -27,21 +27,21 @@ class SubmittedTask:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Its possible job names: of this version and of earlier ones."""
+        """The job names that this version and earlier ones give to the task."""
         return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property
     def mark(self) -> Path:
-        """The file that marks it as cancelled with scancel."""
+        """The file that marks the task as cancelled with scancel."""
         return self.array / f"cancelled-{self.index}.json"
 
     @property
     def logs(self) -> list[Path]:
-        """The task's logs, oldest first: one for each time SLURM started it."""
+        """The task's logs, oldest first, one for each start by SLURM."""
         return sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
 
     def lines(self) -> list[str]:
-        """The non-empty lines of all its logs."""
+        """Return the non-empty lines of all logs."""
         return [line for log in self.logs for line in end_of(log).splitlines() if line.strip()]
 
 
@@ -54,14 +54,14 @@ def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
 
 def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
     """Return trial id -> its tasks, oldest first."""
-    elements = [each for campaign in campaigns.campaigns(runs) for each in tasks_of(campaign)]
+    tasks = [task for campaign in campaigns.campaigns(runs) for task in tasks_of(campaign)]
     found: dict[str, list[SubmittedTask]] = defaultdict(list)
-    for each in sorted(elements, key=lambda each: each.written):
-        for key in each.share:
-            found[key].append(each)
+    for task in sorted(tasks, key=lambda task: task.written):
+        for key in task.share:
+            found[key].append(task)
     return found
 
 
 def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
     """Return trial id -> its newest task."""
-    return {key: each[-1] for key, each in submitted_tasks(runs).items()}
+    return {key: tasks[-1] for key, tasks in submitted_tasks(runs).items()}

@@ -1,4 +1,4 @@
-"""Check whether the tables and the report of a submitted study are up to date."""
+"""Whether the tables and the report of a submitted study are up to date."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Decides from the attempts on disk whether a trial gets another one: the same on every machine.
+"""Whether a trial gets another attempt. Every machine decides alike, from the attempts on disk.
 
-An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these it
-was killed, or its machine was. Only attempts under the same code since the last `retry` count.
+An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
+the process was killed or the machine failed. Attempts under other code, or before the last `retry`, do not count.
 """
 
 import os
@@ -24,7 +24,8 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 class EndedAttempt:
     """A failed attempt.
 
-    step: where it began; None if it never did. where: type and frames of an exception. node: SLURM's name of its node.
+    machine: a machine fault, or a kill. step: the step at which training began; None if it did not. where: type and
+    frames of an exception. node: SLURM's name of the node.
     """
 
     machine: bool
@@ -35,7 +36,7 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """List the failed attempts before `current`, oldest first."""
+    """Return the failed attempts before `current`, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -58,7 +59,7 @@ def failure_of(path: Path, code: str) -> EndedAttempt | None:
 
 
 def failed_node(failure: Failure | None, env: Environment | None) -> str:
-    """Return SLURM's name of the node that failed: of the failed rank if recorded, else of the attempt."""
+    """Return SLURM's name of the node of the failed rank, if recorded, else of the attempt; "" if unknown."""
     if failure is not None and failure.node is not None:
         return failure.node
     return env.node if env else ""
@@ -73,7 +74,7 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Say why machine faults leave no further attempt; "" if another is allowed."""
+    """Return why machine faults allow no further attempt; "" if they allow one."""
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
@@ -83,21 +84,21 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
-    """Return whether an exception at `place` allows another attempt: not if it recurs, nor after several others."""
+    """Return whether an exception at `place` allows another attempt: not a repeated one, and not the third."""
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """Return the node of the newest attempt if it failed an earlier one too; else "". A third goes elsewhere."""
+    """Return the node of the newest attempt if an earlier attempt failed there too; else ""."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
 
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
-    """Return how many seconds to wait before the next attempt: a fault of the machine may pass.
+    """Return the seconds to wait before the next attempt, as a machine fault may pass.
 
-    Killed workers add no delay: preemption looks the same.
+    Kills add no delay, because preemption looks like them.
     """
     count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

@@ -1,6 +1,6 @@
-"""Classifies exceptions: a bug, bad input, too little memory or a machine fault; and whether the process survives.
+"""The classification of exceptions as bugs, bad input, lack of memory or machine faults.
 
-SIGNS are messages of PyTorch, the CUDA libraries and the kernel. The first that matches counts.
+SIGNS are patterns of messages of PyTorch, the CUDA libraries and the kernel. The first one that matches counts.
 """
 
 import errno
@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
 FRAMES = 3  # two tracebacks are the same if these innermost frames are
@@ -28,14 +27,13 @@ INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of fault: BUG, INPUT, MEMORY or MACHINE. fatal: the CUDA context is lost and the process must end."""
+    """A fault of kind BUG, INPUT, MEMORY or MACHINE. fatal: the CUDA context is lost, and the process must end."""
 
     kind: str
     fatal: bool = False
 
 
 LOST, PASSING = Fault(MACHINE, fatal=True), Fault(MACHINE)
-# sign: what it means
 SIGNS = {
     r"device-side assert|CUDA_KERNEL_ASSERT|Assertion .* failed": Fault(BUG, fatal=True),
     r"\bECC\b|\bNVLink\b": LOST,
@@ -55,9 +53,10 @@ SIGNS = {
 
 
 class RankLost(RuntimeError):
-    """The loss of another rank before the training ended: its exception, or a machine fault if it reported none.
+    """Another rank was lost before the training ended.
 
-    node: SLURM's name of its node, "" if unknown; None: this process's node.
+    fault, where, trace: from the exception that the rank reported; without a report, a machine fault. node: SLURM's
+    name of the rank's node, "" if unknown; None: this process's node.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    """Return the kind of fault that an exception stands for."""
+    """Return the fault that an exception stands for."""
     from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
@@ -100,14 +99,9 @@ def raising_module(error: BaseException) -> str:
     return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
-def innermost_frames(trace: TracebackType | None) -> list[str]:
-    """Return the innermost frames as file:function:line, innermost last."""
-    frames = traceback.extract_tb(trace)[-FRAMES:]
-    return [f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}" for frame in frames]
-
-
 def fault_location(error: BaseException) -> list[str]:
-    """Return type and innermost frames: equal for two exceptions with the same cause."""
+    """Return an exception's type and innermost frames, file:function:line each. They identify its cause."""
     if isinstance(error, RankLost) and error.where:
         return error.where
-    return [type(error).__name__, *innermost_frames(error.__traceback__)]
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return [type(error).__name__, *(f"{Path(one.filename).name}:{one.name}:{one.lineno}" for one in frames)]

@@ -1,7 +1,7 @@
-"""The heartbeat of a worker: a thread that reports every few seconds. It ends the process when its parent is gone.
+"""The heartbeat of a worker: a thread that reports every few seconds, and ends the process after its parent.
 
-A stopped process sends no heartbeat, so the pool can tell it from one that compiles for long. The thread also runs
-while the main thread builds a model or waits for a device.
+The heartbeat tells the pool a stopped process from one that compiles for long. The thread runs while the main thread
+builds a model or waits for a device.
 """
 
 import os
@@ -15,7 +15,7 @@ ORPHANED = 3  # exit status
 
 
 def start(parent: int, beat: Callable[[], None]) -> None:
-    """Call `beat` every few seconds for as long as `parent` lives."""
+    """Call `beat` every BEAT_SECONDS while `parent` lives; ORPHAN_SECONDS later, end this process."""
     threading.Thread(target=beat_while_parent_lives, args=(parent, beat), daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Starts worker processes, reads their messages and ends them."""
+"""Worker processes: starting them, reading their messages and ending them."""
 
 import json
 import os
@@ -41,20 +41,6 @@ class Place:
         return "+".join([provenance.source_digest(), *sorted(self.plugin_digests)])
 
 
-def start_worker(place: Place, own: Environment, on_cpu: bool) -> "subprocess.Popen[str]":
-    """Start a worker that runs this process's code, with additional environment variables `own`."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "ablations.execution.worker", json.dumps(asdict(worker_settings(place, on_cpu)))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=worker_environment(place, own),
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
-    )
-
-
 def worker_settings(place: Place, on_cpu: bool) -> WorkerSettings:
     """Return the settings on a worker's command line."""
     return WorkerSettings(
@@ -68,16 +54,16 @@ def worker_settings(place: Place, on_cpu: bool) -> WorkerSettings:
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
-    """Return a worker's environment variables: this process's, its own, and the paths of code and data."""
+    """Return a worker's environment: this process's variables, `own`, and the paths of code and data."""
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
-    """Yield the environment variables of each worker. asked: number of workers, by default machine.default_workers.
+    """Yield each worker's own environment variables. asked: the number of workers; None: machine.default_workers.
 
-    Workers are spread evenly over the GPUs and share them if there are more workers than GPUs.
+    Workers are spread evenly over the GPUs, and share them if there are more workers than GPUs.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
@@ -89,12 +75,22 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
 
 
 class WorkerProcess:
-    """A worker's process. events: receives its messages and its exit, from threads that read it."""
+    """A worker's process, which runs this process's code. Threads put its messages and its exit into `events`."""
 
     def __init__(
         self, place: Place, own: Environment, on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
     ) -> None:
-        self.process = start_worker(place, own, on_cpu)
+        settings = json.dumps(asdict(worker_settings(place, on_cpu)))
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ablations.execution.worker", settings],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=worker_environment(place, own),
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
+        )
         self.events = events
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -125,13 +121,13 @@ class WorkerProcess:
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Send no more jobs: the worker ends after its current one."""
+        """Close the worker's input, so that it ends after its current job."""
         assert self.process.stdin is not None
         with suppress(OSError):  # it is gone already
             self.process.stdin.close()
 
     def stop(self) -> None:
-        """Ask the worker to end at its next step with a checkpoint."""
+        """Ask the worker to save a checkpoint at its next step and end."""
         self.process.terminate()
         self.close()
 

@@ -1,4 +1,4 @@
-"""Recognizes login nodes. They are shared: local training there uses two processes at most."""
+"""Login nodes. They are shared, so local training uses at most two processes there."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ def is_login_node() -> bool:
 
 
 def limit_notice(wanted: int) -> str:
-    """Explain why fewer than `wanted` trials run at a time, and how to get more."""
+    """Return the message that fewer than `wanted` trials run at a time, and how to get more."""
     return (
         f"a login node (there is sbatch, and no allocation): {MOST} trials at a time instead of {wanted}; "
         "for more: `ablate submit`, or this command inside an allocation (salloc, srun)"

@@ -1,4 +1,4 @@
-"""Counts the cores, GPUs and nodes that this process may use, on its machine or in its SLURM job."""
+"""The cores, GPUs and nodes that this process may use, on its machine or in its SLURM job."""
 
 import os
 import re
@@ -8,8 +8,8 @@ from pathlib import Path
 
 DEVICES = Path("/dev")
 NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES; not -1, nor SLURM's NoDevFiles
-
-CONTROL = {"": "memory.events", "memory": "memory.oom_control"}  # where control groups of version 2, and of 1, say it
+# the files that count kills, by controllers: control groups of version 2, then 1
+CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
@@ -24,9 +24,9 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """List the usable GPUs as CUDA_VISIBLE_DEVICES names them, up to the first invalid entry, as CUDA reads it.
+    """Return the usable GPUs as CUDA reads CUDA_VISIBLE_DEVICES: its names, up to the first invalid one.
 
-    If it is not set they count from 0: in a container, the numbers of device files may start elsewhere.
+    Without the variable they count from 0: in a container, device files may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -35,28 +35,25 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """Return the default number of concurrent trials, of `ranks` GPUs each, or as many processes without GPUs."""
+    """Return the default number of concurrent trials, each on `ranks` GPUs or, without GPUs, `ranks` cores."""
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 
 def oom_kills() -> int:
-    """Count the processes of this control group that the kernel has killed so far because memory ran out."""
+    """Count the processes of this control group that the kernel has killed because memory ran out.
+
+    0 where no control group counts them, as on older kernels.
+    """
     count = 0
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
-            if controllers in CONTROL:
-                count += oom_kills_in(Path("/sys/fs/cgroup", controllers, group.lstrip("/"), CONTROL[controllers]))
+            with suppress(OSError, ValueError, KeyError):
+                file = Path("/sys/fs/cgroup", controllers, group.lstrip("/"), CONTROL[controllers])
+                count += int(dict(pair.split() for pair in file.read_text().splitlines())["oom_kill"])
     return count
 
 
-def oom_kills_in(file: Path) -> int:
-    """Return the kill count in a control group's file; 0 if there is none (older kernels)."""
-    with suppress(OSError, ValueError):
-        return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0))
-    return 0
-
-
 def nodes() -> int:
-    """Return the number of nodes of this SLURM job. A trial on several GPUs takes an equal share of each."""
+    """Return the number of nodes of this SLURM job; 1 outside a job."""
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))

@@ -1,4 +1,4 @@
-"""The messages between the pool and a worker: jobs one way, events the other, as one line of JSON each."""
+"""The messages between the pool and a worker: jobs to the worker, events from it, one line of JSON each."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -32,43 +32,43 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class Ready:
-    """The event of a worker that has started."""
+    """The worker has started."""
 
 
 @dataclass(frozen=True)
 class Alive:
-    """The worker's heartbeat."""
+    """The worker runs: its heartbeat."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A warning to show once."""
+    """A warning, to be shown once per run."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The event of a worker that waits for space on a full disk."""
+    """The worker waits for space on a full disk."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class Started:
-    """The event of an attempt that has begun."""
+    """An attempt has begun."""
 
     attempt: str
 
 
 @dataclass(frozen=True)
 class Compiling:
-    """The event of a first step that compiles."""
+    """The first step is being compiled."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The step reached so far, and the accuracy as of the last evaluation."""
+    """The step reached so far, and the validation accuracy of the last evaluation."""
 
     step: int
     accuracy: float | None
@@ -76,10 +76,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a worker's job.
+    """A worker's job has ended.
 
-    kind: `again` is tried once more after `pause` seconds; `stopped` on request; `held` by another attempt.
-    An `interrupted` trial cannot go on here. leaving: the worker takes no further job. elsewhere: it was over before.
+    kind: `again`: to be tried again after `pause` seconds; `stopped`: on request; `held`: by another attempt;
+    `interrupted`: the trial cannot go on here. leaving: the worker takes no further job. elsewhere: another run, or
+    an earlier one, has ended the trial.
     """
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]
@@ -93,14 +94,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Said:
-    """A line of the worker's standard error."""
+    """The worker has written a line to standard error."""
 
     line: str
 
 
 @dataclass(frozen=True)
 class Exited:
-    """The end of a worker's process."""
+    """The worker's process has ended."""
 
     code: int
 

@@ -1,12 +1,12 @@
-"""The pool of workers as a state machine: every state of a worker and of a trial, and every transition.
+"""The pool of workers as a state machine: the states of workers and trials, and their transitions.
 
     worker   ABSENT --start--> STARTING --Ready--> IDLE --job--> BUSY --Ended--> IDLE, or LEAVING
              any --Exited--> ABSENT; a slot whose workers do not start is removed
-    trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it is to go on later
+    trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it continues later
              RUNNING --Exited--> WAITING; ENDED if too many workers died of it
              WAITING --the disk says that it is over or blocked--> ENDED
 
-ablations.execution.runner gives it the clock, the signals and the events of its workers, one after the other.
+ablations.execution.runner feeds it the clock, the signals and the events of the workers, one at a time.
 """
 
 import queue
@@ -32,7 +32,7 @@ LONGEST_LOOK = 1.0  # silence counted per check: this process itself may have be
 
 
 class WorkerState(Enum):
-    """The states of a slot's worker."""
+    """The state of a slot's worker."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -42,7 +42,7 @@ class WorkerState(Enum):
 
 
 class PoolTrialState(Enum):
-    """The states of a trial in this run."""
+    """The state of a trial in this run."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -50,14 +50,12 @@ class PoolTrialState(Enum):
 
 
 class Display(Protocol):
-    """Shows the progress of the pool."""
+    """A display of the pool's progress."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
         """Show a running trial. step: None until the first step is done."""
 
-    def compiling(self, slot: int, job: Job) -> None:
-        """Show that the first step takes as long as the compiler."""
-
+    def compiling(self, slot: int, job: Job) -> None: ...
     def idle(self, slot: int) -> None: ...
     def over(self, job: Job, end: messages.Ended) -> None: ...
     def say(self, text: str) -> None: ...
@@ -65,13 +63,13 @@ class Display(Protocol):
 
 @dataclass
 class RunSummary:
-    """How the trials of a run ended: ids of those done, id -> cause of the others."""
+    """The trials of a run by how they ended: ids, with a cause unless they are done."""
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    blocked: dict[str, str] = field(default_factory=dict)  # their parent failed or diverged
-    interrupted: dict[str, str] = field(default_factory=dict)  # neither: the same command goes on
-    stopped: bool = False
+    blocked: dict[str, str] = field(default_factory=dict)  # the parent failed or diverged
+    interrupted: dict[str, str] = field(default_factory=dict)  # the same command continues them
+    stopped: bool = False  # on request
 
     def add(self, job: Job, end: messages.Ended) -> None:
         """Record a trial that is finished, diverged, failed or blocked."""
@@ -85,7 +83,7 @@ class RunSummary:
 
 @dataclass
 class PoolTrial:
-    """A trial in the pool. due: its earliest start (monotonic clock); deaths: workers that died before it began."""
+    """A trial in the pool. due: the earliest start (monotonic clock); deaths: workers that died before it began."""
 
     job: Job
     state: PoolTrialState = PoolTrialState.WAITING
@@ -99,7 +97,7 @@ class PoolTrial:
 
 @dataclass
 class Slot:
-    """A place in the pool: a worker, unless ABSENT, and the trial that it trains while BUSY."""
+    """A place for one worker, and the trial that the worker trains while BUSY."""
 
     number: int
     environment: dict[str, str]
@@ -113,7 +111,7 @@ class Slot:
 
 
 class Pool:
-    """The slots and trials of a run. on_over: called after each trial."""
+    """The slots and trials of a run. on_over: called after each trial that ends."""
 
     def __init__(
         self,
@@ -145,7 +143,7 @@ class Pool:
     # -- time passes ---------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Give trials to idle workers, start workers for those left, and kill silent ones."""
+        """Give trials to idle workers, start workers for the remaining trials, and kill silent workers."""
         now = time.monotonic()
         for slot in self.slots_in(WorkerState.IDLE):
             if (trial := self.next_trial(now)) is not None:
@@ -163,15 +161,15 @@ class Pool:
         return [slot for slot in self.slots if slot.state in states]
 
     def due(self, now: float) -> list[PoolTrial]:
-        """List the trials that may be given to a worker now."""
+        """Return the trials that may be given to a worker now, in their order."""
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin; settle or hold those before it."""
+        """Return the first waiting trial that may begin, after ending or holding the trials before it."""
         return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
-        """Ask the disk whether a trial may begin; if not, settle or hold it. Another run may have ended it."""
+        """Read from the disk whether a trial may begin. If not, end it, or hold it for another run or its parent."""
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.to_do:
             self.end(trial, end_elsewhere(found))
@@ -180,7 +178,7 @@ class Pool:
         return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
 
     def await_parent(self, trial: PoolTrial, found: Standing) -> None:
-        """Hold a trial while another run trains it, or this or another run its parent; else interrupt it."""
+        """Hold a trial while a run trains it or its parent; interrupt it if no run does."""
         parent = self.trials.get(found.start.open[0])
         open_here = parent is not None and parent.state is not PoolTrialState.ENDED
         if found.kind is Kind.RUNNING or found.start.running or open_here:
@@ -194,7 +192,7 @@ class Pool:
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
-        """Kill workers that have been silent for too long, as stopped processes are. Their end frees the trial."""
+        """Kill workers without a heartbeat, such as stopped processes. Their exit frees the trial."""
         passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
         for slot in self.slots:
             slot.silent += passed
@@ -206,7 +204,7 @@ class Pool:
     # -- events of workers ---------------------------------------------------------------------------------------------
 
     def handle(self, worker: WorkerProcess, event: messages.Heard) -> None:
-        """Change the states for an event of a worker, unless it has been replaced."""
+        """Change the states for an event of a worker. Ignore a worker that has been replaced."""
         slot = next((one for one in self.slots if one.worker is worker), None)
         if slot is None:
             return
@@ -242,7 +240,7 @@ class Pool:
                 self.settle(trial, event)
 
     def show_error_line(self, slot: Slot, line: str) -> None:
-        """Show a line of standard error; of a starting worker keep the last alone: it sums up a traceback."""
+        """Show a line of standard error. While a worker starts, only keep it: the last line sums up a traceback."""
         if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
             self.display.say(line)
         slot.said = line
@@ -253,7 +251,7 @@ class Pool:
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited, and resume or give up its trial."""
+        """Free the slot of a worker that has exited, and queue or give up its trial."""
         trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
         assert slot.worker is not None
         slot.worker.close()
@@ -272,7 +270,7 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Give up a slot whose workers do not start. Raises ValueError if it was the last slot."""
+        """Remove a slot whose workers do not start. Raises ValueError if it was the last slot."""
         if code < 0:
             slot.killed_starts += 1
         else:
@@ -285,7 +283,7 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, trial: PoolTrial, how: str) -> None:
-        """Queue the trial behind the others: it may be what kills workers."""
+        """Queue a trial whose worker died behind the others, since the trial may be the cause; give up after DEATHS."""
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
@@ -311,12 +309,12 @@ class Pool:
                 self.end(trial, end)
 
     def wait(self, trial: PoolTrial, seconds: float = 0.0) -> None:
-        """Let a trial wait behind the others, for `seconds` at least."""
+        """Queue a trial behind the others, for at least `seconds`."""
         trial.state, trial.due = PoolTrialState.WAITING, time.monotonic() + seconds
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
-        """Leave a trial as it is, since it cannot go on here; the others go on."""
+        """End a trial that cannot go on in this run. Its checkpoints stay for the next run."""
         trial.state = PoolTrialState.ENDED
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
@@ -333,7 +331,7 @@ class Pool:
 
 
 def end_elsewhere(found: Standing) -> messages.Ended:
-    """Return the event of a trial that another run, or an earlier one, has ended."""
+    """Return the event for a trial that another run, or an earlier one, has ended."""
     if found.over:
         return messages.Ended("finished", found.why, elsewhere=True)
     return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)

@@ -32,7 +32,7 @@ def source_digest(home: Path = HOME) -> str:
 
 
 def code_digest(plugins: dict[str, str]) -> str:
-    """Return the code that a failure counts against: the digests of sources and loaded plug-ins."""
+    """Return the digests of sources and loaded plug-ins. A failure counts only under equal code."""
     return "+".join([source_digest(), *sorted(plugins.values())])
 
 
@@ -79,7 +79,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
-    """Name the kernels used where there is a choice: each rounds differently."""
+    """Return which kernels are used where PyTorch has a choice, since each rounds differently."""
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named

@@ -1,7 +1,7 @@
-"""A further rank of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
+"""A rank above 0 of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
 
-Rank 0 is the worker that started it; the worker alone reads and writes. A rank ignores the signals that SLURM or a
-terminal sends to all processes. It ends when the worker does: its standard input closes.
+Rank 0 is the worker, which started it and alone reads and writes the run directory. A rank ignores the signals that
+SLURM or a terminal sends to all processes. It ends with the worker, which closes its standard input.
 """
 
 import json
@@ -44,13 +44,12 @@ def main() -> None:
     except Exception as error:  # any failure of a rank ends the attempt: report it to the worker
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(
-            BROKEN if report_failure(store, order.rank, error) else FOLLOWED
-        )  # a normal exit would wait forever for a lost GPU
+        # a normal exit would wait forever for a lost GPU
+        os._exit(BROKEN if report_failure(store, order.rank, error) else FOLLOWED)
 
 
 def beat(order: RankOrder) -> None:
-    """Report to rank 0 every few seconds, in a thread, over a connection of its own."""
+    """Count heartbeats in the store every few seconds. A separate connection: a collective may block the other."""
     with suppress(RuntimeError):  # rank 0 is gone, and this process ends with it
         store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
         while True:

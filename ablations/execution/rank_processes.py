@@ -1,9 +1,7 @@
-"""The ranks 1 ... N - 1 of a trial on several GPUs. Its worker is rank 0: it starts, watches and ends them.
+"""The ranks 1 ... N - 1 of a trial on several GPUs. The worker is rank 0: it starts, watches and ends them.
 
-    worker (rank 0) --starts--> python -m ablations.execution.rank (ranks 1 ... N - 1)
-
-In a SLURM job on several nodes, one srun starts those on the other nodes, one task per GPU. If a rank
-ends early the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
+In a SLURM job on several nodes, one srun starts the ranks on the other nodes, one task per GPU. If a rank ends early,
+the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
 """
 
 import json
@@ -30,8 +28,8 @@ from vitcore.config import Config
 from vitcore.runtime.device import device_of
 from vitcore.training.distributed import ALONE, Alone, TCPStore, exchange_failed, joined
 
-READY, WORD = "ready", "word"  # keys of the store: READY/rank, WORD/number in the order of reports
-BEAT = "beat"  # BEAT/rank: how often the rank has reported
+# Keys of the store: READY/rank; WORD/number, for reports in their order; BEAT/rank, the number of heartbeats.
+READY, WORD, BEAT = "ready", "word", "beat"
 FOLLOWED = 4  # exit status of a rank that ended because another rank was lost
 START_SECONDS = 300.0  # until all ranks are ready: imports from a busy file system take minutes
 WORDS_SECONDS = 10.0  # for a lost rank to be noticed, or to report why
@@ -43,7 +41,7 @@ SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a w
 
 @dataclass(frozen=True)
 class RankFailure:
-    """A rank's report of the exception that ended it. followed: the exception came from losing another rank."""
+    """A rank's report of the exception that ended it. followed: another rank was lost before."""
 
     rank: int
     cause: str
@@ -60,7 +58,7 @@ class RankFailure:
 
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report why this rank ends, for rank 0 to record; return whether the failure is its own."""
+    """Report to rank 0 why this rank ends; return whether it failed by itself, not because another was lost."""
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
@@ -80,9 +78,9 @@ def read_failures(store: TCPStore) -> list[RankFailure]:
 
 @dataclass(frozen=True)
 class RankOrder:
-    """The settings of a rank. local: its GPU among those visible on its node.
+    """The settings of a rank. local: the index of its GPU among the visible ones on its node.
 
-    tasks: the settings serve all tasks of an srun; the first of them has rank `rank`.
+    tasks: the settings are for all tasks of an srun, of which the first has rank `rank`.
     """
 
     config: Settings
@@ -116,7 +114,7 @@ def joined_ranks(
     data_dir: Path | None,
     hung: Callable[[RankLost], None] = lambda lost: None,
 ) -> Iterator[Alone]:
-    """Start the ranks of a trial and join them; this process is rank 0, and the only one if gpus=1.
+    """Start the other ranks of a trial, and join them as rank 0; with gpus=1 there are none.
 
     Raises RankLost with the first failure if a rank does not start or is lost. If this process hangs in a collective
     operation with a lost rank, a thread calls `hung` and kills the process.
@@ -129,7 +127,9 @@ def joined_ranks(
         crew.wait()
         with joined(crew.store, 0, config.gpus, crew.order(0).device) as ranks:
             yield ranks
-        crew.settle()
+        for process in crew.processes.values():
+            with suppress(subprocess.TimeoutExpired):  # ended below
+                process.wait(END_SECONDS)
     except Exception as error:
         if not isinstance(error, RankLost) and exchange_failed(error) and (lost := crew.loss()):
             raise lost from error
@@ -152,9 +152,8 @@ class RankProcesses:
         self.here = config.gpus // nodes()  # ranks on this node
         self.host = "127.0.0.1" if self.here == config.gpus else socket.gethostname()
         self.store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
-        self.words = TCPStore(
-            self.host, self.store.port, is_master=False
-        )  # a second connection: the first may be blocked in a collective
+        # a second connection: the first may be blocked in a collective operation
+        self.words = TCPStore(self.host, self.store.port, is_master=False)
         self.others = range(1, config.gpus)
         self.over = threading.Event()
         self.beats = dict.fromkeys(self.others, (0, 0.0))  # of each rank: heartbeats, seconds since the last
@@ -174,7 +173,7 @@ class RankProcesses:
         return subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start the ranks on the other nodes of the job. They share the standard input of srun."""
+        """Start the ranks on the other nodes of the job with one srun, whose standard input they share."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         options = {
             "relative": 1,
@@ -199,13 +198,13 @@ class RankProcesses:
             time.sleep(0.02)
 
     def lost(self) -> list[int]:
-        """List the ranks that ended early by themselves."""
+        """Return the ranks that ended early by themselves."""
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def loss(self) -> RankLost | None:
-        """Return which rank failed first, and how; None if none did.
+        """Return the first failure of a rank; None if no rank failed.
 
-        A rank that reports the loss of another counts only if none is known to have failed by itself.
+        The report of a rank that ended because another was lost counts only if there is no other failure.
         """
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
@@ -220,10 +219,7 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """Describe the failure of a rank that ended without a report.
-
-        Ranks on other nodes share one srun, so any of them may have failed.
-        """
+        """Return the failure of a rank that ended without a report. With an srun it may be any of its ranks."""
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1
@@ -245,24 +241,18 @@ class RankProcesses:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def end_silent(self) -> None:
-        """Kill each rank whose heartbeat has stopped, as a stopped process's does: srun, for one on another node."""
+        """Kill ranks without a heartbeat, as a stopped process is; on another node, terminate their srun."""
         for rank, (beats, seconds) in self.beats.items():
             now = int(self.words.add(f"{BEAT}/{rank}", 0))
-            waits = now == beats > 0  # a rank that has not begun to beat is waited for elsewhere
+            waits = now == beats > 0  # `wait` handles a rank that has not begun to beat
             self.beats[rank] = now, seconds + LOOK_SECONDS if waits else 0.0
             if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:
                 self.silent.add(rank)
                 process = self.processes[min(rank, self.here)]
                 process.kill() if rank < self.here else process.terminate()  # which srun passes on
 
-    def settle(self) -> None:
-        """Wait for the ranks to end by themselves."""
-        for process in self.processes.values():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(END_SECONDS)
-
     def end(self) -> None:
-        """End all ranks: close their standard input, then kill."""
+        """Close the standard input of all ranks, which ends them; kill those that remain."""
         self.over.set()
         for process in self.processes.values():
             assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Reopens trials: those that `ablate retry` selects, and parents whose weights are gone."""
+"""Reopening trials: the selection of `ablate retry`, and parents whose weights are gone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ Wanted = Callable[[store.Trial, store.TrialState], bool]
 
 
 def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
-    """Return a predicate for the trials to retry. oom: of the failed ones, those that ran out of memory."""
+    """Return a predicate for the trials to retry. oom: failed trials that ran out of memory."""
 
     def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
         if state.status == "failed":
@@ -32,29 +32,24 @@ def failure_kind(trial: store.Trial) -> str:
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
-    """Reopen the selected trials and those with failed evals; return for each whether no process held it."""
-    seen = ((trial, trial.state()) for trial in trials)
-    asked = ((trial, state if wanted(trial, state) else None) for trial, state in seen)
-    return [reopen(trial, state, evals_too) for trial, state in asked if state or has_failed_evals(trial, evals_too)]
+    """Reopen the selected trials, and with `evals_too` forget failed evals; return whether each could be reopened.
 
-
-def has_failed_evals(trial: store.Trial, evals_too: bool) -> bool:
-    return evals_too and eval_files.failure(trial) is not None
-
-
-def reopen(trial: store.Trial, wanted: store.TrialState | None, evals_too: bool) -> bool:
-    """Reopen a trial, unless it has ended anew since.
-
-    wanted: its state when selected; None: forgive its evals alone.
+    A trial is left alone if a process holds it, or if it has another result by now.
     """
-    forgiven = evals_too and eval_files.forgive(trial)
-    return forgiven if wanted is None else trial.reopen(lease.Watch(), wanted.result)
+    reopened = []
+    for trial in trials:
+        state = trial.state()
+        selected, failed_evals = wanted(trial, state), evals_too and eval_files.failure(trial) is not None
+        if selected or failed_evals:
+            forgiven = evals_too and eval_files.forgive(trial)
+            reopened.append(trial.reopen(lease.Watch(), state.result) if selected else forgiven)
+    return reopened
 
 
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
-    """Find the parents to train again: their weights are gone, and a job has still to start from them. Id -> name.
+    """Return id -> name of the parents to train again: a job still starts from them, and their weights are gone.
 
-    code: count only failures under this code; None: under any.
+    code: count only failures under this code; None: under any code.
     """
     standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
@@ -65,35 +60,32 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """List the jobs that a run would train, lost parents included."""
+    """Return the jobs that a run would train, lost parents included."""
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).to_do]
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Reopen the lost parents; return their names. Parents that are held, or already reopened, are left."""
-    watch = lease.Watch()
-    return [
-        name for key, name in lost_parents(runs, jobs, code).items() if reopen_if_lost(store.trial(runs, key), watch)
-    ]
-
-
-def reopen_if_lost(trial: store.Trial, watch: lease.Watch) -> bool:
-    """Reopen a trial that finished but has no weights; return whether it was."""
-    state = trial.state()  # once: the result whose weights are gone is the one to move aside
-    is_lost = state.status == "finished" and not state.weights.exists()
-    return is_lost and trial.reopen(watch, state.result)
+    """Reopen the lost parents; return their names. A parent is left alone if it is held or already reopened."""
+    watch, names = lease.Watch(), []
+    for key, name in lost_parents(runs, jobs, code).items():
+        trial = store.trial(runs, key)
+        state = trial.state()  # once: the result whose weights are gone is the one to move aside
+        is_lost = state.status == "finished" and not state.weights.exists()
+        if is_lost and trial.reopen(watch, state.result):
+            names.append(name)
+    return names
 
 
 def renewal_line(names: Sequence[str]) -> str:
-    """Say which parents will be trained again; "" if none."""
+    """Return the message about parents to train again; "" if there are none."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     listed = ", ".join(names[:3]) + more
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """Say how many trials were reopened."""
+    """Return the message about how many trials were reopened."""
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:
         return f"none of {asked} trials {how}: there is nothing to retry"
@@ -101,7 +93,7 @@ def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: boo
     return f"{sum(reopened)} trials may be run again{held}"
 
 
-ADVICE = {  # kind of a failure (ablations.execution.faults): what helps, with {0} for the study
+ADVICE = {  # by kind of failure (ablations.execution.faults); {0}: the study
     "memory": "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
     "input": "put right what it names, then: ablate retry {0}",
     "machine": "look at the node, or go to another, then: ablate retry {0}",
@@ -109,6 +101,6 @@ ADVICE = {  # kind of a failure (ablations.execution.faults): what helps, with {
 
 
 def advice(kind: str, study: str) -> str:
-    """Suggest what to do about a failure of this kind."""
+    """Return what to do about a failure of this kind."""
     other = "look: ablate logs {0} --failed; changed code runs it by itself, the same after: ablate retry {0}"
     return ADVICE.get(kind, other).format(study)

@@ -1,7 +1,7 @@
-"""Runs trials on this machine: gives a pool its workers, their messages, the clock and the signals.
+"""Running trials on this machine: a pool, fed with the messages of its workers, the clock and the signals.
 
-The disk alone decides what is done. A worker that dies is replaced and its trial resumed. A trial that another run
-holds is waited for. A failed trial stops no other.
+Only the disk says which trials are done. A worker that dies is replaced, and its trial resumed. The run waits for
+trials that another run holds. A failed trial does not stop the others.
 """
 
 import math
@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from ablations.execution.launch import Place, WorkerProcess
 from ablations.execution.pool import Display, Pool, RunSummary, end_elsewhere
@@ -34,8 +35,8 @@ def run(
 ) -> RunSummary:
     """Run all jobs that are not over; return how all of them ended. on_over: called after each.
 
-    At the deadline (monotonic clock, seconds), and when called_off() is true, running trials stop with a checkpoint.
-    Raises store.NewerSchema if a newer version wrote a trial; ValueError if no worker starts.
+    At the deadline (monotonic clock, seconds), and when called_off() is true, running trials save a checkpoint and
+    stop. Raises store.NewerSchema if a newer version wrote a trial; ValueError if no worker starts.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:
@@ -57,9 +58,9 @@ def run(
 
 
 def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
-    """Run a pool until no trial is left, a signal arrives, the deadline passes or the run is called off."""
+    """Run a pool until no trial is left, a signal arrives, the deadline passes or `called_off()` is true."""
     asked = time.monotonic()
-    with signals_to(pool.stop):
+    with handling(lambda *_: pool.stop(), signal.SIGINT, signal.SIGTERM):
         try:
             while pool.goes_on:
                 due = (now := time.monotonic()) - asked > CALLED_OFF_SECONDS
@@ -74,19 +75,18 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def signals_to(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM call `stop`; restore the previous handlers afterwards."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    saved = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
+def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Let `handler` handle these signals; restore the previous handlers afterwards."""
+    saved = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in saved.items():
-            signal.signal(number, handler)
+        for number, before in saved.items():
+            signal.signal(number, before)
 
 
 def dismiss(workers: Sequence[WorkerProcess]) -> None:
-    """Stop every worker at its next step with a checkpoint; kill it after a minute."""
+    """Ask all workers to save a checkpoint and end; kill them after STOP_SECONDS."""
     for worker in workers:
         worker.stop()  # idle ones too: none is busy unless the run stops early
     deadline = time.monotonic() + STOP_SECONDS

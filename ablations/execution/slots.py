@@ -1,7 +1,7 @@
-"""Makes the slots of the pool: one worker each, by default one per core or GPU."""
+"""The slots of the pool: one worker each, by default one per core or GPU."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, islice
+from itertools import islice
 
 from ablations.execution.launch import worker_environments
 from ablations.execution.machine import gpus, nodes
@@ -21,7 +21,10 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raise ValueError for a trial whose GPUs `count` nodes with `each` do not have, or cannot share equally."""
+    """Raise ValueError for a trial on several GPUs that `count` nodes with `each` GPUs cannot run.
+
+    A trial takes an equal number of GPUs on each node. where: begins the message.
+    """
     for job in jobs:
         if job.ranks == 1:
             continue
@@ -34,11 +37,10 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
     """Group jobs by their number of GPUs: parents first, then the largest, else in the given order."""
-
-    def turn(job: Job) -> tuple[int, int]:
-        return len(job.parents), -job.ranks
-
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]
-    return [list(group) for _, group in groupby(sorted(asked, key=turn), key=turn)]
+    turns: dict[tuple[int, int], list[Job]] = {}
+    for job in asked:
+        turns.setdefault((len(job.parents), -job.ranks), []).append(job)
+    return [turns[turn] for turn in sorted(turns)]

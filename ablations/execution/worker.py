@@ -1,8 +1,8 @@
 """A worker: a process that imports torch once and trains many trials, one after the other.
 
-It reads one job per line from standard input and writes one event per line to standard output. What a trial prints goes
-to the log of its attempt. On SIGTERM, or when its parent is gone, it stops at the next step with a checkpoint. Its
-heartbeat tells the pool that it runs. Without its parent, the heartbeat ends it if it reaches no step.
+It reads one job per line from standard input and writes one event per line to standard output. The output of a trial
+goes to the log of its attempt. On SIGTERM, or when its parent is gone, the worker saves a checkpoint at the next step
+and ends. Its heartbeat shows the pool that it runs, and ends an orphan that reaches no step.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
@@ -51,7 +50,7 @@ EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals o
 
 
 class Worker:
-    """The state that all trials of a worker process share."""
+    """The trials of one worker process, and the state that they share."""
 
     def __init__(self, order: messages.WorkerSettings, channel: TextIO) -> None:
         self.order = order
@@ -80,7 +79,7 @@ class Worker:
             self.emit(messages.Progress(step, accuracy))
 
     def announce(self, facts: Facts) -> None:
-        """Say why steps are not computed as they are by default; the pool shows each reason once."""
+        """Emit why a step is not compiled, or not one CUDA graph, unless the config asks for that."""
         if why := facts.get("compile_failed"):
             self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
         if (graph := str(facts.get("cuda_graph", ""))).startswith(NONE) and not graph.endswith(ASKED):
@@ -95,7 +94,7 @@ class Worker:
             with attempt:
                 if (past := self.past(trial, attempt)) is not None:
                     self.attempt(job, trial, attempt, past)
-        except (OSError, ValueError) as error:  # the run directory has no attempt of it, or none that can be written
+        except (OSError, ValueError) as error:  # the attempt could not be claimed or written
             self.emit(messages.Ended("interrupted", reason_with_file(error)))
 
     def claimed(self, job: Job, trial: store.Trial) -> store.Attempt | None:
@@ -109,7 +108,7 @@ class Worker:
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
-        """Return the failed attempts before this one; None if they leave no further attempt, and the trial fails."""
+        """Return the failed attempts before this one. If they allow no further attempt, fail the trial: None."""
         self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
@@ -123,17 +122,12 @@ class Worker:
         return provenance.code_digest(self.plugins)
 
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
-        with self.guarded(trial, attempt, past):
+        """Train a trial and publish its result. A failure is recorded, and the worker goes on."""
+        try:
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
                 outcome = self.train(config, trial, attempt, past)
             self.conclude(job, trial, attempt, outcome)
-
-    @contextlib.contextmanager
-    def guarded(self, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> Iterator[None]:
-        """Record the failure of a trial, so that the others go on."""
-        try:
-            yield
         except store.Superseded as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:
@@ -142,7 +136,7 @@ class Worker:
             self.fail(error, trial, attempt, past)
 
     def prepared(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
-        """Write config and environment of the attempt. Raises ValueError if the id is not the planned one."""
+        """Write the attempt's config and environment. Raises ValueError if the config has another id than planned."""
         config = Config(**job.config)
         if trial_id(config) != job.id:
             raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
@@ -160,7 +154,7 @@ class Worker:
         return config
 
     def conclude(self, job: Job, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
-        """Publish the result of a training that ended, and compute the evals that the trial owes."""
+        """Publish the result of a training that was not stopped, and compute the evals that the trial owes."""
         if outcome.micro_batch:
             attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
         if outcome.status != "stopped":
@@ -174,23 +168,20 @@ class Worker:
         self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
     ) -> Outcome:
         """Train on as many ranks as the config asks for. A lost rank ends this process if it would hang."""
+        data_dir = self.order.data_path
+        parent, weights = self.weights_of(config, "init_from"), self.weights_of(config, "teacher")
+        teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
 
         def hung(lost: RankLost) -> None:
             self.fail(lost, trial, attempt, past)
 
-        with rank_processes.joined_ranks(config, self.plugins, self.order.data_path, hung) as all_ranks:
+        with rank_processes.joined_ranks(config, self.plugins, data_dir, hung) as ranks:
             return train(
-                config,
-                attempt,
-                data_dir=self.order.data_path,
-                parent=self.weights_of(config, "init_from"),
-                teacher=self.teacher_of(config),
-                stop=self.stop,
-                ranks=all_ranks,
+                config, attempt, data_dir=data_dir, parent=parent, teacher=teacher, stop=self.stop, ranks=ranks
             )
 
     def weights_of(self, config: Config, key: str) -> bytes | None:
-        """Return the verified weights of the trial that a setting names. Raises ConfigError if they are missing."""
+        """Return the verified weights of the trial that `key` names, if any. Raises ConfigError if they are missing."""
         if not is_trial(name := getattr(config, key)):
             return None
         trial = store.trial(self.runs, name)
@@ -201,13 +192,8 @@ class Worker:
         except ValueError as error:
             raise ConfigError(f"{key}={name}: {error}") from None
 
-    def teacher_of(self, config: Config) -> Trained | None:
-        """Return the trial that teaches, if any. Raises ConfigError if its weights are missing."""
-        weights = self.weights_of(config, "teacher")
-        return Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
-
     def ensure_device(self, config: Config) -> None:
-        """Refuse to fall back to the CPU. Raises NoGpu; RuntimeError if a GPU was there and is lost."""
+        """Raise NoGpu if a GPU that the config asks for is missing; RuntimeError if it was there and is lost."""
         if self.order.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":
@@ -244,7 +230,7 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the evals that a trial owes and emit the event of its end. seconds: of training, to report."""
+        """Compute the evals that a trial owes, and emit its end. seconds: the training time to report."""
         result = trial.state().result
         if result is None:
             return self.emit(messages.Ended("held"))
@@ -268,7 +254,7 @@ class Worker:
 
 
 class NoGpu(ConfigError):
-    """The error of a trial that asks for a GPU where none can be used."""
+    """No GPU can be used, and one was asked for."""
 
 
 def require_gpu() -> None:
@@ -281,7 +267,7 @@ def require_gpu() -> None:
 
 
 def require_gpus(number: int) -> None:
-    """Raise NoGpu if this process sees fewer GPUs."""
+    """Raise NoGpu if this process sees fewer GPUs than `number`."""
     if (there := torch.cuda.device_count()) < number:
         raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 

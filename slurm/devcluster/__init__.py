@@ -5,9 +5,8 @@
     eval "$(python -m slurm.devcluster env)"        from here on sbatch, squeue and sacct speak to it
     python -m slurm.devcluster down
 
-In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` does the same, and takes the cluster down even if its
-own process is killed. Needs root on Linux (Debian 12, SLURM 22.05), neither systemd nor cgroups, and nothing but the
-standard library.
+In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts it, and takes it down even if the process is
+killed. It needs root on Linux (Debian 12, SLURM 22.05), no systemd, no cgroups, and only the standard library.
 """
 
 from slurm.devcluster.cluster import Cluster

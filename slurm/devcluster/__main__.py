@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 from slurm.devcluster.cluster import Cluster
@@ -58,24 +59,15 @@ def _add_settings(up: argparse.ArgumentParser) -> None:
         shown = f"  [default: {value}]" if value else ""
         up.add_argument(f"--{name}", type=int, metavar="N", default=value, help=text + shown)
     up.add_argument("--gpu-type", metavar="NAME", default=default.gpu_type, help="[default: %(default)s]")
-    up.add_argument("--without-accounting", action="store_true", help="no slurmdbd: sacct answers nothing")
+    up.add_argument(
+        "--without-accounting", dest="accounting", action="store_false", help="no slurmdbd: sacct answers nothing"
+    )
     up.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a line of slurm.conf")
 
 
 def settings(given: argparse.Namespace) -> Settings:
-    return Settings(
-        nodes=given.nodes,
-        cpus=given.cpus,
-        memory=given.memory,
-        gpus=given.gpus,
-        gpu_type=given.gpu_type,
-        accounting=not given.without_accounting,
-        max_submit=given.max_submit,
-        max_array=given.max_array,
-        requeue_delay=given.requeue_delay,
-        port=given.port,
-        extra=dict(_pair(line) for line in given.set),
-    )
+    named = {field.name for field in fields(Settings)} & vars(given).keys()
+    return Settings(**{name: getattr(given, name) for name in named}, extra=dict(_pair(line) for line in given.set))
 
 
 def _pair(line: str) -> tuple[str, str]:
@@ -96,16 +88,19 @@ def up(given: argparse.Namespace) -> int:
 
 
 def status(cluster: Cluster) -> int:
-    """Print the status of all daemons, queried in parallel: with a dead slurmctld each query takes its full timeout."""
+    """Print the status of all daemons and the jobs; return 0 if all daemons answer, else 1.
+
+    The daemons are queried in parallel, because with a dead slurmctld each query takes its full timeout.
+    """
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(cluster.answers, cluster.daemons))
     for daemon, answer in zip(cluster.daemons, answers, strict=True):
         pid = cluster.pid(daemon)
         print(f"{daemon.name:12}{pid or '-':>8}  {'dead' if pid is None else 'answers' if answer else 'silent'}")
-    fine = all(answers)
-    if fine:
-        print(cluster.run("squeue", "--array-unique").stdout, end="")
-    return 0 if fine else 1
+    if not all(answers):
+        return 1
+    print(cluster.run("squeue", "--array-unique").stdout, end="")
+    return 0
 
 
 def run(given: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Run SLURM's commands against a cluster, and the queries that tests need most."""
+"""Running SLURM's commands against a cluster, and frequent queries of tests."""
 
 import os
 import re
@@ -12,7 +12,7 @@ FOREIGN = re.compile("SLURM|SBATCH|SQUEUE|SINFO|SACCT|SALLOC|SRUN|SCANCEL")
 
 
 class Client:
-    """Runs commands against the cluster in `folder`, and no other."""
+    """A client of the cluster in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Client:
         return self.run(*query, check=False).stdout.strip()
 
     def clear(self) -> None:
-        """Cancel every job and wait until none is left, not even a completing one."""
+        """Cancel all jobs, and wait until the queue is empty."""
         self.run("scancel", f"--user={files.USER}")
         until(lambda: not self.run("squeue", "--noheader").stdout.strip(), "an empty queue")
 
@@ -66,7 +66,7 @@ class Client:
     def hurry(self, job: int | str) -> None:
         """Let a requeued job start in two seconds instead of after its delay.
 
-        Starting it at once would kill it: its node refuses it in the same second, "Job credential revoked".
+        An immediate start would kill the job: its node refuses it in the same second, "Job credential revoked".
         """
         query = ["squeue", "--noheader", f"--jobs={job}", "--format=%r"]
         until(lambda: self.run(*query).stdout.strip() == "BeginTime", f"job {job} held back")

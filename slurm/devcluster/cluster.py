@@ -1,4 +1,4 @@
-"""The cluster: starting it, stopping it, and killing, freezing and restarting each daemon."""
+"""The cluster: starting and stopping it, and killing, freezing and restarting its daemons."""
 
 import contextlib
 import os
@@ -24,10 +24,9 @@ START_SECONDS = 60.0
 
 
 class Cluster(Client):
-    """A cluster in a directory of its own, which must be empty or missing.
+    """A cluster in a directory that was empty or missing before. SLURM writes only there.
 
-    As a context manager it ends with the block, and with the process if that is killed. SLURM writes only to the
-    directory.
+    As a context manager the cluster ends with the block, and with the process if the process is killed.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
@@ -51,10 +50,10 @@ class Cluster(Client):
     # -- up and down -------------------------------------------------------------------------------------------------
 
     def up(self, guarded: bool = False) -> None:
-        """Start everything and return when a job would run. guarded: end the cluster with this process.
+        """Start all daemons; return when a job would run. guarded: end the cluster with this process.
 
         Raises Unavailable if the machine lacks something, ValueError if the directory or a port is taken, and
-        RuntimeError with the log of a daemon that does not start. Then nothing is left behind.
+        RuntimeError with the log of a daemon that does not start. After an error nothing is left behind.
         """
         if reason := requirements.unmet(self.settings.accounting):
             raise Unavailable(reason)
@@ -72,7 +71,7 @@ class Cluster(Client):
             raise
 
     def down(self) -> None:
-        """End every process of the cluster and remove its directory. Does nothing if both are gone."""
+        """End all processes of the cluster and remove its directory, as far as they exist."""
         teardown.tear_down(self.folder)
         if self._guard:
             self._guard.communicate(b"down already")
@@ -85,7 +84,7 @@ class Cluster(Client):
             raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
 
     def _claim(self) -> None:
-        """Claim the directory: whoever creates the settings file first has it."""
+        """Claim the directory by creating the settings file. Raises ValueError if the directory is taken."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(path.name != FILE for path in self.folder.iterdir()) and not (self.folder / FILE).exists():
@@ -96,7 +95,7 @@ class Cluster(Client):
         self.folder.chmod(0o700)
 
     def _watch(self) -> None:
-        """Start a process that outlives ours and takes the cluster down when we are gone."""
+        """Start a process that takes the cluster down after the end of this process."""
         command = [sys.executable, "-m", "slurm.devcluster.guard", str(self.folder)]
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
 
@@ -134,7 +133,7 @@ class Cluster(Client):
         return found
 
     def start(self, name: str, wait: bool = True) -> None:
-        """Start what is not running and wait until it answers. slurmctld keeps its saved state."""
+        """Start the daemons that do not run; wait until they answer. slurmctld keeps its saved state."""
         for daemon in self.named(name):
             if self.pid(daemon) is None:
                 self._launch(daemon.name, daemon.command)
@@ -142,12 +141,12 @@ class Cluster(Client):
             self.wait(name)
 
     def kill(self, name: str) -> None:
-        """Kill daemons with SIGKILL; return when no process is left."""
+        """Kill daemons with SIGKILL, and wait for their end."""
         self.send(name, signal.SIGKILL)
         until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
     def freeze(self, name: str) -> None:
-        """Stop daemons with SIGSTOP: they run but do not answer."""
+        """Stop daemons with SIGSTOP, so that they do not answer."""
         self.send(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
@@ -167,9 +166,9 @@ class Cluster(Client):
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
-        """Wait until a daemon answers; without a name, until all do and a job would run.
+        """Wait until the daemons of a name answer; without a name, until all daemons do.
 
-        Raises RuntimeError with its log if it does not answer or has died.
+        Raises RuntimeError with the log of a daemon that does not answer or has died.
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
@@ -193,7 +192,7 @@ class Cluster(Client):
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """Return the daemon's process id, if it runs. A pid file alone is not enough: the number may be reused."""
+        """Return the daemon's process id if it runs. A pid file alone is not enough: the number may be reused."""
         try:
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The daemons: the command that starts each, and the question it must answer."""
+"""The daemons: the command that starts each, and a query that it must answer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ Command = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Daemon:
-    """command starts the daemon and returns; it works when the answer to `question` matches `answer`."""
+    """A daemon. `command` starts it and returns; it works if the output of `question` matches `answer`."""
 
     name: str
     command: Command

@@ -1,6 +1,6 @@
-"""Take a cluster down when the process that started it is gone, however it ended.
+"""A process that takes a cluster down when the process that started the cluster is gone.
 
-The kernel then closes the pipe on our standard input. A process that ended the cluster itself writes to it first.
+The kernel then closes the pipe on standard input. A process that has ended its cluster writes to the pipe first.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Find the processes of a cluster.
+"""The processes of a cluster.
 
-Pid files are not enough: numbers are reused, and jobs have none. A process is recognized by the mark in its
+Pid files are not enough: numbers are reused, and jobs have no pid file. A process is recognized by the mark in its
 environment, by the cluster's slurm.conf in a job's environment, or by a daemon's open files (slurmstepd overwrites its
 environment with its title).
 """
@@ -23,7 +23,7 @@ class Process:
 
 
 def owned(folder: Path) -> list[Process]:
-    """Return the cluster's daemons, its jobs and all their descendants; never the caller or its ancestors."""
+    """Return the cluster's daemons, jobs and all their descendants, without this process and its ancestors."""
     processes = {process.pid: process for process in running()}
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
     while children := {pid for pid, process in processes.items() if process.parent in ours} - ours:

@@ -1,4 +1,4 @@
-"""Check what a cluster needs from the machine: programs, root, free ports."""
+"""The requirements of a cluster: programs, root, free ports."""
 
 import os
 import random
@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 PROGRAMS = {"munged": "munge", "sbatch": "slurm-wlm", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm"}
 ACCOUNTING = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server", "mariadb-install-db": "mariadb-server"}
-# Debian keeps daemons where a user's PATH does not lead.
+# Debian keeps daemons outside of a user's PATH.
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
-# Below what the kernel hands out by itself (from 32768): a daemon that is down for a while finds its port free again.
+# Below the ephemeral ports (from 32768), so that the port of a daemon that is down stays free.
 PORTS = range(10000, 32000)
 
 
@@ -44,9 +44,7 @@ def taken(ports: Iterable[int]) -> list[int]:
 
 def _binds(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as SLURM does: remains of old connections are fine
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as SLURM does, despite old connections
         try:
             probe.bind(("", port))
         except OSError:

@@ -12,7 +12,7 @@ LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its 
 
 @dataclass(frozen=True)
 class Settings:
-    """The size of a cluster. Nodes need not have what is set: SLURM believes its configuration."""
+    """The size of a cluster. The machine need not have as much: SLURM believes its configuration."""
 
     nodes: int = 2  # two, so that a job can start again while its first process lives on
     cpus: int = 8
@@ -46,13 +46,13 @@ class Settings:
         return range(self.port, self.port + 2 + self.nodes)
 
     def save(self, folder: Path) -> None:
-        """Write the settings. Raises FileExistsError if there is a cluster: the file is the claim on the directory."""
+        """Write the settings, which claims the directory. Raises FileExistsError if a cluster has claimed it."""
         with open(folder / FILE, "x") as file:
             json.dump(dataclasses.asdict(self), file, indent=1)
 
 
 def load(folder: Path) -> Settings:
-    """Read the settings. Raises ValueError where no cluster is."""
+    """Read the settings of the cluster in `folder`. Raises ValueError if there is none."""
     try:
         return Settings(**json.loads((folder / FILE).read_text()))
     except (OSError, TypeError, ValueError):
@@ -60,10 +60,7 @@ def load(folder: Path) -> Settings:
 
 
 def resolved(folder: Path) -> Path:
-    """Return the directory as the processes will see it.
-
-    Raises ValueError for a path that SLURM's files cannot hold.
-    """
+    """Return the directory without links and `~`. Raises ValueError for a path that SLURM's files cannot hold."""
     path = folder.expanduser().resolve()
     if len(str(path)) > LONGEST_PATH:
         raise ValueError(f"{path}: sockets need a directory of at most {LONGEST_PATH} characters")

@@ -1,4 +1,4 @@
-"""Take a cluster down, in whatever state its processes and its directory are."""
+"""Taking a cluster down, in any state of its processes and its directory."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,9 @@ from slurm.devcluster.waiting import until
 
 
 def tear_down(folder: Path) -> None:
-    """End all processes and remove the directory, whatever was killed, stopped or still starting.
+    """End all processes of a cluster, even stopped ones, and remove its directory if that still exists.
 
-    Raises ValueError for a folder without a cluster. Waits for an `up` in progress in that directory; if the directory
-    is gone, its processes still end.
+    Waits for an `up` in progress there. Raises ValueError for a directory that holds something else.
     """
     _check(folder)
     with lock(folder):
@@ -25,7 +24,7 @@ def tear_down(folder: Path) -> None:
 
 
 def kill_all(folder: Path) -> None:
-    """End every process of the cluster, including children started in the meantime."""
+    """Kill all processes of the cluster, including children that start in the meantime."""
     until(lambda: not _killed(folder), f"{folder}: the end of its processes", every=0.05)
 
 
@@ -39,7 +38,7 @@ def _killed(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time start or end the cluster. The kernel releases the lock if the holder is killed."""
+    """Hold the lock for starting or ending the cluster. The kernel releases it if the holder is killed."""
     try:
         file = open(folder / settings.FILE)  # noqa: SIM115  # closed below
     except FileNotFoundError:
@@ -56,7 +55,7 @@ def _check(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the directory, the settings last: a half-removed cluster is still recognized."""
+    """Remove the directory, the settings last, so that a half-removed cluster is still recognized."""
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
             if path.name != settings.FILE:

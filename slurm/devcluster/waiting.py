@@ -1,4 +1,4 @@
-"""Wait for other processes."""
+"""Waiting for other processes."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
-    """Return the first true answer of `check`. Raises TimeoutError naming what was waited for."""
+    """Call `check` until its answer is true; return the answer. Raises TimeoutError that names `what`."""
     deadline = time.monotonic() + timeout
     while not (answer := check()):
         if time.monotonic() > deadline:

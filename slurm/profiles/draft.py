@@ -1,9 +1,9 @@
-"""Draft a profile from what SLURM reports, for the user to correct."""
+"""A first profile for a cluster, drafted from SLURM's answers for the user to correct."""
 
 import re
 from collections.abc import Iterable, Sequence
 
-from slurm.profiles.grammar import MOST_CHARACTERS, WORD, shown
+from slurm.profiles.grammar import MOST_CHARACTERS, WORD, listed, shown
 from slurm.profiles.profile import Profile
 from slurm.queries import durations, partitions, policy
 from slurm.queries.partitions import Nodes
@@ -22,15 +22,13 @@ def init() -> str:
 
 
 def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[str]) -> str:
-    """Return a profile as commented YAML. accounts: the user's default account first.
+    """Return a profile as commented YAML. accounts: the user's, the default account first.
 
-    Proposes the open partition with GPUs, the default one if several. Raises ValueError if none is open.
+    It names an open partition, if possible one with GPUs, then the default one. Raises ValueError if none is open.
     """
-    if not any(nodes.open for nodes in known):
+    if not (opened := [nodes for nodes in known if nodes.open]):
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
-    best = max(
-        (nodes for nodes in known if nodes.open), key=lambda nodes: (bool(nodes.gpus), nodes.default, nodes.count)
-    )
+    best = max(opened, key=lambda nodes: (bool(nodes.gpus), nodes.default, nodes.count))
     lines = [
         *chosen("partition", [best.partition], "see above"),
         *chosen("account", accounts, f"yours: {listed(accounts)}"),
@@ -39,10 +37,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
         *unchosen("gpu_type", [kind for kind in best.gpus if kind], f"there are {listed(filter(None, best.gpus))}"),
         (f"cpus: {share(best, best.cpus, MOST_CPUS)}", f"a node has {best.cpus}"),
         (f"memory: {share(best, best.memory // 1024, MOST_GIGABYTES)}G", f"a node has {best.memory // 1024}G"),
-        (
-            f"time: {durations.span(min(LONGEST, best.limit or LONGEST))}",
-            "of one job; what needs more goes on in the next",
-        ),
+        (f"time: {durations.span(min(LONGEST, best.limit or LONGEST))}", "of one job; longer trials go on in the next"),
         *unchosen("constraint", best.features, f"there are {listed(best.features)}"),
         ("# parallel: 8", "jobs at once; else as many as SLURM starts"),
         ("# setup:", "shell, run on the node before each job"),
@@ -96,7 +91,3 @@ def row(nodes: Nodes) -> tuple[str, ...]:
     gpus = ", ".join(f"{number} {shown(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()) or "-"
     limit = "unlimited" if nodes.limit is None else durations.span(nodes.limit)
     return name, str(nodes.count), str(nodes.cpus), f"{nodes.memory // 1024}G", gpus, limit
-
-
-def listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(shown(name) for name in names))

@@ -1,10 +1,11 @@
-"""Patterns for values in a profile: everything else is refused before it reaches a script.
+"""Patterns for values in a profile. Other values are refused before they reach a script.
 
 The patterns are narrower than the shell's and sbatch's: no white space, quotes, `$`, `%`, `\\`, `;`, newlines or
 control characters, no leading `-`, no `..`.
 """
 
 import re
+from collections.abc import Iterable
 
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*"
 SIZE = r"\d+[KMGT]"
@@ -39,3 +40,8 @@ def shown(value: object) -> str:
     if not re.fullmatch(r"[\w.:/,+@-]{1,60}", text, re.ASCII):
         text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Join distinct names, each as in `shown`."""
+    return ", ".join(dict.fromkeys(shown(name) for name in names))

@@ -1,7 +1,7 @@
-"""The options of sbatch and srun that a profile may set: two allow-lists, each with patterns of values.
+"""The options of sbatch and srun that a profile may set, with patterns of their values.
 
-Options that decide what runs, its name or its output (`array`, `export`, `output`, `signal`, `wrap`, ...) are in
-neither: they belong to the submission.
+Options that decide what runs, its name or its output (`array`, `export`, `output`, `signal`, `wrap`, ...) are not
+among them: they belong to the submission.
 """
 
 from collections.abc import Mapping
@@ -24,41 +24,37 @@ class Options:
     """The allowed options of one key of a profile."""
 
     key: str
-    valued: Mapping[str, tuple[str, str]]  # option: what its value may be, the same in words
-    switches: Mapping[str, str | None]  # option without a value: how its opposite is called
-
-    @property
-    def allowed(self) -> list[str]:
-        return sorted([*self.valued, *self.switches])
+    valued: Mapping[str, tuple[str, str]]  # option with a value: (pattern, meaning)
+    switches: Mapping[str, str | None]  # option without a value: the opposite option, if any
 
     def check_all(self, values: object) -> dict[str, Value]:
-        """Check options. Raises ValueError naming the option, the value and what is allowed."""
+        """Return the options with checked values. Raises ValueError with the option, the value and what is allowed."""
         if not isinstance(values, dict):
             raise ValueError(f"{self.key}={grammar.shown(values)}: options and their values")
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """Return the value as SLURM takes it. Raises ValueError."""
+        """Return the value for SLURM. Raises ValueError with the option, the value and what is allowed."""
         key = f"{self.key}.{grammar.shown(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):
                 return value
             raise ValueError(f"{key}={grammar.shown(value)}: {'true or false' if self.switches[name] else 'true'}")
         if name not in self.valued:
-            raise ValueError(f"unknown option '{key}': one of {', '.join(self.allowed)}")
+            raise ValueError(f"unknown option '{key}': one of {', '.join(sorted([*self.valued, *self.switches]))}")
         pattern, meaning = self.valued[name]
         if isinstance(value, bool):
             raise ValueError(f"{key}={grammar.shown(value)}: {meaning}")
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return the option as on a command line; True stands for an option without a value."""
+        """Return an option's name and value; True stands for an option without a value."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)
 
     def words(self, values: Mapping[str, Value]) -> list[str]:
-        """Return the options as words of a command line."""
+        """Return the options as words for a command line."""
         flags = (self.flag(*item) for item in values.items())
         return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags]
 

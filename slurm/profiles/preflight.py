@@ -1,10 +1,10 @@
-"""Check before a submission whether SLURM would take a job of a profile, and which key is wrong if not.
+"""The check before a submission whether SLURM would take a job of a profile, and which key is wrong if not.
 
 `sbatch --test-only` judges the script. It refuses more than sbatch does: if the only fitting nodes are drained or
 reserved, sbatch would queue the job. Its refusals rarely name the setting ("Requested node configuration is not
-available"). So a key is blamed only if no node has what it asks for, or if without it SLURM says something else that is
-not about nodes. Everything else is a warning, and sbatch decides. Requests that SLURM accepts and never starts (longer
-than any limit, an unknown QOS where none is enforced) are checked here.
+available"). So a key is blamed only if no node satisfies it, or if SLURM's answer, not about nodes, changes without it.
+Everything else is a warning, and sbatch decides. Some requests SLURM accepts and never starts, such as a time above
+any limit, or an unknown QOS where none is enforced. They are refused here.
 """
 
 import re
@@ -38,9 +38,9 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Return why SLURM would start no such job now, though it may queue one; "" if it would.
+    """Return why SLURM could queue a job of the profile but not start it now; "" if it could start.
 
-    Raises Refused with the key, its value, SLURM's reason and the values that SLURM has; Unreachable, NoSlurm.
+    Raises Refused with the wrong key, its value, SLURM's reason and the values that SLURM has; Unreachable, NoSlurm.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):
@@ -49,11 +49,9 @@ def check(profile: Profile) -> str:
         raise Refused(fault)
     for key, problem in never(profile):
         raise Refused(f"{named(profile, key)}: {problem}")
-    return (
-        f"SLURM could start no such job now ('{refusal}'{states(profile)}): it waits until that changes"
-        if refusal
-        else ""
-    )
+    if not refusal:
+        return ""
+    return f"SLURM could start no such job now ('{refusal}'{states(profile)}): it waits until that changes"
 
 
 def test_only(profile: Profile) -> str:
@@ -69,18 +67,13 @@ def test_only(profile: Profile) -> str:
 
 def blame(profile: Profile, refusal: str) -> str:
     """Prefix SLURM's refusal with the setting found to cause it; "" if none can be singled out."""
-    wrong = lacking(profile) if OF_NODES.search(refusal) else telling(profile, refusal)
-    for key in wrong:
+    decisive = (key for key, other in variations(profile) if test_only(other) != refusal)
+    for key in lacking(profile) if OF_NODES.search(refusal) else decisive:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
     for sign, key in NEEDED.items():
         if sign in refusal.lower() and getattr(profile, key) is None:
             return f"{key} is not set: SLURM says '{refusal}'{offer(profile, key)}"
     return ""
-
-
-def telling(profile: Profile, refusal: str) -> Iterator[str]:
-    """Yield the keys whose removal changes SLURM's answer."""
-    return (key for key, other in variations(profile) if test_only(other) != refusal)
 
 
 def lacking(profile: Profile) -> Iterator[str]:
@@ -101,7 +94,7 @@ def lacking(profile: Profile) -> Iterator[str]:
 
 
 def number(nodes: Nodes, kind: str | None) -> int:
-    """Return the number of GPUs of a type (or any) per kind of node."""
+    """Return the number of GPUs per node, of one type or of all."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
@@ -110,13 +103,13 @@ def megabytes(size: str) -> float:
 
 
 def states(profile: Profile) -> str:
-    """Return the states of nodes as text: '; nodes: 2 drained, 1 idle'."""
+    """Return the states of the profile's nodes as text: '; nodes: 2 drained, 1 idle'; "" if none are known."""
     names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
     return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield key -> the profile without that setting."""
+    """Yield each key that the profile sets, with the profile without it."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -134,7 +127,7 @@ def named(profile: Profile, key: str) -> str:
 
 
 def never(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield the key and the reason of a request that SLURM accepts but never starts."""
+    """Yield key and reason for settings with which SLURM accepts a job but never starts it."""
     qualities = policy.all_qualities(policy.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"
@@ -152,11 +145,11 @@ def never(profile: Profile) -> Iterator[tuple[str, str]]:
                 yield key, f"the most that {name} allows a job is {most}"
 
 
-# -- what there is instead ---------------------------------------------------------------------------------------------
+# -- the values that SLURM has -----------------------------------------------------------------------------------------
 
 
 def offer(profile: Profile, key: str) -> str:
-    """Return the values that SLURM has for a key, as text: '; ...'."""
+    """Return the values that SLURM has for a key, as the end of a message; "" if unknown."""
     known = partitions.nodes()
     mine = partitions.of(profile.partition, known)
     match key:
@@ -173,11 +166,9 @@ def offer(profile: Profile, key: str) -> str:
         case "memory":
             there = f"a node has at most {max((nodes.memory for nodes in mine), default=0)}M"
         case "time":
-            limits = [nodes.limit for nodes in mine if nodes.limit is not None]
+            longest = max((nodes.limit for nodes in mine if nodes.limit is not None), default=None)
             there = (
-                f"the longest that the partition allows is {durations.span(max(limits))}"
-                if limits
-                else "no limit is set"
+                f"the longest that the partition allows is {durations.span(longest)}" if longest else "no limit is set"
             )
         case "constraint":
             there = "features are " + listed(feature for nodes in mine for feature in nodes.features)
@@ -193,4 +184,4 @@ def gpus(nodes: Nodes) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(grammar.shown(name) for name in names)) or "none"
+    return grammar.listed(names) or "none"

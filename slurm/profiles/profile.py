@@ -1,12 +1,12 @@
-"""A profile: how a cluster is asked for a job. Profiles are files of the user; code names no cluster.
+"""Profiles: how a cluster is asked for a job. They are files of the user; the code names no cluster.
 
     partition: gpu
     gpus: 1
     time: 4:00:00
     setup: [module load cuda]
 
-`setup` is shell that the node runs first; `container` is a command around Python that no shell reads. All other fields
-are data that match narrow patterns: none can add an option, a command or a path.
+The node runs the shell lines of `setup` first. `container` is a command before Python, which no shell reads. All other
+fields must match narrow patterns, so that none can add an option, a command or a path.
 """
 
 import difflib
@@ -27,7 +27,7 @@ CLOCK = r"\d\d?:\d\d(:\d\d)?"
 BEGIN = rf"{CLOCK}|\d{{4}}-\d\d-\d\d(T{CLOCK})?|now\+\d+(seconds|minutes|hours|days|weeks)?|midnight|noon|tomorrow"
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
-# field: (what it may be, the same in words)
+# field: (pattern, meaning)
 TEXT = {
     "partition": (words(WORD), "the name of a partition, or several with commas"),
     "account": (WORD, "the name of an account"),
@@ -49,7 +49,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """The job that a profile asks a cluster for. Raises ValueError with key, value and what is allowed."""
+    """A validated profile. Raises ValueError with the key, the value and what is allowed."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -88,7 +88,7 @@ class Profile(BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """Read a profile from a parsed file, without its empty keys. Raises ValueError beginning with `origin`."""
+        """Make a profile of a file's content, ignoring empty keys. Raises ValueError that begins with `origin`."""
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
@@ -137,15 +137,10 @@ class Profile(BaseModel):
             split(value)
         return value
 
-    @field_validator("extra", mode="before")
+    @field_validator("extra", "srun", mode="before")
     @classmethod
-    def _extra(cls, values: object) -> dict[str, options.Value]:
-        return options.SBATCH.check_all(values)
-
-    @field_validator("srun", mode="before")
-    @classmethod
-    def _srun(cls, values: object) -> dict[str, options.Value]:
-        return options.SRUN.check_all(values)
+    def _options(cls, values: object, about: Any) -> dict[str, options.Value]:
+        return (options.SRUN if about.field_name == "srun" else options.SBATCH).check_all(values)
 
     @model_validator(mode="after")
     def _together(self) -> "Profile":
@@ -168,7 +163,7 @@ class Profile(BaseModel):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words before a trial's Python command: its container's."""
+        """The words of the container's command, which precede Python."""
         return split(self.container) if self.container else ()
 
     @property
@@ -179,7 +174,7 @@ class Profile(BaseModel):
 
     @property
     def gres(self) -> str | None:
-        """GPUs and other generic resources as one sbatch option that every way of selecting nodes understands."""
+        """The value of --gres: GPUs and other generic resources. Every SelectType of SLURM understands it."""
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
@@ -224,7 +219,7 @@ def exported(name: object, value: object) -> str:
 
 
 def explain(error: ValidationError) -> str:
-    """Return the first validation error as one line: key, value, what is allowed."""
+    """Format the first validation error in one line with the key, the value and what is allowed."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
     match problem["type"]:
@@ -238,11 +233,11 @@ def explain(error: ValidationError) -> str:
             return f"{key}={grammar.shown(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
 
-# -- where profiles lie ------------------------------------------------------------------------------------------------
+# -- the files of profiles ---------------------------------------------------------------------------------------------
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles; the first is also written to: below $XDG_CONFIG_HOME and ~/.config."""
+    """Return the folders of profiles, below $XDG_CONFIG_HOME and ~/.config. New profiles go into the first."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
@@ -271,7 +266,7 @@ def path_of(name_or_file: str) -> Path:
     return known[name_or_file]
 
 
-# -- as submitit takes it ----------------------------------------------------------------------------------------------
+# -- the parameters of submitit ----------------------------------------------------------------------------------------
 
 SHORT_SECONDS = 600  # SLURM may send the signal a minute early: jobs as short as this do without it
 LONGEST_LABEL = 60  # characters
@@ -279,14 +274,14 @@ SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
 
 
 def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = ()) -> dict[str, Any]:
-    """Return parameters for submitit.SlurmExecutor.
+    """Return parameters for submitit.SlurmExecutor. Raises ValueError for an invalid tag or node name.
 
-    The job name is label:tag; its comment begins with the tag. avoided: nodes to avoid besides those that the profile
-    excludes. Raises ValueError for an invalid node name.
+    The job name is label:tag, and the comment begins with the tag. avoided: nodes to exclude besides the profile's.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))
     extra = profile.extra | ({"exclude": options.SBATCH.check("exclude", away)} if away else {})
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()]
     chosen = {
         "job_name": job_name(label, tag),
         "comment": f"{tag} {profile.comment}" if profile.comment else tag,
@@ -300,10 +295,10 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
         "time": profile.minutes,
         "constraint": profile.constraint,
         "array_parallelism": profile.parallel or 1_000_000,
-        "setup": setup_lines(profile),
+        "setup": [*exports, *profile.setup],
         "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
-    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # which starts the others itself
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts the others itself
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
         # from SLURM 22.05 on, srun no longer inherits cpus-per-task
@@ -315,11 +310,6 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return the job name: as much of the label as fits, then the tag."""
+    """Return the job name label:tag, with the label shortened and without special characters."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag
-
-
-def setup_lines(profile: Profile) -> list[str]:
-    """Return shell lines that run on the node first: exported variables, then the user's lines."""
-    return [f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items()] + list(profile.setup)

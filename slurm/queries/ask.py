@@ -1,4 +1,4 @@
-"""Run a SLURM command without a shell, with a timeout and a neutral environment, and classify its failures."""
+"""Running SLURM's commands, without a shell, with a timeout and a neutral environment, and classifying failures."""
 
 import os
 import re
@@ -14,14 +14,14 @@ class NoSlurm(ValueError):
 
 
 class Unreachable(ValueError):
-    """SLURM did not answer: the result is unknown, never an empty queue."""
+    """SLURM did not answer, so the result is unknown."""
 
 
 class Refused(ValueError):
     """SLURM answered and refused."""
 
 
-OWN = re.compile("(?:error|fatal|allocation failure): ")  # in what SLURM itself says of a failure
+OWN = re.compile("(?:error|fatal|allocation failure): ")  # in SLURM's own messages
 ABSENT = ("establish a configuration source", "process configuration file", "slurm.conf")
 NO_ANSWER = (
     *("Unable to contact slurm", "Socket timed out", "connect failure", "Connection refused", "Connection reset"),
@@ -33,7 +33,10 @@ NO_ANSWER = (
 
 
 def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run a command of SLURM with `text` on standard input. Raises NoSlurm, Unreachable, Refused (SLURM's words)."""
+    """Run a command of SLURM with `text` on standard input.
+
+    Raises NoSlurm, Unreachable; Refused with SLURM's message.
+    """
     try:
         done = subprocess.run(
             command,
@@ -65,7 +68,7 @@ def failure(command: str, complaint: str) -> ValueError:
 
 
 def sentence(complaint: str) -> str:
-    """Return SLURM's own lines of standard error as one line; all lines if none is SLURM's.
+    """Join SLURM's own lines of standard error, or all lines if none is SLURM's.
 
     A site's wrapper may print a banner there too, a different one each time.
     """

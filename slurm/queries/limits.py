@@ -1,4 +1,4 @@
-"""Find out how many jobs SLURM accepts from this user now."""
+"""The number of jobs that SLURM accepts from this user now."""
 
 import re
 from collections.abc import Iterator
@@ -30,12 +30,7 @@ class Limits:
     """The limits on one submission."""
 
     max_array_size: int  # elements an array may have; their indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, an array's elements one each; None: none, or none known
-
-    @property
-    def free(self) -> int | None:
-        """The number of jobs that may be submitted now; None: unlimited or unknown."""
-        return self.bound.free if self.bound else None
+    bound: Bound | None  # the tightest limit on queued jobs, where an array's elements count singly; None: none known
 
 
 def limits(profile: Profile) -> Limits:
@@ -49,18 +44,15 @@ def limits(profile: Profile) -> Limits:
 
 
 def configuration() -> dict[str, str]:
-    """Return the output of `scontrol show config` as key -> value."""
+    """Return SLURM's configuration, from `scontrol show config`, as key -> value."""
     lines = ask("scontrol", "show", "config").stdout.splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def bounds(profile: Profile) -> Iterator[Bound]:
-    """Yield the limits on queued jobs that apply to a job of this profile.
-
-    SLURM prints 'MaxSubmitJobs=7(5)' for 5 of 7 in use, and 'N(5)' for no limit.
-    """
+    """Yield the limits on queued jobs that apply to a job of this profile."""
     for name, record in policy.applying(profile):
-        for word in WORDS:
+        for word in WORDS:  # '7(5)': a limit of 7, 5 in use; 'N(5)': no limit
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):
                 yield Bound(f"{word} of {name}", int(match[1]), int(match[2]))

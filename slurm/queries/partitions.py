@@ -1,4 +1,4 @@
-"""The partitions and their nodes, as SLURM reports them."""
+"""SLURM's partitions and their nodes, from `sinfo`."""
 
 import re
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ class Nodes:
 
 
 def nodes() -> list[Nodes]:
-    """Return all partitions that the user may see, from one `sinfo`. Raises Unreachable, NoSlurm."""
+    """Return the nodes of all partitions that the user may see. Raises Unreachable, NoSlurm."""
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """Return the nodes of these partitions by state: '2 drained', '1 idle'. Raises what `nodes` raises."""
+    """Count the nodes of these partitions by state: '2 drained', '1 idle'. Raises Unreachable, NoSlurm."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -55,6 +55,6 @@ def described(
 
 
 def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes that a job in these partitions may get (comma-separated; None: the default partition)."""
+    """Return the nodes in these partitions (comma-separated); None: in the default partition."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]

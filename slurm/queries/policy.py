@@ -24,10 +24,10 @@ def me() -> str:
 
 
 def records() -> list[Record]:
-    """Return the records of `scontrol show assoc_mgr` about this user, names without the numbers after them.
+    """Return the records of `scontrol show assoc_mgr` about this user; none if SLURM keeps no accounts.
 
-    Kinds: UserName, ClusterName (an association), QOS, and within one QOS each User's and Account's share. Empty if
-    SLURM keeps no accounts. Raises Unreachable, NoSlurm.
+    Kinds: UserName, ClusterName (an association), QOS, and a User's or Account's share of a QOS. Names come without
+    their numbers. Raises Unreachable, NoSlurm.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
@@ -52,7 +52,7 @@ def plain(name: str) -> str:
 
 
 def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
-    """Yield the records that apply to a job of this profile, each with a name: 'account lab', 'qos normal'."""
+    """Yield the records that apply to a job of this profile, each after a name such as 'account lab'."""
     known = records()
     account = profile.account or own_account(known)
     for record in known:
@@ -79,7 +79,7 @@ def all_qualities(known: Iterable[Record]) -> list[str]:
 
 
 def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """Yield an account, then its parent accounts up to the root."""
+    """Yield the records of an account and of its parent accounts, up to the root."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record
@@ -87,20 +87,17 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 
 
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """Yield a QOS, and the shares of this user and their accounts in it."""
-    mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in (me(), number())]
+    """Yield the records of a QOS: the QOS, and the shares of this user and of accounts in it."""
+    own = (me(), str(os.getuid()))
+    mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]
     yield from ((f"qos {quality}", record) for record in mine)
     if not any(record["kind"] == "User" for record in mine):
         for line in accounting("qos", f"name={quality}", "format=MaxSubmitJobsPerUser"):
             yield f"qos {quality}", {"kind": "User", "MaxSubmitJobsPU": f"{line}(0)"}
 
 
-def number() -> str:
-    return str(os.getuid())
-
-
 def qualities(profile: Profile, account: str) -> list[str]:
-    """Return the QOS of the job (the profile's or the account's) and that of its partition."""
+    """Return the names of the job's QOS, from profile or account, and of its partitions' QOS."""
     chosen = profile.qos
     if not chosen:
         asked = accounting("assoc", "where", f"user={me()}", f"account={account}", "format=DefaultQOS")
@@ -113,7 +110,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines of `sacctmgr show`, split into words; none if the accounting is off or slow."""
+    """Return the lines of `sacctmgr show`; none if the accounting is off or slow."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

@@ -1,7 +1,7 @@
-"""Find our jobs in SLURM's queue and accounting, and cancel them.
+"""Our jobs in SLURM's queue and accounting: finding, releasing and cancelling them.
 
-Jobs are known by their tag, which ends their name and begins their comment. A job id is a temporary address: SLURM may
-lose acknowledged jobs and reuse their ids.
+A tag identifies a job; it ends the name and begins the comment. A job id is temporary: SLURM may lose acknowledged jobs
+and reuse their ids.
 """
 
 import os
@@ -56,7 +56,7 @@ def is_held(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class PastJob:
-    """A record of the accounting: of a job or an array task, for one start or end."""
+    """A record of the accounting about one start or end of a job or array task."""
 
     job_id: int
     index: int | None
@@ -73,13 +73,13 @@ SQUEUE |= {"elapsed": "%M", "start": "%S", "name": "%j", "comment": "%k"}
 HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
 SACCT = {"job": "JobID", "state": "State", "exit_code": "ExitCode", "node": "NodeList", "start": "Start", "end": "End"}
 SACCT |= {"name": "JobName"}
-STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: only with states named does sacct tell of what never started
+STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct leaves out jobs that never started
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Return our jobs whose tag starts with one of these, array tasks one by one.
+    """Return our jobs whose tag starts with one of these prefixes, array tasks one by one.
 
-    ended: include jobs that ended and are not yet forgotten. Raises Unreachable, NoSlurm.
+    ended: include jobs that have ended and that SLURM still knows. Raises Unreachable, NoSlurm.
     """
     found = []
     for record in listed(["--states=all"] if ended else [], timeout):
@@ -98,9 +98,9 @@ def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
 
 
 def listed(options: Sequence[str], timeout: float) -> list[str]:
-    """Return the records that squeue prints for this user's jobs, without a site's own output around them.
+    """Return squeue's records of this user's jobs, without other output of a site's wrapper.
 
-    The header proves that the queue was listed: without it an empty queue and a failed wrapper look alike.
+    Raises Unreachable without squeue's header: an empty queue and a failed wrapper would look alike.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
@@ -125,7 +125,7 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
 
 
 def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return the recent records of jobs of these names; None if the accounting is off or does not answer.
+    """Return the recent records of jobs with these names; None if the accounting is off or does not answer.
 
     The newest record of a job or array task comes last.
     """
@@ -146,16 +146,16 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
 
 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
-    """Yield the jobs of a record: array tasks that never started share one record."""
+    """Yield the jobs of a record, which array tasks share that never started."""
     job, _, index = fields.pop("job").partition("_")
     for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
         yield PastJob(job_id=int(job), index=each, **fields)
 
 
 def elements(index: str) -> list[int | None]:
-    """Parse the indices of an array: '7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '' -> None, a job that is no array.
+    """Parse array indices: '7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '', for a job without an array, -> None.
 
-    A truncated list loses its end.
+    An index that SLURM cut short is left out.
     """
     if not index:
         return [None]
@@ -165,7 +165,7 @@ def elements(index: str) -> list[int | None]:
 
 
 def postpone(job_id: int, after: Collection[int]) -> bool:
-    """Let a pending job also wait for these jobs; return whether SLURM accepted. Raises Unreachable, NoSlurm."""
+    """Let a pending job wait for the jobs `after`; return whether SLURM accepted. Raises Unreachable, NoSlurm."""
     try:
         ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
     except Refused:  # it started, or ended, meanwhile
@@ -174,7 +174,7 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 
 
 def release(jobs: Iterable[QueuedJob]) -> None:
-    """Release jobs that SLURM holds because it could not start them. Raises Unreachable, NoSlurm."""
+    """Release the jobs that SLURM itself holds. Raises Unreachable, NoSlurm."""
     for job in jobs:
         if job.held:
             with suppress(Refused):  # released, or ended, meanwhile
@@ -182,12 +182,12 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def ends(jobs: Collection[int]) -> str:
-    """Return the dependency on the end of these jobs, however they end."""
+    """Return the value of --dependency for a start after these jobs, however they end."""
     return "afterany:" + ":".join(map(str, jobs))
 
 
 def cancel(*prefixes: str) -> int:
-    """Cancel our pending and running jobs whose tag starts with one of these; return how many.
+    """Cancel our jobs whose tag starts with one of these prefixes; return their number.
 
     Raises Unreachable, NoSlurm; Refused if SLURM refuses.
     """
@@ -203,6 +203,6 @@ def cancel(*prefixes: str) -> int:
 
 
 def cancel_named(name: str) -> None:
-    """Cancel our jobs of this name without asking the queue first. Raises Unreachable, NoSlurm."""
+    """Cancel our jobs with this name, if any, without asking the queue. Raises Unreachable, NoSlurm."""
     with suppress(Refused):  # there is none
         ask("scancel", f"--user={os.getuid()}", f"--name={name}")

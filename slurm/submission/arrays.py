@@ -1,11 +1,11 @@
-"""Submit tasks as job arrays: each is on disk before sbatch is called, and submitted exactly once.
+"""Submitting tasks as job arrays: each is on disk before sbatch is called, and submitted exactly once.
 
-The tag is in the job's comment. The queue is asked by tag whether SLURM has a job, whatever sbatch printed.
+The tag is in the job's comment. Whatever sbatch prints, the queue is asked by tag whether SLURM has the job.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,9 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks of an array: function(*arguments, *share) is called once per share; function is 'module:name'.
+    """The tasks of an array. Each calls function(*arguments, *share) for one share; function is 'module:name'.
 
-    persistent: a task that a signal ends starts again in the same job; without srun.
+    persistent: a task that a signal ends starts again in its job, which runs it without srun.
     """
 
     function: str
@@ -34,24 +34,17 @@ class Tasks:
     container: Sequence[str] = ()  # a command around Python
 
 
-def send_all(
-    arrays: Path, prefix: str, tasks: Tasks, parameters: Callable[[str], Parameters], code: Path, most: int
-) -> Iterator[int]:
-    """Submit arrays of at most `most` shares in the next free folders of `arrays`; return their job ids.
-
-    An array's tag is the prefix and its folder's name. parameters: tag -> submitit's parameters. Raises as `send`.
-    """
-    for start in range(0, len(tasks.shares), most):
-        folder = arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
-        tag = f"{prefix}:{folder.name}"
-        yield send(folder, tag, replace(tasks, shares=tasks.shares[start : start + most]), parameters(tag), code)
+def next_folder(arrays: Path) -> Path:
+    """Return the folder of the next array in `arrays`: 0001, 0002, ..."""
+    return arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
 
 
 def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
-    """Submit tasks as one array described by `folder`; return its job id.
+    """Submit tasks as one array, written to `folder`; return its job id.
 
-    parameters: submitit's, including the tag; code: what the nodes import. Raises Refused if SLURM refused the array,
-    Unreachable if it is unknown whether SLURM has it, NoSlurm; ValueError for a folder that SLURM cannot name.
+    parameters: for submitit, with the tag in the comment. code: the folder that the nodes import from. Raises Refused
+    if SLURM refused the array, Unreachable if it is unknown whether SLURM has it, NoSlurm; ValueError for a folder
+    that SLURM cannot name.
     """
     count = len(tasks.shares)
     calls = [tasks.function] * count, [tasks.arguments] * count, tasks.shares
@@ -60,7 +53,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """Return the script that `send` would give to sbatch."""
+    """Return the script that `send` would pass to sbatch."""
     return executor(folder, "", tasks, parameters, code).script(len(tasks.shares))
 
 

@@ -1,9 +1,9 @@
-"""The environment variables that go along with a job.
+"""The environment variables that a job inherits from the process that submits it.
 
 sbatch exports the whole environment, and SLURM stores it, tokens and passwords included. `--export=NONE` and lists of
 names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH. So sbatch
-itself runs in an environment with only the variables to keep. This also removes what changes the output of SLURM's
-commands (SBATCH_*, SQUEUE_FORMAT, ...), and the variables of the job inside which a job is submitted.
+runs with only the variables to keep. This also removes variables that change the output of SLURM's commands (SBATCH_*,
+SQUEUE_FORMAT, ...), and the variables of a surrounding job.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that may go with a job: on the list above, and not secret by their name."""
+    """Return the variables whose names are in KEPT and not in SECRET."""
     return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
 
 

@@ -1,15 +1,13 @@
-"""submitit's SlurmExecutor, with a handover that survives a killed launcher and an sbatch without a clear answer.
+"""submitit's SlurmExecutor, with a submission that survives a killed launcher and an unclear answer of sbatch.
 
 submitit checks the parameters, renders the script, spells the command, reads the job id and makes the jobs. Two of its
-parts are replaced, because both lose tasks:
+methods are overridden, because SlurmExecutor's lose tasks:
 
-    _internal_process_submissions    The method that submitit leaves to each executor. SlurmExecutor's names the
-                                     payload after the job id, so a launcher killed after sbatch leaves tasks without
-                                     one. It waits for sbatch without limit, takes every failure for a refusal, and
-                                     submits an array with a plain SlurmExecutor, whatever the subclass overrides.
-    _submitit_command_str            submitit's runner reads that payload, and ignores SIGTERM.
-                                     `slurm.submission.job` reads the intent, which has its
-                                     name before sbatch is called.
+    _internal_process_submissions    names the payload after the job id, so a launcher killed after sbatch leaves tasks
+                                     without a payload. It waits for sbatch without limit, takes every failure for a
+                                     refusal, and submits arrays with SlurmExecutor, whatever a subclass overrides.
+    _submitit_command_str            runs a process that reads the payload and ignores SIGTERM. Ours reads the intent,
+                                     which is on disk before sbatch is called.
 """
 
 import re
@@ -29,7 +27,7 @@ from slurm.submission import intent
 
 SBATCH_SECONDS = 60.0
 REFUSAL = "Batch job submission failed: "  # slurmctld's own answer, as sbatch prints it
-STARTS = 10  # of a persistent task that signals end
+STARTS = 10  # of a persistent task
 
 
 class ArrayExecutor(SlurmExecutor):
@@ -38,17 +36,13 @@ class ArrayExecutor(SlurmExecutor):
     def __init__(
         self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
     ) -> None:
-        """Set up an executor for one array.
-
-        tag: begins the job's comment. function: 'module:name', called by the tasks. persistent: a task that a signal
-        ends starts again in its job.
-        """
+        """Set up an executor for one array in `folder`; the other arguments are as in slurm.submission.arrays."""
         super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
         self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
 
     @classmethod
     def affinity(cls) -> int:
-        """Always report SLURM as available: a dry run shows the script on a machine without it."""
+        """Report SLURM as available, so that a dry run shows the script on any machine."""
         return 1
 
     @property
@@ -77,7 +71,7 @@ class ArrayExecutor(SlurmExecutor):
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]
 
     def _submit(self, script: Path) -> int:
-        """Call sbatch; return the job id. Only a job id or slurmctld's refusal is a clear answer."""
+        """Call sbatch; return the job id. Raises Refused; Unreachable if it stays unknown whether SLURM has the job."""
         try:
             said = ask(*self._make_submission_command(script), timeout=SBATCH_SECONDS).stdout
             return int(self._get_job_id_from_submission_command(said))
@@ -93,13 +87,13 @@ class ArrayExecutor(SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        """Read sbatch's own line: a site's banner may contain jobs and numbers too."""
+        """Return the job id in sbatch's own line. A site's banner may contain jobs and numbers too."""
         text = string if isinstance(string, str) else string.decode()
         own = re.findall(r"^Submitted batch job \d+", text, re.MULTILINE)
         return SlurmExecutor._get_job_id_from_submission_command("\n".join(own))
 
     def _adopt(self, problem: str) -> int:
-        """Return the id of the job with our tag, polling the queue until it settles. Raises Unreachable."""
+        """Wait for the job with our tag to appear in the queue; return its id. Raises Unreachable if it does not."""
         deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
         while time.monotonic() < deadline:
             time.sleep(1)

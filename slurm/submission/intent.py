@@ -1,4 +1,4 @@
-"""An array on disk, in a folder of its own.
+"""The folder that describes a job array on disk.
 
 intent.json      function, arguments, the share of every task, tag: written before sbatch is called
 script.sh        the script given to sbatch
@@ -25,7 +25,7 @@ Content = TypeVar("Content", bound=BaseModel)
 
 
 class Intent(BaseModel):
-    """The content of an array."""
+    """The content of an array: a function, its arguments, and a share per task."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     tag: str
@@ -49,12 +49,12 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 
 
 def read(folder: Path) -> Intent:
-    """Read the intent of an array. Raises ValueError; FileNotFoundError if it is refused or not yet written."""
+    """Read an array's intent. Raises ValueError; FileNotFoundError if SLURM refused it or it is not yet written."""
     return parsed(folder / NAME, Intent)
 
 
 def parsed(path: Path, kind: type[Content]) -> Content:
-    """Read a file. Raises FileNotFoundError; ValueError with one line for invalid content."""
+    """Read a JSON file of this kind. Raises FileNotFoundError; ValueError for invalid content."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
@@ -70,12 +70,12 @@ def parsed(path: Path, kind: type[Content]) -> Content:
 
 
 def acknowledge(folder: Path, job_id: int | None) -> None:
-    """Record the job id. None: SLURM reported none, and the job can no longer appear."""
+    """Record the job id. None: SLURM reported no id, and the job can no longer appear."""
     durable(folder / ACK, {"job_id": job_id})
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether the array can no longer appear in the queue unexpectedly."""
+    """Return whether the answer is final whether SLURM has the array."""
     return (folder / ACK).exists()
 
 
@@ -90,7 +90,7 @@ def withdraw(folder: Path) -> None:
 
 
 def durable(path: Path, content: object) -> None:
-    """Write a file completely or not at all, even if the power fails."""
+    """Write JSON to a file, completely or not at all, even if the power fails."""
     temporary = path.with_name(f".{path.name}")
     with open(temporary, "w") as file:
         json.dump(content, file, indent=1)

@@ -1,6 +1,6 @@
-"""Run one task of an array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
+"""One task of an array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
 
-The function comes from the script that SLURM stored: whoever can write to the folder later cannot name another.
+The function comes from the script that SLURM stored, so that nobody who writes to the folder later can name another.
 """
 
 import importlib

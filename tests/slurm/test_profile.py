@@ -262,7 +262,7 @@ def refusal(content: dict[str, Any]) -> str:
 
 
 FIELDS = [*WORDS, "setup", "environment.A", "name", "option", "key", "container"]
-FIELDS += [f"{some.key}.{name}" for some in (options.SBATCH, options.SRUN) for name in some.allowed]
+FIELDS += [f"{some.key}.{name}" for some in (options.SBATCH, options.SRUN) for name in (*some.valued, *some.switches)]
 FREE = {"setup", "environment.A", "container"}  # shell by design, and quoted text: all that prints is allowed
 
 

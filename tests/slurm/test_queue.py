@@ -82,7 +82,7 @@ def admits(cluster: Cluster, jobs: int) -> bool:
 
 def test_the_limit_of_an_account_is_what_slurm_then_takes(here: Cluster) -> None:
     """MaxSubmitJobs=7 with two jobs there: five are free, SLURM refuses six and takes five."""
-    assert limits.limits(PLAIN).free is None
+    assert limits.limits(PLAIN).bound is None
     here.limit_submissions(7)
     here.sbatch("--hold", "--array=0-1", "--wrap=true")
     found = limits.limits(PLAIN)
@@ -90,7 +90,7 @@ def test_the_limit_of_an_account_is_what_slurm_then_takes(here: Cluster) -> None
     assert found.max_array_size == 1001
     assert not admits(here, 6)
     assert admits(here, 5)
-    assert limits.limits(PLAIN).free == 0
+    assert limits.limits(PLAIN).bound.free == 0
 
 
 def test_the_limit_of_a_quality_of_service_is_what_slurm_then_takes(here: Cluster) -> None:
@@ -98,10 +98,10 @@ def test_the_limit_of_a_quality_of_service_is_what_slurm_then_takes(here: Cluste
     here.limit_submissions(7)
     here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=4")
     try:
-        until(lambda: limits.limits(PLAIN).free == 4, "the limit")
+        until(lambda: limits.limits(PLAIN).bound.free == 4, "the limit")
         assert not admits(here, 5)
         assert admits(here, 3)
-        assert limits.limits(PLAIN).free == 1
+        assert limits.limits(PLAIN).bound.free == 1
     finally:
         here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=-1")
 

@@ -1,4 +1,4 @@
-"""Running: nothing finished is run again, nothing killed is lost, one bad trial stops no other."""
+"""Running: nothing finished is trained again, nothing killed is lost, and a bad trial stops no other."""
 
 import hashlib
 import io
@@ -14,15 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 from outcomes import Quiet, outcomes
 
 from ablations.cli.running import failures
-from ablations.execution import heartbeat, machine, pool, runner
+from ablations.execution import machine, pool, runner
 from ablations.execution.launch import Place, worker_settings
 from ablations.execution.messages import Ended, read_event
 from ablations.execution.pool import Pool, RunSummary, Slot
@@ -56,44 +57,44 @@ def plan(folder: Path, steps: int = 40, study: str = STUDY, seeds: int = 2) -> P
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes below `pid`."""
-    found = subprocess.run(
-        ["pgrep", "-P", str(pid), "-f", "ablations.execution.worker"], capture_output=True, text=True
-    )
-    return [int(line) for line in found.stdout.split()]
+    """Return the worker processes below `pid`."""
+    command = ["pgrep", "-P", str(pid), "-f", "ablations.execution.worker"]
+    return [int(line) for line in subprocess.run(command, capture_output=True, text=True).stdout.split()]
+
+
+def wait_for(folder: Path, pattern: str, process: "subprocess.Popen[str] | None" = None) -> None:
+    """Wait for a file in the run directory, while the process runs."""
+    while not list((folder / "runs/trials").glob(pattern)):
+        time.sleep(0.05)
+        assert process is None or process.poll() is None
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], dict[str, Any]]:
-    """Jobs of a second or more each, and how they end when nothing happens."""
-    return calmly(tmp_path_factory.mktemp("undisturbed"), 300, seeds=1)
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], Path, Quiet]:
+    """Two jobs of a second or more each, their run directory, and what the run displayed."""
+    folder, display = tmp_path_factory.mktemp("undisturbed"), Quiet()
+    jobs = jobs_of([plan(folder, 300, seeds=1)])
+    assert sorted(runner.run(jobs, Place(folder, None), display, workers=1).done) == sorted(job.id for job in jobs)
+    return jobs, folder, display
 
 
-def calmly(folder: Path, steps: int, seeds: int = 2) -> tuple[list[Job], dict[str, Any]]:
-    jobs = jobs_of([plan(folder, steps, seeds=seeds)])
-    runner.run(jobs, Place(folder, None), Quiet(), workers=1)
-    return jobs, outcomes(folder, jobs)
-
-
-def test_second_run_trains_nothing(tmp_path: Path) -> None:
-    """What is finished is settled from the disk, without starting a worker."""
-    jobs = jobs_of([plan(tmp_path)])
-    place = Place(tmp_path / "runs", None)
-    first, second = Quiet(), Quiet()
-    tally = runner.run(jobs, place, first, workers=1)
-    assert sorted(tally.done) == sorted(job.id for job in jobs)
+def test_second_run_trains_nothing(undisturbed: tuple[list[Job], Path, Quiet]) -> None:
+    """Finished trials are settled from the disk, without a worker."""
+    jobs, folder, first = undisturbed
     assert [arm for arm, _ in first.events] == [job.arm for job in jobs]
-    began = time.monotonic()
-    assert sorted(runner.run(jobs, place, second).done) == sorted(tally.done)
+    began, second = time.monotonic(), Quiet()
+    assert sorted(runner.run(jobs, Place(folder, None), second).done) == sorted(job.id for job in jobs)
     assert second.events == []
     assert time.monotonic() - began < 1
-    assert all(len(store.trial(place.runs, job.id).attempts()) == 1 for job in jobs)
+    assert all(len(store.trial(folder, job.id).attempts()) == 1 for job in jobs)
 
 
 @pytest.mark.slow
 def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
     """Workers killed with SIGKILL again and again: the same weights, metrics and curves, bit for bit."""
-    jobs, calm = calmly(tmp_path, 2000)  # long enough for checkpoints on a fast core
+    jobs = jobs_of([plan(tmp_path, 2000)])  # long enough for checkpoints on a fast core
+    runner.run(jobs, Place(tmp_path, None), Quiet(), workers=1)
+    calm = outcomes(tmp_path, jobs)
     kills = 0
     over = threading.Event()
 
@@ -125,8 +126,8 @@ def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "storm", jobs) == calm
 
 
-def test_failures_are_told_with_their_cause_and_what_runs_them_again() -> None:
-    """A few by their ids; many by their studies, those alone that have some, with the cause of most."""
+def test_failures_are_reported_with_cause_and_command() -> None:
+    """A few trials are named by their ids, many by the studies that have some, with the most frequent cause."""
 
     def plan(study: str, ids: str) -> Plan:
         trials = [PlannedTrial.model_construct(id=one, seed=0) for one in ids]
@@ -155,60 +156,59 @@ class Bad(Position):
 
 POSITION["bad"] = Bad
 """
-BAD_STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [bad, 1d]}}"
 
 
-@pytest.fixture
-def bad_part(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A plugin whose part goes wrong, loaded here too so that it can be planned."""
+@contextmanager
+def bad_jobs(folder: Path, action: str) -> Iterator[tuple[list[Job], Place]]:
+    """Yield jobs of the arms `bad` and `1d`, one seed each. The plug-in's part `bad` takes the action off `meta`."""
     from ablations.study import plugins
     from vitcore.model.position import POSITION
 
-    path = tmp_path / "bad.py"
-    path.write_text(PLUGIN.format(action=request.param))
-    plugins.load([path])
-    yield path
+    path = folder / "bad.py"
+    path.write_text(PLUGIN.format(action=action))
+    plugins.load([path])  # to plan
+    study = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [bad, 1d]}}"
+    jobs = sorted(jobs_of([plan(folder, study=study, seeds=1)]), key=lambda job: job.arm != "position=bad")
+    yield jobs, Place(folder / "runs", None, (path,), (plugin_digest(path),))
     del POSITION["bad"]
 
 
-@pytest.mark.parametrize("bad_part", ["raise RuntimeError('no such thing')"], indirect=True)
-def test_failed_trial_is_recorded_and_stops_no_other(tmp_path: Path, bad_part: Path) -> None:
-    """The cause stands in the attempt; the same code does not try again, other code does."""
-    jobs = jobs_of([bad_plan(tmp_path)])
-    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
-    tally = runner.run(jobs, place, Quiet(), workers=1)
-    assert len(tally.done) == 2
-    assert set(tally.failed.values()) == {"RuntimeError: no such thing"}
-    failed = next(iter(tally.failed))
-    failure = store.trial(place.runs, failed).failure()
-    assert "Traceback" in failure.traceback
-    again = runner.run(jobs, place, Quiet())
+def test_failed_trials_are_recorded_and_stop_no_other(tmp_path: Path) -> None:
+    """The cause stands in the attempt; the same code does not try again, other code does.
+
+    Without a GPU a trial that asks for one fails at once, naming what is missing, and never trains on the CPU.
+    """
+    with bad_jobs(tmp_path, "raise RuntimeError('no such thing')") as (jobs, place):
+        config = Config(device="auto" if machine.gpus() else "cuda", steps=2, width=16, depth=1, heads=2)
+        bad, good, gpu = jobs = [*jobs, Job(trial_id(config), config.model_dump(), "a", "s")]
+        tally = runner.run(jobs, place, Quiet(), workers=1)
+        again = runner.run(jobs, place, Quiet())
+    assert tally.failed[bad.id] == "RuntimeError: no such thing"
+    assert good.id in tally.done
+    assert "Traceback" in store.trial(place.runs, bad.id).failure().traceback
     assert again.failed == tally.failed
-    assert len(store.trial(place.runs, failed).attempts()) == 2  # the same traceback twice
-    other_code = Place(tmp_path / "runs", None, (bad_part,), ("0" * 12,))
-    job = next(job for job in jobs if job.id == failed)
-    assert job.standing(Standings(place.runs, place.code)).kind is Kind.FAILED
-    assert job.standing(Standings(place.runs, other_code.code)).kind is Kind.READY
+    assert len(store.trial(place.runs, bad.id).attempts()) == 2  # the same traceback twice
+    assert bad.standing(Standings(place.runs, place.code)).kind is Kind.FAILED
+    assert bad.standing(Standings(place.runs, replace(place, plugin_digests=("0" * 12,)).code)).kind is Kind.READY
+    if not machine.gpus():
+        assert "no usable GPU" in tally.failed[gpu.id]
+    assert len(store.trial(place.runs, gpu.id).attempts()) == 1
 
 
-@pytest.mark.parametrize("bad_part", ["os.kill(os.getpid(), signal.SIGKILL)"], indirect=True)
-def test_trial_that_kills_its_workers_fails_in_the_end(
-    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trial whose worker dies without progress, time and again, is given up; if the kernel says why, it is told."""
+def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial whose workers die without progress is given up; lack of memory is named where the kernel counts it."""
     monkeypatch.setattr(pool, "oom_kills", itertools.count().__next__)
     display = Quiet()
-    jobs = jobs_of([bad_plan(tmp_path)])[:2]
-    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
-    tally = runner.run(jobs, place, display)
-    assert len(tally.done) == 1
+    with bad_jobs(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)") as (jobs, place):
+        tally = runner.run(jobs, place, display, workers=1)
+    assert tally.done == [jobs[1].id]
     why = "the last was killed (perhaps out of memory), or its machine failed: nothing was recorded"
-    assert list(tally.failed.values()) == [f"3 attempts without progress: {why}"]
+    assert tally.failed == {jobs[0].id: f"3 attempts without progress: {why}"}
     assert any("died (signal SIGKILL: out of memory)" in line for line in display.said)
 
 
-def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
-    """In a real control group of 100 MB, where one may be made: a process that takes 200 is ended by the kernel."""
+def test_processes_that_the_kernel_killed_for_memory_are_counted() -> None:
+    """In a control group of 100 MB, where one can be made, the kernel kills a process that takes 200 MB."""
     group = own_group() / f"test-{os.getpid()}"
     try:
         group.mkdir()
@@ -224,34 +224,29 @@ def test_what_the_kernel_ended_for_want_of_memory_is_counted() -> None:
     ended = [subprocess.run(some).returncode for some in words]
     print(ended, oom_kills() - before)
     """
+    command = [sys.executable, "-c", dedent(code), str(group)]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", dedent(code), str(group)], capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     finally:
         group.rmdir()
     assert done.stdout.splitlines() == ["1000000", "[0, -9] 1"]
 
 
 def own_group() -> Path:
-    """This process's, of memory."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers == "memory":
-            return Path("/sys/fs/cgroup/memory", group.lstrip("/"))
-    return Path("/sys/fs/cgroup/memory")
+    """Return this process's control group of memory."""
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    groups = [group.lstrip("/") for _, controllers, group in lines if controllers == "memory"]
+    return Path("/sys/fs/cgroup/memory", *groups[:1])
 
 
 ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = not once.exists(); once.touch()"
 
 
-@pytest.mark.parametrize("bad_part", [f"{ONCE}\n        assert not first\n        return x"], indirect=True)
-def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) -> None:
-    """What happened once and not again leaves a finished trial, and its traceback in the first attempt."""
-    jobs = [job for job in jobs_of([bad_plan(tmp_path)]) if job.arm == "position=bad"][:1]
-    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
+def test_trial_that_fails_once_is_tried_again(tmp_path: Path) -> None:
+    """An exception that does not recur leaves a finished trial, and a traceback in the first attempt."""
     display = Quiet()
-    tally = runner.run(jobs, place, display)
+    with bad_jobs(tmp_path, f"{ONCE}\n        assert not first\n        return x") as (jobs, place):
+        tally = runner.run(jobs[:1], place, display)
     assert tally.done == [jobs[0].id]
     assert any("trying again" in line for line in display.said)
     first = store.trial(place.runs, jobs[0].id).attempts()[0]
@@ -259,22 +254,16 @@ def test_trial_that_fails_once_is_tried_again(tmp_path: Path, bad_part: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bad_part", ["raise RuntimeError('CUDA error: unspecified launch failure')"], indirect=True)
-def test_lost_cuda_context_takes_another_process(
-    tmp_path: Path, bad_part: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_cuda_context_takes_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends with the context; after three without progress the trial does too, the other arm does not."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
-    jobs = jobs_of([bad_plan(tmp_path)])[:2]
-    place = Place(tmp_path / "runs", None, (bad_part,), (plugin_digest(bad_part),))
-    tally = runner.run(jobs, place, Quiet(), workers=1)
-    assert len(tally.done) == 1
-    (key,) = tally.failed
-    assert tally.failed[key] == (
-        "3 attempts without progress: the last was RuntimeError: CUDA error: unspecified launch failure"
-    )
-    pids = [json.loads((path / lease.RELEASED).read_text())["pid"] for path in store.trial(place.runs, key).attempts()]
-    assert len(set(pids)) == 3
+    error = "CUDA error: unspecified launch failure"
+    with bad_jobs(tmp_path, f"raise RuntimeError({error!r})") as (jobs, place):
+        tally = runner.run(jobs, place, Quiet(), workers=1)
+    assert tally.done == [jobs[1].id]
+    assert tally.failed == {jobs[0].id: f"3 attempts without progress: the last was RuntimeError: {error}"}
+    tried = store.trial(place.runs, jobs[0].id).attempts()
+    assert len({json.loads((path / lease.RELEASED).read_text())["pid"] for path in tried}) == 3
 
 
 PICKY = """
@@ -339,7 +328,7 @@ def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, mo
 def test_run_directory_that_cannot_be_written_interrupts_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the error's number: its cause is told, and the worker serves on."""
+    """The event names the cause, whatever the error's number, and the worker goes on."""
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "attempts")
@@ -349,22 +338,6 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
     Worker(worker_settings(Place(tmp_path, None), on_cpu=True), channel).serve(Job("0" * 12, {}, "a", "s"))
     ended = Ended("interrupted", "attempts: Permission denied")
     assert [read_event(line) for line in channel.getvalue().splitlines()] == [ended]
-
-
-def test_trial_that_asks_for_a_gpu_never_trains_on_the_cpu(tmp_path: Path) -> None:
-    """Where there is none it fails at once, and says what is missing."""
-    if machine.gpus():
-        pytest.skip("this machine has a GPU")
-    config = Config(device="cuda", steps=2, width=16, depth=1, heads=2)
-    job = Job(trial_id(config), config.model_dump(), "a", "s")
-    tally = runner.run([job], Place(tmp_path, None), Quiet())
-    assert "no usable GPU" in tally.failed[job.id]
-    assert len(store.trial(tmp_path, job.id).attempts()) == 1
-
-
-def bad_plan(folder: Path) -> Plan:
-    """A plan with the bad arm, which goes wrong only off the meta device."""
-    return plan(folder, study=BAD_STUDY)
 
 
 def plugin_digest(path: Path) -> str:
@@ -393,15 +366,13 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_run_continues_where_it_was(
-    tmp_path: Path, undisturbed: tuple[list[Job], dict[str, Any]], number: signal.Signals
+    tmp_path: Path, undisturbed: tuple[list[Job], Path, Quiet], number: signal.Signals
 ) -> None:
-    """Ctrl-C and SIGTERM end with checkpoints and one line that says how to go on; the next run ends the same."""
-    jobs, calm = undisturbed
+    """Ctrl-C and SIGTERM end with checkpoints and a line on how to go on; the next run ends with equal results."""
+    jobs, calm, _ = undisturbed
     plan(tmp_path, steps=300)
     process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
-    while not list((tmp_path / "runs/trials").glob("*/attempts/0001/metrics.jsonl")):
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_for(tmp_path, "*/attempts/0001/metrics.jsonl", process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -409,16 +380,14 @@ def test_interrupted_run_continues_where_it_was(
     assert list((tmp_path / "runs/trials").glob("*/attempts/0001/checkpoints/*"))
     assert not workers_of(process.pid)
     runner.run(jobs, Place(tmp_path / "runs", None), Quiet(), workers=1)
-    assert outcomes(tmp_path / "runs", jobs) == calm
+    assert outcomes(tmp_path / "runs", jobs) == outcomes(calm, jobs)
 
 
 def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
-    """When the run itself is killed with SIGKILL its workers save what they have and end."""
+    """When the run itself is killed with SIGKILL, its worker saves a checkpoint and ends."""
     plan(tmp_path, steps=100_000)
-    process = start_run(tmp_path)
-    while not list((tmp_path / "runs/trials").glob("*/attempts/0001/log")):
-        time.sleep(0.05)
-        assert process.poll() is None
+    process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
+    wait_for(tmp_path, "*/attempts/0001/log", process)
     workers = workers_of(process.pid)
     process.kill()
     process.communicate()
@@ -430,21 +399,19 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP: without a sign of life the pool kills its worker, `status` names it meanwhile, another one finishes."""
+    """After SIGSTOP `status` names the worker; the pool kills it for lack of heartbeats, and another one finishes."""
     design = plan(tmp_path, steps=600)
     job, runs = jobs_of([design])[0], tmp_path / "runs"
     shown: list[list[str]] = []
 
     def stop() -> None:
-        while not list((runs / "trials").glob("*/attempts/0001/metrics.jsonl")):
-            time.sleep(0.05)
+        wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(pool, "SILENT_SECONDS", heartbeat.BEAT_SECONDS + 1)
-        time.sleep(1)
         arms = status.status(design, runs, status.SlurmState()).arms
         shown.append([cause.cause for arm in arms for cause in arm.causes])
         shown.append([f"stopped (pid {pid} on {socket.gethostname()})"])
+        monkeypatch.setattr(pool, "SILENT_SECONDS", 1.0)  # only while this worker, the only one, is stopped
         while lease.started(pid):
             time.sleep(0.05)
         monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
@@ -459,8 +426,8 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
     assert any("no heartbeat" in line for line in display.said)
 
 
-def test_stopped_run_kills_no_worker(tmp_path: Path) -> None:
-    """Time that the run itself did not look counts as a second at most: the workers were not heard, not silent."""
+def test_run_that_was_stopped_kills_no_worker(tmp_path: Path) -> None:
+    """Time in which the run itself was stopped counts as one second of silence at most."""
     slot = Slot(0, {})
     made = Pool([], Place(tmp_path, None), [slot], Quiet(), lambda job: None, RunSummary())
     with subprocess.Popen(["sleep", "60"], text=True) as slot.worker:
@@ -472,7 +439,7 @@ def test_stopped_run_kills_no_worker(tmp_path: Path) -> None:
 
 
 def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> None:
-    """Its main thread is busy in PyTorch when the parent is killed: it ends all the same."""
+    """It ends although its main thread is busy in PyTorch when the parent is killed."""
     busy = dedent("""
         import os, torch
         from ablations.execution import heartbeat
@@ -497,7 +464,7 @@ def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_edited_result_is_trained_again(tmp_path: Path) -> None:
-    """A result whose checksum differs is a missing cell with its reason, and the next run replaces it."""
+    """A result with a wrong checksum is broken, with a reason, and the next run replaces it."""
     jobs = jobs_of([plan(tmp_path)])[:1]
     place = Place(tmp_path / "runs", None)
     runner.run(jobs, place, Quiet())
