@@ -1,7 +1,7 @@
-"""How long the reading commands take over many trials: `make bench-aggregate`. Cold: each in a process of its own.
+"""The time of the reading commands over many trials: `make bench-aggregate`. Each runs in a new process.
 
-Beside them the floor: a Python that imports the packages of others that the command needs, and does nothing.
-Nothing is trained: the store writes one trial, the others are copies with results of their own.
+The floor beside them is a Python that imports the third-party packages of the command, and does nothing. Nothing is
+trained: the store writes one trial, and the others are copies with different results.
 """
 
 import hashlib
@@ -34,18 +34,18 @@ curves:
   weight_decay: {decays}
 """
 REPEATS = 5
-FLOOR = {  # command: what of others it imports
+FLOOR = {  # command: its third-party packages
     "list": "typer, pydantic, yaml",
     "status": "typer, pydantic, rich.console",
     "table": "typer, pydantic, numpy, scipy.special",
     "plan": "typer, pydantic, yaml, numpy, scipy.special",
-    "new plan": "typer, pydantic, yaml, numpy, scipy.special, torch",  # of what was never planned there
+    "new plan": "typer, pydantic, yaml, numpy, scipy.special, torch",  # in an empty run directory
 }
 SHAPES = ((1, 5, 5), (10, 5, 5), (25, 20, 5), (5, 10, 50))  # learning rates, weight decays, seeds
 
 
 def write_study(folder: Path, rates: int, decays: int) -> Path:
-    """4 positions x rates x decays arms."""
+    """Write a study of 4 positions x rates x decays arms; return its file."""
     path = folder / f"many-{4 * rates * decays}.yaml"
     values = {"rates": [0.0001 * (i + 1) for i in range(rates)], "decays": [0.01 * (i + 1) for i in range(decays)]}
     path.write_text(STUDY.format(**values))
@@ -53,7 +53,7 @@ def write_study(folder: Path, rates: int, decays: int) -> Path:
 
 
 def write_runs(runs: Path, study: Path, seeds: int) -> int:
-    """A run directory in which every planned trial is finished; how many there are."""
+    """Write a run directory in which every planned trial is finished; return their number."""
     design = Design(read_study(str(study)), read_recipe("digits"), {})
     plan = prepare(design, runs, seeds, code=provenance.code_digest({}))
     store.write_json(store.study_folder(runs, plan.name) / "plan.json", plan)
@@ -76,7 +76,7 @@ def write_runs(runs: Path, study: Path, seeds: int) -> int:
 def copy(
     first: store.Trial, trial: store.Trial, config: dict[str, Any], index: np.ndarray, correct: np.ndarray
 ) -> None:
-    """What the store wrote of the first trial, as another's: a twentieth of the time of claiming each."""
+    """Copy the first trial's files for another trial, which takes a twentieth of the time of claiming it."""
     mine, theirs = trial.path / "attempts" / "0001", first.path / "attempts" / "0001"
     mine.mkdir(parents=True)
     for name in ("released.json", "env.json", "metrics.jsonl"):
@@ -93,7 +93,7 @@ def copy(
 
 
 def seconds(*command: str) -> tuple[float, float]:
-    """On the clock and of CPU time, each the least of a few: what else runs here only adds."""
+    """Return wall and CPU seconds of a command, the minimum of REPEATS, since other processes only add."""
     clock, cpu = [], []
     for _ in range(REPEATS):
         begun, used = time.perf_counter(), used_by_children()

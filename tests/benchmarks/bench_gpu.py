@@ -1,8 +1,8 @@
-"""What one GPU does, as ratios beside timm and beside our own eager steps: `make bench-gpu`.
+"""The speed of one GPU, as ratios to timm and to our eager steps: `make bench-gpu`.
 
-A figure is one JSON file in the folder; a figure that has its file is not measured again, so that the same command goes
-on where the time was over. The page is a table of all figures with hardware and versions. `--device cpu --small` runs
-the same code on a CPU in seconds, which shows that it works and measures nothing.
+Each figure is a JSON file in the folder. A figure with a file is not measured again, so that the command continues
+after the time limit. The page is a table of all figures with hardware and versions. `--device cpu --small` runs the
+code on a CPU in seconds, as a test that measures nothing.
 """
 
 import argparse
@@ -45,9 +45,9 @@ COMPILED = "timm compiled and captured"
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured. small: models and batches that a CPU steps through in no time.
+    """The amount of work. small: tiny models and batches, for a CPU.
 
-    folder: of what a figure keeps between two calls; deadline: when it should stop, of time.monotonic().
+    folder: files that a figure keeps between two calls; deadline: when to stop (monotonic clock).
     """
 
     device: str
@@ -57,11 +57,11 @@ class Scale:
 
     @property
     def turns(self) -> tuple[int, int]:
-        """Rounds, and steps a turn."""
+        """The number of rounds, and of steps per turn."""
         return (2, 1) if self.small else (5, 20)
 
     def config(self, **settings: Any) -> Config:
-        """A config for random images of CIFAR-10's kind, or of another size."""
+        """Return a config for random images, of CIFAR-10's size unless set."""
         common = {"data": "cifar10", "pool": "gap", "augment": "flip-crop", "precision": "bf16", "steps": 10_000}
         tiny = {"width": 16, "depth": 2, "heads": 2, "batch": 8, "compile": False, "precision": "float32"}
         tiny["image_size"] = 32
@@ -80,7 +80,7 @@ class Step:
 
 
 class Captured:
-    """timm's model as a careful author trains it: compiled, fused AdamW, one CUDA graph; images stay the same."""
+    """timm's model in an optimized step: compiled, fused AdamW, one CUDA graph, always on one batch of images."""
 
     def __init__(self, config: Config) -> None:
         source = Training(config.model_copy(update={"cuda_graph": "off", "compile": False}), RANDOM.images(config))
@@ -116,7 +116,7 @@ class Captured:
 
 
 def beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
-    """Seconds a step of each side, in turn, and how many times longer than the first's."""
+    """Make the sides, warm them up, and return `compared` of them."""
     with computing(config):
         made = {}
         for name, make in sides.items():  # one compiles before the next is made: PyTorch forgets code of other kernels
@@ -127,7 +127,7 @@ def beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]])
 
 
 def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
-    """The same of sides that are ready."""
+    """Measure sides in alternation; return seconds per step, and ratios to the first side."""
     calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
     seconds = interleaved(calls, *scale.turns, torch.device(device_of(config)))
     first = next(iter(seconds))
@@ -175,7 +175,10 @@ def step_tiny(width: int, depth: int, batch: int) -> Callable[[Scale], Json]:
 
 
 def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
-    """At 224 pixels, with the share of the GPU's published peak: three times the forward pass's FLOPs."""
+    """Measure a step at 224 pixels, also as a share of the GPU's published peak.
+
+    A step has three times the FLOPs of the forward pass.
+    """
 
     def measured(scale: Scale) -> Json:
         config = scale.config(model=model, batch=batch, augment="none", image_size=224, classes=1000)
@@ -193,7 +196,7 @@ def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
 
 
 def position(tokens: int) -> Callable[[Scale], Json]:
-    """Arms with a learned bias beside one with none."""
+    """Measure arms with a learned bias beside an arm without a bias."""
 
     def measured(scale: Scale) -> Json:
         arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
@@ -203,7 +206,7 @@ def position(tokens: int) -> Callable[[Scale], Json]:
 
 
 def input_share(scale: Scale) -> Json:
-    """What flip and crop, and RandAugment, add to the step that holds them."""
+    """Measure the step with flips and crops, and with RandAugment, beside the step without."""
     sides = {
         name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name)
         for name in ("none", "flip-crop", "flip-crop-randaugment")
@@ -212,7 +215,7 @@ def input_share(scale: Scale) -> Json:
 
 
 def experiment(name: str) -> Callable[[Scale], Json]:
-    """The step as it is, and how many times as long it takes with a change of gpu_experiments.py."""
+    """Measure the step with a change of gpu_experiments.py beside the step without."""
 
     def measured(scale: Scale) -> Json:
         one = EXPERIMENTS[name]
@@ -230,7 +233,7 @@ def experiment(name: str) -> Callable[[Scale], Json]:
 
 
 def study(scale: Scale) -> Json | None:
-    """Forty trials of 1,000 steps beside timm processes; digits at 32 pixels, so that no file is needed."""
+    """Measure forty trials of 1,000 steps beside timm processes, on digits at 32 pixels, which need no file."""
     config = scale.config(data="digits", image_size=32, width=192, depth=6, heads=3, batch=256, evaluations=2)
     settings = {name: getattr(config, name) for name in config.model_fields_set if name not in ("options", "compile")}
     arms, seeds = (2, 1) if scale.small else (len(gpu_study.POSITIONS), gpu_study.SEEDS)
@@ -240,7 +243,7 @@ def study(scale: Scale) -> Json | None:
 
 
 def start(scale: Scale) -> Json:
-    """A process's first step with an empty and with a warm compile cache."""
+    """Measure the time to a process's first step with an empty and with a warm compile cache."""
     config = scale.config(width=192, depth=6, heads=3, batch=256)
     return {"config": config.model_dump(), **to_jsonable_python(startup.bench(config, 1, RANDOM).measured)}
 
@@ -265,7 +268,7 @@ FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
 
 
 def page(folder: Path) -> str:
-    """All figures that have been measured, and what is left."""
+    """Return the page: a table of the measured figures, and the names of the others."""
     found = {name: store.read_json(folder / f"{name}.json") for name in FIGURES if (folder / f"{name}.json").exists()}
     machine = next(iter(found.values()))["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "timm", "python") if name in machine)
@@ -283,7 +286,7 @@ def page(folder: Path) -> str:
 
 
 def rows(name: str, found: Json) -> list[str]:
-    """A line a side; the figure's name and goal stand at its first."""
+    """Return a line per side. The first line has the figure's name and goal."""
     if "failed" in found:
         return [f"| {name} | | | | {found['failed'].replace('|', '/')} |"]
     seconds, goal = found.get("seconds_per_step") or found["seconds"], FIGURES[name][1]
@@ -344,15 +347,14 @@ def main(words: list[str] | None = None) -> None:
 
 
 def make(name: str, scale: Scale) -> None:
-    """Measure a figure and write its file, unless it goes on at the next call."""
+    """Measure a figure and write its file, unless it continues at the next call."""
     began, config = time.monotonic(), scale.config()
     if (found := FIGURES[name][0](scale)) is None:
         print(f"{name}: goes on at the next call", flush=True)
         return
     machine = environment_record(config, hardware(config), device_of(config), {})
-    store.write_json(
-        scale.folder / f"{name}.json", {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}
-    )
+    content = {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}
+    store.write_json(scale.folder / f"{name}.json", content)
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
 

@@ -1,8 +1,8 @@
-"""A pack's loader beside timm's, on the same photographs: `make bench-loader`. One core, crops and flips.
+"""A pack's loader beside timm's on equal photographs, with crops and flips on one core: `make bench-loader`.
 
-Prints images a second of a core, first epoch and later ones, interleaved with timm's; what a training step waits for
-data; and, of 4 GiB of images packed for it, the memory of a training that may use a quarter of that. Ends within eight
-minutes; `--part` does one half of it.
+It prints images per second of a core, for the first epoch and later ones, interleaved with timm's; the time that a
+training step waits for data; and the memory of a training on 4 GiB of images that may use a quarter of that. It ends
+within eight minutes; `--part` runs one half.
 """
 
 import argparse
@@ -39,12 +39,12 @@ BATCH, EPOCHS, TURN = 64, 4, 3
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
 ALLOWED = 2**30  # bytes of memory
 FRACTION = 4  # of so many times as many bytes of images
-POOL = 64  # different ones among them
+POOL = 64  # different images among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
 
 
 def write_photographs(archive: Path, root: Path, train: int, test: int) -> None:
-    """Enlarged photographs of CIFAR-10 with grain, so that their JPEGs are as large as those of real ones."""
+    """Write enlarged photographs of CIFAR-10 with grain, so that the JPEGs are as large as real ones."""
     rng, seen = np.random.default_rng(0), dict[tuple[str, str], int]()
     grain = rng.normal(0, 12, (512, 512, 1)).astype(np.int16)
     with tarfile.open(archive) as tar:
@@ -62,7 +62,7 @@ def write_photographs(archive: Path, root: Path, train: int, test: int) -> None:
 
 
 def ours(name: str) -> Epoch:
-    """Epochs of standardised batches, streamed."""
+    """Return epochs of standardized batches, streamed from a pack."""
     config = Config(data=name, patch=16, width=16, heads=2, depth=1, batch=BATCH, augment="flip-random-resized-crop")
     training = Training(config.model_copy(update={"steps": 10**6}), load(config))
     assert isinstance(training.data.train.pixels, Stored)
@@ -76,9 +76,9 @@ def ours(name: str) -> Epoch:
 
 
 def timms(root: Path, prefetcher: bool) -> Epoch:
-    """The same crops and flips, in this process, so that both have one core.
+    """Return epochs of timm's loader with equal crops and flips, in this process, so that both sides have one core.
 
-    prefetcher: images are standardised a batch at a time, by timm's PrefetchLoader; else one by one.
+    prefetcher: timm's PrefetchLoader standardizes whole batches; else images are standardized one by one.
     """
     from timm.data import create_dataset, create_loader
 
@@ -102,7 +102,7 @@ def timms(root: Path, prefetcher: bool) -> Epoch:
 
 
 def paces(sides: dict[str, Epoch]) -> dict[str, float]:
-    """Images a second of processor time, of all threads, of an epoch of each: `TURN` batches of one, then the next."""
+    """Return images per second of CPU time, over all threads, for an epoch of each side, TURN batches in turn."""
     epochs = {name: epoch() for name, epoch in sides.items()}
     used, images = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0)
     left = list(sides)
@@ -119,13 +119,13 @@ def paces(sides: dict[str, Epoch]) -> dict[str, float]:
 
 
 def idle() -> None:
-    """Once all that is being read ahead is there: each thread that reads waits for the others."""
+    """Wait until everything that is read ahead is there, by a barrier of all reading threads."""
     together = Barrier(AHEAD)
     list(readers().map(lambda _: together.wait(), range(AHEAD)))
 
 
 def loaders(root: Path) -> None:
-    """Every side's epochs, in turn."""
+    """Measure the epochs of all sides in turn."""
     sides = {"bytes": ours("photos"), "jpeg": ours("small")}
     sides |= {"timm": timms(root, prefetcher=False), "timm, prefetcher": timms(root, prefetcher=True)}
     found: dict[str, list[float]] = {name: [] for name in sides}
@@ -142,7 +142,7 @@ def loaders(root: Path) -> None:
 
 
 def read_or_mapped(home: Path) -> None:
-    """The same random images: images a second by pread, as packs do it, and out of a mapping."""
+    """Measure images per second of random images, by pread, as packs read them, and from a memory mapping."""
     one = Pack(home / "photos", manifest(home / "photos", "photos"))
     count = min(500, one.manifest.train)
     places = np.random.default_rng(0).permutation(one.manifest.train)[:count]
@@ -168,7 +168,7 @@ def read_or_mapped(home: Path) -> None:
 
 
 def waiting(steps: int) -> None:
-    """Of training steps of a ViT-Ti/16, streamed: what goes by before the batch is there, and of it the waiting."""
+    """Measure the shares of a streamed ViT-Ti/16 training step that go into waiting for images and making batches."""
     config = Config(
         data="photos", model="Ti/16", pool="gap", batch=32, steps=steps + 1, augment="flip-random-resized-crop"
     )
@@ -196,7 +196,7 @@ def waiting(steps: int) -> None:
 
 
 def bounded(home: Path) -> None:
-    """A training in a process that may use a quarter of its images' bytes: streamed it ends well, else it does not."""
+    """Train with a quarter of the images' bytes as memory limit: a streamed training ends, a resident one is killed."""
     began = time.process_time()
     folder = pack("many", many(FRACTION * ALLOWED // 256**2 // 3), home)
     one = manifest(folder, "many")
@@ -217,7 +217,7 @@ def bounded(home: Path) -> None:
 
 
 def many(count: int) -> Source:
-    """Images of noise, the same few again and again."""
+    """Return a source of `count` images that repeat POOL images of noise."""
     pool = np.random.default_rng(0).integers(0, 256, (POOL, 256, 256, 3), np.uint8)
     labels = np.arange(count) % 10
     names = [str(place) for place in range(count)]
@@ -225,7 +225,7 @@ def many(count: int) -> Source:
 
 
 def forget(folder: Path) -> None:
-    """Its files are on the disk alone, not in the page cache: what reads them is what they are charged to."""
+    """Drop a folder's files from the page cache, so that they are charged to the process that reads them."""
     for path in folder.iterdir():
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -233,9 +233,9 @@ def forget(folder: Path) -> None:
 
 @contextmanager
 def control_group() -> Iterator[Path | None]:
-    """One inside of this process's own, as SLURM makes for a job: of all memory, page cache too, ALLOWED bytes.
+    """Yield a control group with ALLOWED bytes of memory, page cache included, as SLURM makes for a job.
 
-    Of version 1, as root. None where none can be made.
+    It needs version 1 and root; None if it cannot be made.
     """
     mine = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     above = [group for _, controllers, group in mine if controllers == "memory"]
@@ -253,12 +253,12 @@ def control_group() -> Iterator[Path | None]:
 
 
 def of_this_process() -> str:
-    """Code for the kernel's limit of private memory, which is what a control group can never take back."""
+    """Return code that limits this process's private memory, which a control group cannot reclaim."""
     return f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({ALLOWED}, {ALLOWED}))"
 
 
 def in_little_memory(kept: str) -> None:
-    """Trains for an epoch and a bit; prints the private memory: it may not grow."""
+    """Train for a little more than an epoch; print the private memory, which must not grow."""
     torch.set_num_threads(1)
     if kept == "resident":
         splits.room = lambda device: float("inf")
@@ -281,7 +281,7 @@ def in_little_memory(kept: str) -> None:
 
 
 def field(name: str) -> int:
-    """Of /proc/self/status, in bytes."""
+    """Return a field of /proc/self/status in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return 1024 * int(line.split()[1])
@@ -317,7 +317,7 @@ def main() -> None:
 
 
 def beside_timm(archive: Path, home: Path, count: int, steps: int) -> None:
-    """Photographs, packs of them, and how fast they are read."""
+    """Measure packs of photographs beside timm."""
     write_photographs(archive, home / "folder", count, count // 4)
     source = find_source(str(home / "folder"), None)
     files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)

@@ -1,7 +1,7 @@
-"""How far the weights of two processes are from those of one after 100 steps. `python tests/benchmarks/bench_ranks.py`
+"""The difference between weights trained by two processes and by one: `python tests/benchmarks/bench_ranks.py`.
 
-On the CPU, float32, gloo. The largest over all tensors of |a - b| / |a|; the keys' biases apart, whose gradient is zero
-in theory, so that Adam makes full steps of rounding of it.
+After 100 steps on the CPU (float32, gloo), the largest |a - b| / |a| over all tensors. The keys' biases are apart:
+their gradient is zero in theory, so that Adam turns its rounding into full steps.
 """
 
 from typing import Any

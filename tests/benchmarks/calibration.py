@@ -1,7 +1,7 @@
-"""Calibration: whether the tables' intervals cover, verdicts err and plans have power as often as they say.
+"""Calibration: whether intervals cover, verdicts err and plans have power as often as promised.
 
-`make calibration` prints the figures; its test runs the same with fewer studies. Every study is made
-in memory and goes through `table`, as one of a run directory does.
+`make calibration` prints the figures; a test runs the suite with fewer studies. Every study is made in memory and goes
+through `table`, like a study of a run directory.
 """
 
 import argparse
@@ -51,9 +51,9 @@ Draw = Callable[[np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of `n` studies: a share of them, and between which two it should be.
+    """A figure measured in `n` studies: a share of them that should be from `low` to `high`.
 
-    With a `spread`, that of the studies, it is a mean of accuracies.
+    With the studies' `spread` it is a mean of accuracies.
     """
 
     what: str
@@ -65,7 +65,7 @@ class Line:
 
     @property
     def error(self) -> float:
-        """Of Monte Carlo: at the share that is promised, else at the measured one."""
+        """The Monte Carlo error at the promised share, else at the measured share."""
         if self.spread is not None:
             return SIGMAS * self.spread / math.sqrt(self.n)
         ends = [self.low, self.high]
@@ -79,7 +79,7 @@ class Line:
 
     @property
     def found(self) -> str:
-        """What was measured, with its Monte Carlo error."""
+        """The measured value with its Monte Carlo error, as text."""
         if self.spread is not None:
             return f"{100 * self.measured:+8.2f} ±{100 * self.error:5.2f} "
         return f"{self.measured:8.1%} ±{self.error:5.1%}"
@@ -110,13 +110,13 @@ def at_least(what: str, share: float, found: Sequence[bool]) -> Line:
 
 
 def unpromised(what: str, found: Sequence[bool]) -> Line:
-    """What the rules do not cover, or what they are for."""
+    """Make a line without a promise: a limit of the rules, or the error that they avoid."""
     return Line(what, 0.0, 1.0, float(np.mean(found)), len(found))
 
 
 @cache
 def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] = ()) -> StudyResults:
-    """A baseline and `arms` others."""
+    """Return a study of a baseline and `arms` other arms."""
     values = [f"v{i}" for i in range(arms + 1)]
     split = synthetic.DIGITS if folds else OFFICIAL
     more = {"looks": list(looks)} if looks else {}
@@ -127,7 +127,10 @@ def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] 
 
 
 def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: Any) -> StudyResults:
-    """Of accuracies (arms, n), the baseline's first, NaN where a trial is missing; `planned` overrides the plan."""
+    """Return a study with accuracies (arms, n), the baseline's first, NaN for a missing trial.
+
+    planned: overrides fields of the plan.
+    """
     base = base or template(len(accuracies) - 1, accuracies.shape[1])
     values = accuracies.ravel()
     status = np.where(np.isnan(values), "missing", "finished")
@@ -136,13 +139,13 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
 
 
 def others(found: StudyResults, **how: bool) -> Sequence[Row]:
-    """The rows of all arms but the baseline."""
+    """Return the rows of all arms except the baseline."""
     rows = table(found, **how).rows
     return rows[1:]
 
 
 def resolved(rows: Sequence[Row] | Sequence[ComparedRow]) -> bool:
-    """Whether anything was called better or worse."""
+    """Return whether a row is called better or worse."""
     return any(row.verdict in RESOLVED for row in rows)
 
 
@@ -151,12 +154,12 @@ def covers(interval: Sequence[float] | None, truth: float) -> bool:
 
 
 def seeds_and_arms(rng: np.random.Generator, arms: int, n: int, sd: float = SD) -> np.ndarray:
-    """(arms + 1, n): what a seed shares, and what it does to each arm."""
+    """Draw accuracies (arms + 1, n): an effect of each seed, and one of each trial."""
     return 0.9 + rng.normal(0, sd, n) + rng.normal(0, sd, (arms + 1, n))
 
 
 def oracles(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Everything that a row says of random studies, computed by others."""
+    """Compare all numbers of random studies with SciPy's and statsmodels'."""
     equal = [all_equal(rng) for _ in range(studies)]
     yield about("table: intervals, p, Holm, verdicts are SciPy's and statsmodels'", 1.0, equal)
 
@@ -185,7 +188,7 @@ def equals(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie
 
 
 def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """No arm differs: how many studies call one better or worse."""
+    """Count the verdicts in studies whose arms do not differ."""
     for arms, n in ((3, 5), (3, 3), (7, 5), (3, 10), (15, 5)):
         wrong = [resolved(others(study(seeds_and_arms(rng, arms, n)))) for _ in range(studies)]
         yield at_most(f"null study of {arms} arms, {n} seeds: a verdict", ALPHA, wrong)
@@ -197,10 +200,8 @@ def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     holes = [resolved(others(study(with_holes(rng, 3, 5)), interim=True)) for _ in range(studies)]
     yield at_most("... a fifth of the trials missing", ALPHA, holes)
     for n in (3, 5):
-        full = [
-            resolved(others(study(rng.binomial(FOLDS[:n], 0.995, (8, n)) / FOLDS[:n], template(7, n, folds=True))))
-            for _ in range(studies)
-        ]
+        base, right = template(7, n, folds=True), rng.binomial(FOLDS[:n], 0.995, (studies, 8, n))
+        full = [resolved(others(study(counts / FOLDS[:n], base))) for counts in right]
         yield at_most(
             f"null study of 7 arms, {n} seeds at 99.5% of folds of 360 and 359 images: a verdict", ALPHA, full
         )
@@ -216,7 +217,7 @@ def with_holes(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
 
 
 def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Arms that differ by just the margin are rarely called equivalent."""
+    """Count how often an arm that differs by exactly the margin is called equivalent."""
     margin = 0.02
     for arms, n in ((1, 5), (7, 3), (7, 5)):
         found = []
@@ -228,7 +229,7 @@ def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Trials of all arms diverge alike: how many studies call one better or worse."""
+    """Count the verdicts in studies of which all arms diverge equally often."""
     for share in (0.1, 0.4):
         found = []
         for _ in range(studies):
@@ -241,7 +242,7 @@ def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Null studies of 7 arms whose table is made after every seed, until something is resolved."""
+    """Count the verdicts in null studies of 7 arms with a table after every seed."""
     planned, early = [], []
     for _ in range(studies):
         whole = seeds_and_arms(rng, 7, 5)
@@ -253,7 +254,7 @@ def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Claims between arms that the table does not test are a family of their own."""
+    """Count the judged claims between arms that do not differ."""
     claims = [f"stem=v{a} < stem=v{b}" for a in range(1, 5) for b in range(1, a)]
     found = []
     for _ in range(studies):
@@ -263,7 +264,7 @@ def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Null studies of 3 arms, looked at with 5, 10, 20 and 40 seeds until something is resolved."""
+    """Count the verdicts in null studies of 3 arms, tested with 5, 10, 20 and 40 seeds."""
     planned = (5, 10, 20, 40)
     bases = [template(3, k, looks=planned[: i + 1]) for i, k in enumerate(planned)]
     corrected, first_plain, plain = [], [], []
@@ -282,7 +283,7 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Two sets of results of equal code: a row of either kind that is called different."""
+    """Count the verdicts in comparisons of two sets of results without a difference."""
     paired, welch = [], []
     for _ in range(studies):
         a, b = (study(seeds_and_arms(rng, 4, 5)) for _ in range(2))
@@ -299,27 +300,27 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def overlap(rng: np.random.Generator, studies: int) -> Iterator[np.ndarray]:
-    """Five seeds of each side (5, 10), of which the last three of A are the first three of B."""
+    """Draw five seeds of each side (5, 10); the last three of A are the first three of B."""
     for _ in range(studies):
         seeds = rng.normal(0, SD, 7)
         yield 0.9 + np.concatenate([seeds[:5], seeds[2:]]) + rng.normal(0, SD, (5, 10))
 
 
 def later(side: StudyResults) -> StudyResults:
-    """The same arms with the seeds that begin at 2."""
+    """Return the study with seeds that begin at 2."""
     seeds = {"seed": [seed + 2 for seed in side.columns["seed"]]}
     return renamed(replace(side, columns=side.columns | seeds))
 
 
 def rerun(rng: np.random.Generator, noise: float) -> bool:
-    """Whether one arm of eight is called different from itself, run again with as much noise in images a fold."""
+    """Return whether one of eight arms differs from its rerun. noise: standard deviation in images per fold."""
     right = np.round(rng.normal(0.975, 0.006, (8, 5)) * FOLDS)
     again = right + np.round(rng.normal(0, noise, right.shape))
     return differs(*(study(counts / FOLDS, template(7, 5, folds=True)) for counts in (right, again)))
 
 
 def renamed(side: StudyResults) -> StudyResults:
-    """The same arms trained by other code: other trials."""
+    """Return the study with other trial ids, as if other code had trained it."""
     return replace(side, columns=side.columns | {"id": [f"b{key}" for key in side.columns["id"]]})
 
 
@@ -328,7 +329,7 @@ def differs(a: StudyResults, b: StudyResults) -> bool:
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """95% intervals over seeds hold the truth."""
+    """Count how often 95% intervals over seeds contain the truth."""
     for n in (2, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
         yield about(f"interval of a mean, {n} seeds", 0.95, [covers(row.ci95, 0.9) for row in rows])
@@ -348,7 +349,7 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Intervals of seven arms hold all of their differences."""
+    """Count how often the intervals of seven arms contain all their differences."""
     for n in (3, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 7, n)), simultaneous=True) for _ in range(studies)]
         both = [all(covers(row.delta_ci95_simultaneous, 0) for row in of) for of in rows]
@@ -358,9 +359,9 @@ def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) -> list[list[np.ndarray]]:
-    """[arm][seed] -> right or wrong (its images,): two arms of equal accuracy, that find other images hard.
+    """Draw [arm][seed] -> right or wrong (images,) of two arms of equal accuracy that find different images hard.
 
-    Images are a sample too: their difficulty, and what an arm makes of each, are drawn anew.
+    Images are a sample too: their difficulty, for all and for each arm, is drawn anew.
     """
     hard, seed = rng.normal(2.5, 1.5, images), rng.normal(0, 0.1, (2, len(index)))
     own = hard + rng.normal(0, 1.5, (2, images))
@@ -369,7 +370,7 @@ def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) 
 
 
 def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[np.ndarray]]) -> StudyResults:
-    """The study whose trials answered so."""
+    """Return the study whose trials gave these answers."""
     accuracies = np.array([[one.mean() for one in arm] for arm in right])
     ids = np.reshape(base.columns["id"], accuracies.shape)
     correct = {ids[a, s]: (index[s], right[a][s]) for a in range(2) for s in range(len(index))}
@@ -377,7 +378,7 @@ def tested_on(base: StudyResults, index: Sequence[np.ndarray], right: list[list[
 
 
 def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Test images are a sample: of a fixed test set, and of folds that repeat."""
+    """Count how often intervals contain the truth if test images, fixed or in repeated folds, are a sample."""
     index, base = [np.arange(500)] * 5, template(1, 5)
     rows = [others(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies)]
     both = [covers(row.delta_ci95_images, 0) for row in rows]
@@ -392,7 +393,7 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """At the difference that a plan calls resolvable, four studies of five resolve it."""
+    """Count how often a difference is resolved that a plan calls resolvable."""
     for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
         effect = inference.resolvable_difference(n, SD * math.sqrt(2), arms)
         found = []
@@ -414,9 +415,9 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:
-    """The rows of two arms that were trained on digits, against the same baseline, seed by seed on the same fold.
+    """Train three arms on digits, paired by fold; return the rows of the two that are compared with the baseline.
 
-    The one is the baseline itself with other seeds, the other saw a fifth of the training labels wrong.
+    The first is the baseline with other seeds; the second is trained with a fifth of the labels wrong.
     """
     config = read_recipe("digits").config | changed
     arms = {
@@ -442,7 +443,7 @@ def trained(config: Config, load: Callable[..., Data] = splits.load) -> Record:
 
 
 def mislabelled(config: Config, data_dir: Path | None) -> Data:
-    """A fifth of the training images, drawn by the seed, have the label of another class."""
+    """Load data in which a fifth of the training images, drawn by the seed, have a wrong label."""
     found, rng = splits.load(config, data_dir), np.random.default_rng(config.seed)
     labels = found.train.labels.clone()
     wrong = rng.choice(len(labels), len(labels) // 5, replace=False)
@@ -459,7 +460,7 @@ def told(row: Row) -> str:
 
 @cache
 def tuned_template(rates: int) -> StudyResults:
-    """Two arms over a grid, each at its own rate above them."""
+    """Return a study of two arms over a grid of rates, and of both arms at their tuned rates."""
     grid = [0.001 * (i + 1) for i in range(rates)]
     stems = {"stem": ["v0", "v1"]}
     plan = synthetic.make_plan("s", stems, {"stem": "v0"}, curves={"lr": grid}, split=OFFICIAL, margin=None)
@@ -468,7 +469,7 @@ def tuned_template(rates: int) -> StudyResults:
 
 
 def tuned(test: np.ndarray, validation: np.ndarray) -> Row:
-    """The row of the arm at its own rate; test, validation: (rates, arms, seeds)."""
+    """Return the row of the arm at its tuned rate; test, validation: (rates, arms, seeds)."""
     base = tuned_template(len(test))
     columns = base.columns | {"test_accuracy": test.ravel().tolist(), "val_accuracy": validation.ravel().tolist()}
     rows = table(replace(base, columns=columns)).rows
@@ -476,10 +477,10 @@ def tuned(test: np.ndarray, validation: np.ndarray) -> Row:
 
 
 def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """A rate chosen for each seed by the others: no bias, and no verdict where both arms are alike.
+    """Measure bias and verdicts if each seed's rate is chosen by the other seeds.
 
-    Where the choice varies from study to study it is shared by the seeds, and no interval over seeds contains that: a
-    verdict is over the other arm's whole grid.
+    Seeds share the choice, which varies between studies, and no interval over seeds contains that. So a verdict is
+    over the other arm's whole grid.
     """
     sharp, blunt = (np.array([-0.08, near, 0, near, -0.08])[:, None, None] for near in (-0.08, -0.01))
     crossed, same = [], []
@@ -516,7 +517,7 @@ def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """What a plan takes for the spread is above the true one in four pilots of five."""
+    """Count how often a plan's bound of the spread is above the true spread."""
     for arms in (1, 3, 7, 15):
         found = []
         for _ in range(studies):
@@ -547,7 +548,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
 
 
 def lines(share: float = 1.0) -> Iterator[Line]:
-    """The whole suite, each part from a seed of its own."""
+    """Yield the lines of the whole suite. Each part has its own seed."""
     for number, (part, studies) in enumerate(SUITE.items()):
         yield from part(np.random.default_rng(number), max(1, round(share * studies)))
 

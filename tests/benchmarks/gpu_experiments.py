@@ -1,4 +1,4 @@
-"""What might make a step faster, tried beside the step as it is. None of it is in the product: `bench_gpu.py` runs it.
+"""Changes that might make a step faster, measured beside the product's step by `bench_gpu.py`.
 
 An experiment is a config and what is done otherwise while its step is made, captured and taken. Its first losses must
 equal those of the step as it is; one that cannot run, or computes something else, says why in the place of a ratio.
@@ -35,7 +35,7 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 
 class Changed:
-    """A training step under a change. It has taken WARM_UP + 3 steps, whose losses are of interest."""
+    """A training step under a change, with the losses of its first steps."""
 
     def __init__(self, config: Config, change: Change = nullcontext) -> None:
         self.change = change
@@ -56,7 +56,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change of the step of a config. Its name also names the compiled code."""
+    """A change of a config's training step."""
 
     settings: dict[str, Any]
     change: Change = nullcontext
@@ -64,7 +64,7 @@ class Experiment:
     compiling: dict[str, Any] = field(default_factory=dict)
 
     def pair(self, name: str, config: Config) -> tuple[Changed, Changed]:
-        """Return the step as it is, and the experiment's. Raises ValueError if their first losses differ."""
+        """Return the product's step and the changed one. Raises ValueError if their first losses differ."""
         today = Changed(config := telling(config))
         change = together(compiled_as(name, **self.compiling), self.change)
         other = Changed(config.model_copy(update=self.update), change)
@@ -73,7 +73,7 @@ class Experiment:
 
 
 def together(*changes: Change) -> Change:
-    """Return all of the changes as one."""
+    """Combine changes into one."""
 
     @contextmanager
     def change() -> Iterator[None]:
@@ -86,12 +86,12 @@ def together(*changes: Change) -> Change:
 
 
 def flexible() -> AbstractContextManager[Any]:
-    """A learned bias added by FlexAttention's `score_mod`, in one compiled kernel."""
+    """Add a learned bias with FlexAttention's `score_mod`, in one compiled kernel."""
     return patch.object(self_attention, "attend", attend_flexibly)
 
 
 def attend_flexibly(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute what `attend` does. On a CPU, for which FlexAttention has no backward pass, with the gradient of that."""
+    """Compute attention as `attend`. On a CPU, FlexAttention has no backward pass, so the gradient is of `attend`."""
     if bias is None:
         return attend(q, k, v, bias)
     each = 0 if len(bias) == 1 else 1  # whether each image has its own
@@ -109,7 +109,7 @@ def attend_flexibly(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Ten
 
 
 def three_products() -> AbstractContextManager[Any]:
-    """Queries, keys and values by a product each: their gradients are not stacked into one."""
+    """Compute queries, keys and values by three products, whose gradients are not stacked."""
     return patch.object(SelfAttention, "inputs", inputs_of_three)
 
 
@@ -123,12 +123,12 @@ def inputs_of_three(self: SelfAttention, x: Tensor, context: Context) -> Inputs:
 
 
 def low_weights() -> AbstractContextManager[Any]:
-    """Matrices in bf16 beside float32 ones that the optimizer moves: no forward pass casts them."""
+    """Keep bf16 copies of matrices beside the optimizer's float32 ones, so that no forward pass casts them."""
     return patch.object(loop, "TrainStep", LowWeights)
 
 
 class LowWeights(TrainStep):
-    """A step whose dense layers hold bf16 copies of their weights. One piece a batch."""
+    """A step whose dense layers have bf16 copies of their weights; without micro-batches."""
 
     def __init__(self, *how: Any) -> None:
         super().__init__(*how)
@@ -154,7 +154,7 @@ class LowWeights(TrainStep):
 
 
 def kernel(backend: SDPBackend) -> Change:
-    """Attention by one of PyTorch's kernels; on a CPU by plain products."""
+    """Compute attention with one of PyTorch's kernels; on a CPU with matrix products."""
 
     def attending(config: Config, kind: str) -> AbstractContextManager[Any]:
         return sdpa_kernel(backend if kind == "cuda" else SDPBackend.MATH)
@@ -163,7 +163,7 @@ def kernel(backend: SDPBackend) -> Change:
 
 
 def compiled_as(name: str, **how: Any) -> Change:
-    """Compile under a name of its own: PyTorch's cache does not know what else was changed. On a CPU only trace."""
+    """Compile under another cache key, since PyTorch's cache does not see the change. On a CPU only trace."""
 
     def compiled(model: nn.Module, attention: str) -> Callable[..., Any]:
         torch._dynamo.reset()

@@ -1,7 +1,7 @@
-"""A whole study beside one process of timm's script a trial, in as many calls as it takes; `bench_gpu.py` runs it.
+"""A whole study beside one process of timm's script per trial, over several calls; `bench_gpu.py` runs it.
 
-`ablate run` is asked for one seed more at a time. Before each, one process of the script trains one trial of the
-baseline. When the time is over the command is interrupted: its trials resume at the next call, and all seconds count.
+`ablate run` trains one seed at a time. Before each seed, one process of the script trains a trial of the baseline. At
+the deadline the command is interrupted. Its trials resume at the next call, and all seconds count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GRACE = 90  # seconds that an interrupted command has for its last checkpoints
 
 
 def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int, seeds: int) -> Json | None:
-    """Go on with the study in `folder`; its figure, or None where the time, of time.monotonic(), was over before.
+    """Continue the study in `folder` until the deadline (monotonic clock); return its figure, None if unfinished.
 
     Raises ValueError if the script cannot do the same training, or a process fails.
     """
@@ -58,16 +58,8 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
             state.script.append(seconds)
             state.write()
         if state.seeds < number:
-            words = [
-                "run",
-                "bench-study.yaml",
-                "--recipe",
-                "bench-recipe.yaml",
-                "--runs",
-                "runs",
-                "--seeds",
-                str(number),
-            ]
+            words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", "runs"]
+            words += ["--seeds", str(number)]
             with busy() as samples:
                 seconds, done = timed(python("ablations.cli", *words), deadline, folder)
             state.add(number, seconds, samples, done)
@@ -84,18 +76,18 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
 
 
 class State:
-    """What was measured: seconds of `ablate run` by number of seeds, of each script, and the GPU's use in percent."""
+    """The measurements so far, kept in a file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         kept = store.read_json(file) if file.exists() else {}
-        self.ours: list[float] = kept.get("ours", [])
-        self.script: list[float] = kept.get("script", [])
-        self.busy: list[int] = kept.get("busy", [])
+        self.ours: list[float] = kept.get("ours", [])  # seconds of `ablate run` for each seed
+        self.script: list[float] = kept.get("script", [])  # seconds of each script
+        self.busy: list[int] = kept.get("busy", [])  # the GPU's use in percent
         self.seeds: int = kept.get("seeds", 0)  # that are trained
 
     def add(self, number: int, seconds: float, samples: list[int], done: bool) -> None:
-        """Add a call for `number` seeds, which may have been interrupted."""
+        """Add the measurements of a call for `number` seeds. done: False if it was interrupted."""
         if len(self.ours) < number:
             self.ours.append(0.0)
         self.ours[-1] += seconds
@@ -108,7 +100,7 @@ class State:
 
 
 def timed(command: list[str], deadline: float, folder: Path | None = None) -> tuple[float, bool]:
-    """Run a command until it is done or the time is over; return its seconds, and whether it is done.
+    """Run a command until it ends, or interrupt it at the deadline; return its seconds, and whether it ended.
 
     Raises ValueError with its last line if it fails.
     """
@@ -138,7 +130,7 @@ def timed(command: list[str], deadline: float, folder: Path | None = None) -> tu
 
 @contextmanager
 def busy() -> Iterator[list[int]]:
-    """Fill the list with the GPU's use in percent, once a second; it stays empty without nvidia-smi."""
+    """Yield a list that afterwards holds the GPU's use in percent, once a second; empty without nvidia-smi."""
     samples: list[int] = []
     if not shutil.which(SAMPLED[0]):
         yield samples

@@ -1,4 +1,4 @@
-"""Profiles: what they may hold, what becomes of them in a script, which environment goes along."""
+"""Profiles: what they may contain, the scripts that they become, and the environment of jobs."""
 
 import shlex
 import subprocess
@@ -30,13 +30,8 @@ FULL = {
     "parallel": 8,
     "setup": ["module load cuda", "export A=$B; echo 'x' | cat"],
     "environment": {"OMP_NUM_THREADS": 4, "GREETING": 'it\'s $HOME & "more"'},
-    "extra": {
-        "mail-type": "END,FAIL",
-        "exclude": "node[1-4],node7",
-        "requeue": False,
-        "exclusive": True,
-        "gres": "tmp:100G",
-    },
+    "extra": {"mail-type": "END,FAIL", "exclude": "node[1-4],node7", "gres": "tmp:100G"}
+    | {"requeue": False, "exclusive": True},
     "checkpoints": "/scratch/me/ablate",
     "data_dir": "~/datasets",
     "stage": "$SLURM_TMPDIR/packs",
@@ -49,13 +44,13 @@ FULL = {
 
 
 def script(chosen: Profile) -> str:
-    """What sbatch is given for one task of the profile."""
+    """Return the script for one task of the profile."""
     tasks = arrays.Tasks("module:name", [], [[]])
     return arrays.script(Path("/nowhere"), tasks, submitit_parameters(chosen, "vit:0"), Path("/nowhere/code"))
 
 
 def directives(text: str) -> dict[str, str | bool]:
-    """The #SBATCH options of a script, as sbatch reads them: those before the first command."""
+    """Return the #SBATCH options that sbatch reads: those before the first command."""
     found: dict[str, str | bool] = {}
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
@@ -68,7 +63,8 @@ def directives(text: str) -> dict[str, str | bool]:
 
 
 def test_every_key_may_be_left_out() -> None:
-    """An empty profile leaves everything but one GPU and four hours to SLURM."""
+    """An empty profile leaves everything but one GPU and four hours to SLURM, as keys without a value do."""
+    assert Profile.of({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
     asked = directives(script(Profile.of({}, "mine.yaml")))
     assert asked["gres"] == "gpu:1"
     assert asked["time"] == "240"
@@ -97,24 +93,20 @@ def test_every_key_arrives_in_the_script() -> None:
         "signal": "USR2@90",
     }
     assert {name: asked.get(name) for name in expected} == expected
-    lines = text.splitlines()
-    assert (
-        lines.index("export OMP_NUM_THREADS=4")
-        < lines.index("module load cuda")
-        < lines.index("export SUBMITIT_EXECUTOR=slurm")
-    )
+    places = [text.index(line) for line in ("export OMP_NUM_THREADS=4", "module load cuda", "export SUBMITIT_EXECUTOR")]
+    assert places == sorted(places)
     assert "srun" in text
     assert "--cpus-per-task 4 --mpi=pmix --cpu-bind=verbose,cores --container-mounts=/data:/data:ro,/scratch" in text
 
 
 def test_a_job_is_called_after_its_study() -> None:
-    """squeue shows the beginning of the name; whatever a study is called adds nothing to the script."""
+    """squeue shows the beginning of the name; special characters of a study's name are replaced."""
     for label, name in {"pooling@digits+2": "pooling@digits+2:vit:0", "a b,'$(x)": "a-b----x-:vit:0"}.items():
         assert submitit_parameters(Profile(), "vit:0", label)["job_name"] == name
 
 
 def test_a_tag_is_found_in_names_and_comments() -> None:
-    """It ends the one and begins the other; elsewhere it is somebody's text."""
+    """A tag ends a name or begins a comment; elsewhere it is other text."""
     tag = "ablate:20260101-000000-0123abcd:0001"
     for text in (tag, f"pooling@digits:{tag}", f"{tag} project=vit"):
         assert queue.tag_in(text, ("ablate:",)) == tag
@@ -124,7 +116,7 @@ def test_a_tag_is_found_in_names_and_comments() -> None:
 
 
 def test_the_container_gets_the_words_of_python(tmp_path: Path) -> None:
-    """srun starts the container's command, which starts Python; what a shell would expand stays as it is written."""
+    """srun starts the container's command, which starts Python; no shell expands its words."""
     words = ["apptainer", "exec", "--bind", "$HOME:/x", "/images/my torch.sif", "$(touch canary)"]
     chosen = Profile(container=shlex.join(words))
     tasks = arrays.Tasks("module:name", [], [[]], container=chosen.prefix)
@@ -136,33 +128,19 @@ def test_the_container_gets_the_words_of_python(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_blank_keys_are_as_if_left_out() -> None:
-    """`account:` without a value is the default, as in a template half filled in."""
-    assert Profile.of({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
-
-
 @pytest.mark.parametrize(
-    ("time", "seconds"),
-    [
-        ("4:00:00", 14400),
-        ("0:01:00", 60),
-        ("2-00:00:00", 172800),
-        ("1-02:03:04", 93784),
-        (90, 5400),
-        ("100:00:00", 360000),
-    ],
+    ("time", "seconds"), [("0:01:00", 60), ("1-02:03:04", 93784), (90, 5400), ("100:00:00", 360000)]
 )
 def test_time_limits(time: str | int, seconds: int) -> None:
-    """hours:minutes:seconds, with days, or minutes; SLURM is told whole minutes, rounded up."""
+    """A limit is hours:minutes:seconds, with days, or minutes. SLURM gets whole minutes, rounded up."""
     assert Profile(time=time).seconds == seconds
     assert Profile(time=time).minutes == -(-seconds // 60)
     assert durations.seconds(durations.span(seconds)) == seconds
 
 
 def test_short_jobs_get_no_early_signal() -> None:
-    """SLURM may send it a minute early: a job of a minute would be told to stop as it starts."""
-    assert directives(script(Profile(time=1)))["signal"] == "USR2@0"
-    assert directives(script(Profile(time=60)))["signal"] == "USR2@90"
+    """SLURM may send the signal a minute early, which would stop a job of a minute at its start."""
+    assert [directives(script(Profile(time=time)))["signal"] for time in (1, 60)] == ["USR2@0", "USR2@90"]
 
 
 @pytest.mark.parametrize(
@@ -171,18 +149,10 @@ def test_short_jobs_get_no_early_signal() -> None:
         ({"partiton": "gpu"}, "mine.yaml: unknown key 'partiton': did you mean 'partition'?"),
         ({"zzz": 1}, "mine.yaml: unknown key 'zzz': one of partition, account"),
         ({"gpus": "two"}, "mine.yaml: gpus=two: input should be a valid integer"),
-        ({"gpus": -1}, "mine.yaml: gpus=-1: "),
-        ({"gpus": True}, "mine.yaml: gpus=True: "),
-        ({"cpus": 0}, "mine.yaml: cpus=0: "),
-        ({"parallel": 0}, "mine.yaml: parallel=0: "),
-        ({"partition": 7}, "mine.yaml: partition=7: "),
         ({"partition": "-p"}, "mine.yaml: partition=-p: the name of a partition"),
         ({"memory": "16"}, "mine.yaml: memory=16: a number and one of K M G T, as in 16G"),
-        ({"memory": 16}, "mine.yaml: memory=16: "),
-        ({"memory": "16GB"}, "mine.yaml: memory=16GB: "),
         ({"time": "4:00"}, "mine.yaml: time=4:00: hours:minutes:seconds as in 4:00:00"),
         ({"time": 0}, "mine.yaml: time=0: at least a minute"),
-        ({"time": "4 hours"}, "mine.yaml: time='4 hours': "),
         ({"gpu_type": "a100", "gpus": 0}, "mine.yaml: gpu_type=a100 with gpus=0"),
         ({"setup": "module load cuda"}, "mine.yaml: setup='module load cuda': a list of shell lines"),
         ({"setup": ["a\nb"]}, r"mine.yaml: setup='a\\nb': one shell line an entry"),
@@ -193,36 +163,24 @@ def test_short_jobs_get_no_early_signal() -> None:
         ({"environment": {"A": ["1"]}}, "mine.yaml: environment.A=.*: a text or a number"),
         ({"environment": {"SLURM_NTASKS": "1"}}, "mine.yaml: environment.SLURM_NTASKS: names that start with"),
         ({"extra": {"wrap": "x"}}, "mine.yaml: unknown option 'extra.wrap': one of exclude, exclusive"),
-        ({"extra": {"export": "ALL"}}, "mine.yaml: unknown option 'extra.export'"),
-        ({"extra": {"signal": "USR1"}}, "mine.yaml: unknown option 'extra.signal'"),
-        ({"extra": {"nice": -5}}, "mine.yaml: extra.nice=-5: a number, 0 or more"),
         ({"extra": {"requeue": "yes"}}, "mine.yaml: extra.requeue=yes: true or false"),
         ({"extra": {"exclusive": False}}, "mine.yaml: extra.exclusive=False: true"),
         ({"extra": {"gres": "gpu:2"}}, r"mine.yaml: extra.gres=gpu:2: as in tmp:100G \(GPUs: the key 'gpus'\)"),
         ({"extra": {"mail-user": "me"}}, "mine.yaml: extra.mail-user=me: a mail address"),
         ({"memory": "1G", "extra": {"mem-per-cpu": "1G"}}, "mine.yaml: extra.mem-per-cpu=1G: only one of memory"),
-        ({"checkpoints": "scratch"}, "mine.yaml: checkpoints=scratch: an absolute folder"),
         ({"checkpoints": "/a/../b"}, "mine.yaml: checkpoints=/a/../b: an absolute folder"),
         ({"data_dir": "datasets"}, "mine.yaml: data_dir=datasets: an absolute folder"),
         ({"container": "apptainer 'exec"}, r"mine.yaml: container=\".*: a command and its options"),
         ({"container": "--nv"}, "mine.yaml: container=--nv: a command and its options"),
-        ({"container": " "}, "mine.yaml: container=' ': a command and its options"),
-        ({"container": ["apptainer", "exec"]}, "mine.yaml: container=.*: input should be a valid string"),
-        ({"dependency": "singleton"}, "mine.yaml: dependency=singleton: ends of other jobs, as in afterok:1234"),
         ({"dependency": "afterok:1?afterok:2"}, "mine.yaml: dependency='afterok:1.afterok:2': ends of other jobs"),
         ({"begin": "soon"}, "mine.yaml: begin=soon: a time, as in 20:00"),
         ({"comment": "it's"}, 'mine.yaml: comment="it.s": letters, digits, blanks and'),
-        ({"srun": {"output": "x"}}, "mine.yaml: unknown option 'srun.output': one of container-image"),
-        ({"srun": {"mpi": True}}, "mine.yaml: srun.mpi=True: a type of MPI, as in pmix"),
         ({"srun": ["mpi"]}, r"mine.yaml: srun=.*: options and their values"),
-        (
-            {"stage": "$(touch x)"},
-            r"mine.yaml: stage='\$\(touch x\)': an absolute folder, or one that a variable names",
-        ),
+        ({"stage": "$(touch x)"}, r"mine.yaml: stage='\$\(touch x\)': an absolute folder, or one that a variable"),
     ],
 )
 def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> None:
-    """One line: the file, the key, the value, what is allowed."""
+    """The error is one line with the file, the key, the value and what is allowed."""
     with pytest.raises(ValueError, match=f"^{message}") as caught:
         Profile.of(content, "mine.yaml")
     assert "\n" not in str(caught.value)
@@ -239,26 +197,15 @@ def test_every_option_of_an_allow_list_says_what_it_takes(allowed: options.Optio
 
 
 def placed(field: str, text: str) -> dict[str, Any]:
-    """A profile's content with `text` in one field."""
-    if field == "setup":
-        return {"setup": ["true", text]}
-    if field == "name":
-        return {"environment": {text: "1"}}
-    if field == "option":
-        return {"extra": {text: "1"}}
-    if field == "key":
-        return {text: "1"}
+    """Return a profile's content with `text` in one field."""
     place, _, name = field.partition(".")
-    return {place: {name: text}} if name else {place: text}
-
-
-def refusal(content: dict[str, Any]) -> str:
-    """The error that this content raises, '' where it is accepted."""
-    try:
-        Profile.of(content, "mine.yaml")
-    except ValueError as error:
-        return str(error)
-    return ""
+    special = {
+        "setup": {"setup": ["true", text]},
+        "name": {"environment": {text: "1"}},
+        "option": {"extra": {text: "1"}},
+        "key": {text: "1"},
+    }
+    return special.get(field) or ({place: {name: text}} if name else {place: text})
 
 
 FIELDS = [*WORDS, "setup", "environment.A", "name", "option", "key", "container"]
@@ -268,14 +215,17 @@ FREE = {"setup", "environment.A", "container"}  # shell by design, and quoted te
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_hostile_text_is_refused_in_one_harmless_line(field: str) -> None:
-    """No field of SLURM's words takes any of it; the error has no newline and no terminal control in it."""
+    """No field of SLURM's words accepts it; the error has no newline and no terminal control."""
     accepted = []
     for text in TEXTS:
-        problem = refusal(placed(field, text))
+        problem = ""
+        try:
+            Profile.of(placed(field, text), "mine.yaml")
+            accepted.append(text)
+        except ValueError as error:
+            problem = str(error)
         assert problem.isprintable()
         assert len(problem) < 1000
-        if not problem:
-            accepted.append(text)
     harmless = {"[", "!"} if field in ("constraint", "extra.prefer") else set()
     harmless |= {f"eval touch {CANARY}", f"main --output={CANARY}"} if field == "comment" else set()  # quoted
     harmless |= {"$HOME"} if field == "stage" else set()  # no shell sees it: its words expand on the node, in Python
@@ -285,7 +235,7 @@ def test_hostile_text_is_refused_in_one_harmless_line(field: str) -> None:
 
 
 def test_hostile_text_that_is_allowed_is_only_text(tmp_path: Path) -> None:
-    """Values of exported variables arrive as they were written; bash runs nothing of them."""
+    """Values of exported variables arrive unchanged; bash runs no part of them."""
     values = [text for text in TEXTS if text.isprintable()]
     assert len(values) > 40
     chosen = Profile(environment={f"V{number}": text for number, text in enumerate(values)})
@@ -296,15 +246,8 @@ def test_hostile_text_that_is_allowed_is_only_text(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_tag_is_never_hostile() -> None:
-    """Tags are ours; what is no tag never reaches a script."""
-    for text in TEXTS:
-        with pytest.raises(ValueError, match=r"^tag="):
-            submitit_parameters(Profile(), text)
-
-
 def test_a_profile_is_a_file_or_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name is looked up in the user's configuration; an unknown one lists those that are there."""
+    """A name is looked up in the user's configuration; an unknown name lists the existing profiles."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"^profile mine: not in .*/ablate/profiles: none yet"):
         profile.path_of("mine")
@@ -320,18 +263,12 @@ def test_a_profile_is_a_file_or_a_name(tmp_path: Path, monkeypatch: pytest.Monke
         profile.path_of("./yours.yaml")
 
 
-def test_without_xdg_profiles_lie_under_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """~/.config/ablate/profiles; a relative XDG_CONFIG_HOME counts as none, as its specification says."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for value in ("", "relative"):
-        monkeypatch.setenv("XDG_CONFIG_HOME", value)
-        assert profile.folders() == [tmp_path / ".config" / "ablate" / "profiles"]
-
-
 def test_profiles_are_looked_up_where_init_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below XDG_CONFIG_HOME; one written before that was set is found below ~/.config still."""
+    """Below XDG_CONFIG_HOME unless that is unset or relative; profiles below ~/.config are still found."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    for value in ("relative", ""):
+        monkeypatch.setenv("XDG_CONFIG_HOME", value)
+        assert profile.folders() == [tmp_path / "home/.config/ablate/profiles"]
     old = [profile.path_to_write(name) for name in ("old", "both")]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     new = [profile.path_to_write(name) for name in ("new", "both")]
@@ -345,18 +282,20 @@ def test_profiles_are_looked_up_where_init_writes_them(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "mine.yaml", "-mine", ""])
 def test_a_new_profile_lies_among_the_others(name: str) -> None:
-    """What is no name is refused in one line."""
+    """A path or an option is refused in one line."""
     with pytest.raises(ValueError, match=r"^profile"):
         profile.path_to_write(name)
 
 
-def test_no_hostile_name_is_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lookup stays in its folder and the error on one line."""
+def test_hostile_text_is_neither_a_profile_nor_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lookup stays in its folder, and the error on one line."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for text in TEXTS:
         with pytest.raises(ValueError, match=r"^profile ") as caught:
             profile.path_of(text)
         assert str(caught.value).isprintable()
+        with pytest.raises(ValueError, match=r"^tag="):
+            submitit_parameters(Profile(), text)
 
 
 NEEDED = [
@@ -364,42 +303,26 @@ NEEDED = [
     *("OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "ABLATE_DATA", "SLURM_CONF"),
 ]
 UNWANTED = [
-    *(
-        "AWS_SECRET_ACCESS_KEY",
-        "WANDB_API_KEY",
-        "HF_TOKEN",
-        "SSH_AUTH_SOCK",
-        "MY_PASSWORD",
-        "TORCH_TOKEN",
-        "ABLATE_KEY",
-        "ABLATE_AUTH",
-        "PYTHON_PWD",
-        "TORCH_pwd",
-    ),
+    *("AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "HF_TOKEN", "SSH_AUTH_SOCK", "MY_PASSWORD", "TORCH_TOKEN"),
+    *("ABLATE_KEY", "ABLATE_AUTH", "PYTHON_PWD", "TORCH_pwd"),
     *("SBATCH_PARTITION", "SBATCH_EXPORT", "SLURM_NTASKS", "SLURM_MEM_PER_CPU", "SQUEUE_FORMAT", "SLURM_TIME_FORMAT"),
     *("SACCT_FORMAT", "CUDA_VISIBLE_DEVICES", "https_proxy", "ANYTHING_ELSE"),
 ]
 
 
-def test_what_jobs_need_is_kept() -> None:
-    """What the login, the module system and numerics set goes along."""
-    assert not [name for name in NEEDED if not environment.kept({name: "1"})]
+def test_jobs_inherit_what_they_need_and_no_secrets() -> None:
+    """Variables of login, modules and numerics are kept; secrets and settings of SLURM are not."""
+    assert list(environment.kept(dict.fromkeys([*NEEDED, *UNWANTED], "1"))) == NEEDED
 
 
-def test_secrets_and_what_bends_slurm_are_not() -> None:
-    """Neither what sbatch would publish, nor what changes the meaning of commands, nor the surrounding job's own."""
-    assert not [name for name in UNWANTED if environment.kept({name: "1"})]
-
-
-A100 = partitions.described(
-    "gpu", "gpu", "up", "2-00:00:00", "12", "64", "515000", "gpu:a100:4(S:0-1),tmp:900G", "ib,a100"
-)
+GRES = "gpu:a100:4(S:0-1),tmp:900G"
+A100 = partitions.described("gpu", "gpu", "up", "2-00:00:00", "12", "64", "515000", GRES, "ib,a100")
 PLAIN = partitions.described("cpu", "cpu*", "up", "infinite", "100", "128", "256000", "(null)", "(null)")
 DOWN = partitions.described("gpu-new", "gpu-new", "drain", "1:00:00", "99", "64", "515000", "gpu:h100:8", "(null)")
 
 
 def test_a_first_profile_is_a_profile() -> None:
-    """It proposes a share of a node with GPUs, names what else there is, and reads back."""
+    """The draft proposes a share of a node with GPUs, names the alternatives, and is a valid profile."""
     import yaml
 
     text = draft.draft([PLAIN, A100, DOWN], ["lab", "class"], ["high", "normal"])
@@ -411,7 +334,7 @@ def test_a_first_profile_is_a_profile() -> None:
 
 
 def test_a_first_profile_without_gpus() -> None:
-    """Where no partition has GPUs, none is asked for."""
+    """The draft asks for no GPU where no partition has one."""
     none = partitions.described("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
     for nodes in (PLAIN, none):
         assert "gpus: 0" in draft.draft([nodes], [], [])
@@ -420,7 +343,7 @@ def test_a_first_profile_without_gpus() -> None:
 
 
 def test_hostile_words_of_a_cluster_stay_comments() -> None:
-    """A partition, account or feature of any name adds no line to the profile."""
+    """Names of partitions, accounts and features add no line to the profile."""
     import yaml
 
     for text in TEXTS:
@@ -428,9 +351,3 @@ def test_hostile_words_of_a_cluster_stay_comments() -> None:
         written = yaml.safe_load(draft.draft([odd], [text], [text]).replace("time: 4:00:00", "time: '4:00:00'"))
         assert written.keys() <= {"partition", "account", "gpus", "cpus", "memory", "time"}
         Profile.of(written, "drafted")
-
-
-def test_the_canary_is_what_the_hostile_text_names() -> None:
-    """The list holds at least 60 texts; half of them would make the file, were they run."""
-    assert len(set(TEXTS)) >= 60
-    assert sum(CANARY in text for text in TEXTS) > 40

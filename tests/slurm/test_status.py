@@ -1,17 +1,16 @@
-"""What `ablate status` tells on a real SLURM: disk first, queue second, accounting third, and unknown is unknown."""
+"""`ablate status` on a real SLURM: disk first, queue second, accounting third, and unknown is unknown."""
 
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from disturbance import processes
+from in_process import called
+from small_study import PROFILE, STUDY, SUBMIT, Ablate, Wrap, write
 
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
@@ -27,45 +26,17 @@ class Broken(Learned1D):
 
 POSITION["broken"] = Broken
 """
-STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [1d, none]}}"
-RECIPE = """
-description: Small. For a dev cluster.
-config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
-seeds: 3
-"""
-PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.2, parallel: 2}"
-Ablate = Callable[..., str]
-ANSWER_SECONDS = 30  # 15 are promised, and printed; on a machine that is busy with other tests twice that
+ANSWER_SECONDS = 30  # 15 are promised; twice that on a machine that is busy with other tests
 
 
-@pytest.fixture
-def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
-    """The command in a folder with a study of six trials, on the cluster; its standard output."""
-    (tmp_path / "s.yaml").write_text(STUDY)
-    (tmp_path / "p.yaml").write_text(PROFILE)
-    recipe(tmp_path, 20_000)
-
-    def call(*words: str, path: str = os.environ["PATH"]) -> str:
-        command = [sys.executable, "-m", "ablations.cli", *words]
-        environment = cluster.environment | {"PATH": path}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    yield call
-    for submission in (tmp_path / "runs/submissions").glob("[0-9]*"):  # or its jobs see to it that others follow
-        (submission / "cancelled.json").touch()
+@pytest.fixture(autouse=True)
+def study(tmp_path: Path) -> None:
+    """A study of six trials, two at a time."""
+    write(tmp_path, 20_000, PROFILE.replace("}", ", parallel: 2}"), seeds=3)
 
 
-def recipe(folder: Path, steps: int) -> None:
-    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
-
-
-SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
-
-
-def viewed(ablate: Ablate, **environment: str) -> dict[str, Any]:
-    view: dict[str, Any] = json.loads(ablate("status", "--json", **environment))
+def viewed(ablate: Ablate) -> dict[str, Any]:
+    view: dict[str, Any] = json.loads(ablate("status", "--json").stdout)
     return view
 
 
@@ -75,12 +46,12 @@ def counts(view: dict[str, Any]) -> dict[str, int]:
 
 
 def close(cluster: Cluster) -> None:
-    """Nothing starts any more; what runs goes on."""
+    """Let no further job start."""
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
 
 
 def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """Running with step and accuracy, queued with SLURM's reason, and of a killed task what became of it and where."""
+    """Running trials have step and accuracy, queued ones SLURM's reason, and a killed task its end and node."""
     ablate(*SUBMIT)
     logged = (tmp_path / "runs/trials").glob
     until(lambda: len([*logged("*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
@@ -97,7 +68,7 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     assert ended["job"] in ("FAILED on node1", "FAILED on node2")
     assert ended["followed"]
     assert {one["reason"] for arm in view["arms"] for one in arm["now_queued"]} == {"PartitionDown"}
-    shown = ablate("status")
+    shown = ablate("status").stdout
     print(shown)
     assert "queued    4 trials: pending (PartitionDown)" in shown
     assert f"ended     1 trial: {ended['job']}" in shown
@@ -106,47 +77,53 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
 
 
 def test_trials_whose_waiting_jobs_were_cancelled_say_by_whom(ablate: Ablate, cluster: Cluster) -> None:
-    """scancel by hand, by `ablate cancel`: the trials are not begun, and the accounting or the disk says why."""
+    """After scancel or `ablate cancel` the trials are missing, and the accounting or the disk says why."""
     close(cluster)
     ablate(*SUBMIT)
     assert counts(viewed(ablate)) == {"queued": 6}
     cluster.clear()
-    until(lambda: "CANCELLED by 0" in ablate("status"), "the accounting", 30)
+    until(lambda: "CANCELLED by 0" in ablate("status").stdout, "the accounting", 30)
     assert counts(viewed(ablate)) == {"missing": 6}
-    assert "the same `ablate submit` again" in ablate("status")
+    assert "the same `ablate submit` again" in ablate("status").stdout
     ablate(*SUBMIT)
     ablate("cancel", "s@r")
     until(lambda: counts(viewed(ablate)) == {"missing": 6}, "an empty queue", 30)
-    assert "6 trials: cancelled by `ablate cancel`" in ablate("status")
+    assert "6 trials: cancelled by `ablate cancel`" in ablate("status").stdout
 
 
 def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablate, tmp_path: Path) -> None:
-    """Three trials of one arm fail alike: once the cause, its seeds, the commands; and logs has the traceback."""
+    """Three equal failures of an arm are one cause with its seeds and commands; `logs` has the traceback."""
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "ablate.toml").write_text('plugins = ["broken.py"]')
     (tmp_path / "s.yaml").write_text(STUDY.replace("none", "broken"))
-    recipe(tmp_path, 100)
+    write_steps(tmp_path, 100)
     ablate(*SUBMIT)
     until(lambda: counts(viewed(ablate)) == {"finished": 3, "failed": 3}, "the end of six trials", 180)
-    shown = ablate("status")
+    shown = ablate("status").stdout
     assert "failed    3 trials: ZeroDivisionError: division by zero" in shown
     assert "position=broken seeds 0, 1, 2" in shown
     assert " ".join(shown.split()).count(advice(BUG, "s@r")) == 1
-    assert ablate("logs", "s@r", "--failed").count("ZeroDivisionError: division by zero") == 3
-    assert "3 trials may be run again" in ablate("retry", "s@r")
+    assert ablate("logs", "s@r", "--failed").stdout.count("ZeroDivisionError: division by zero") == 3
+    assert "3 trials may be run again" in ablate("retry", "s@r").stdout
 
 
-def timed(ablate: Ablate, what: str, **environment: str) -> dict[str, Any]:
-    """The view, which must come in time."""
+def write_steps(folder: Path, steps: int) -> None:
+    """Change the steps of the recipe."""
+    recipe = folder / "r.yaml"
+    recipe.write_text(recipe.read_text().replace("20000", str(steps)))
+
+
+def timed(ablate: Ablate, what: str) -> dict[str, Any]:
+    """Return the view, which must come in time."""
     began = time.monotonic()
-    view = viewed(ablate, **environment)
+    view = viewed(ablate)
     print(f"{what}: status took {time.monotonic() - began:.1f} s")
     assert time.monotonic() - began < ANSWER_SECONDS
     return view
 
 
 def test_with_slurmdbd_dead_the_accounting_is_unknown(ablate: Ablate, cluster: Cluster) -> None:
-    """The queue is told as ever; of trials that left it nothing is said but that the accounting is unknown."""
+    """The queue is shown; for trials that left it, the accounting is unknown."""
     close(cluster)
     ablate(*SUBMIT)
     cluster.freeze("slurmdbd")
@@ -161,7 +138,7 @@ def test_with_slurmdbd_dead_the_accounting_is_unknown(ablate: Ablate, cluster: C
 
 
 def test_with_slurmctld_dead_submitted_trials_are_unknown(ablate: Ablate, cluster: Cluster) -> None:
-    """Neither queued nor missing: unknown, since when; never an empty queue."""
+    """Submitted trials are neither queued nor missing but unknown, with the time since when."""
     close(cluster)
     ablate(*SUBMIT)
     cluster.freeze("slurmctld")
@@ -173,39 +150,24 @@ def test_with_slurmctld_dead_submitted_trials_are_unknown(ablate: Ablate, cluste
         cluster.kill("slurmctld")
 
 
-def test_without_slurm_the_disk_is_told(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """On a machine that only sees the directory: finished is finished, what was submitted and is not over unknown."""
+def test_without_slurm_the_disk_is_shown(
+    tmp_path: Path, ablate: Ablate, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that only sees the directory, finished trials are finished, and other submitted ones unknown."""
     close(cluster)
-    recipe(tmp_path, 20)
+    write_steps(tmp_path, 20)
     ablate(*SUBMIT)
     cluster.clear()
     ablate("run", "s.yaml", "--recipe", "r.yaml", "--arm", "position=1d")
-    view = timed(ablate, "no SLURM", path="/nowhere")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("PATH", "/nowhere")
+        view = json.loads(called(elsewhere, "status", "--json", "--runs", str(tmp_path / "runs"))[1])
     assert counts(view) == {"finished": 3, "unknown": 3}
     assert view["slurm"].startswith("no SLURM on this machine: what is queued is unknown")
 
 
-SHIM = """#!/bin/sh
-echo "$0 $*" >> {calls}
-exec {real} "$@"
-"""
-
-
-def recording(folder: Path) -> tuple[str, Callable[[], list[str]]]:
-    """A PATH on which SLURM's commands note that they were called before they are run; and the notes."""
-    calls = folder / "calls"
-    (folder / "shims").mkdir()
-    for name in ("squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "sbatch"):
-        shim = folder / "shims" / name
-        real = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
-        shim.write_text(SHIM.format(calls=calls, real=real))
-        shim.chmod(0o755)
-    calls.touch()
-    return f"{folder / 'shims'}:{os.environ['PATH']}", lambda: calls.read_text().split("\n")[:-1]
-
-
 def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:
-    """By the reader's own clock: not before 60 s, at 60 s."""
+    """The reader asks at most every 60 s of its clock."""
     clock = [0.0]
     asker = status.RateLimitedAsker(tmp_path, clock=lambda: clock[0])
     first = asker()
@@ -216,10 +178,15 @@ def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:
         first = second
 
 
-def test_status_asks_slurm_nothing_where_nothing_was_submitted(tmp_path: Path, ablate: Ablate) -> None:
-    """A local study is told from the disk alone."""
-    path, calls = recording(tmp_path)
-    recipe(tmp_path, 20)
-    ablate("run", "s.yaml", "--recipe", "r.yaml", "--seeds", "1")
-    assert counts(viewed(ablate, path=path)) == {"finished": 2}
-    assert calls() == []
+def test_status_asks_slurm_nothing_where_nothing_was_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrap: Wrap
+) -> None:
+    """The status of a local study comes from the disk alone."""
+    for name in ("squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "sbatch"):
+        wrap(name, f"touch {tmp_path / 'called'}; REAL")
+    monkeypatch.chdir(tmp_path)
+    write_steps(tmp_path, 20)
+    assert called(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml", "--seeds", "1")[0] == 0
+    (tmp_path / "called").unlink(missing_ok=True)
+    assert counts(json.loads(called(monkeypatch, "status", "--json")[1])) == {"finished": 2}
+    assert not (tmp_path / "called").exists()

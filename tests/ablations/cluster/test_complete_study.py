@@ -1,4 +1,4 @@
-"""`ablate submit` of a study whose trials are all over, and `--dry-run`, with SLURM's commands recorded."""
+"""`ablate submit` of a complete study, and `--dry-run`, with SLURM's commands recorded."""
 
 import os
 import shutil
@@ -63,31 +63,31 @@ def test_submit_of_a_complete_study_writes_the_missing_report(
     assert not list(Path("runs/submissions").glob("[0-9]*"))
 
 
-def test_dry_run_of_a_complete_study_says_that_nothing_is_left(
-    trained: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("complete", [True, False])
+def test_dry_run_writes_nothing(
+    trained: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool
 ) -> None:
-    """It shows no script, asks SLURM nothing and writes nothing."""
-    shutil.copytree(trained, "runs")
+    """It shows the script if trials are left, asks SLURM nothing, and makes no file, even in the home directory."""
+    if complete:
+        shutil.copytree(trained, "runs")
     before = files(tmp_path)
     status, output, errors = called(monkeypatch, *SUBMIT, "--dry-run")
     assert (status, errors) == (0, "")
-    assert "0 trials" in output
-    assert "#SBATCH" not in output
+    assert ("# 0 trials" if complete else "# 2 trials in 1 tasks") in output
+    assert all((line in output) is not complete for line in ("#SBATCH --partition=main", "slurm.submission.job"))
     assert files(tmp_path) == before
 
 
-def test_dry_run_of_a_new_study_writes_nothing(calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows the script, asks SLURM nothing and makes no file, neither here nor in the home directory."""
-    before = files(tmp_path)
-    status, output, errors = called(monkeypatch, *SUBMIT, "--dry-run")
-    assert (status, errors) == (0, "")
-    assert "# 2 trials in 1 tasks" in output
-    assert all(line in output for line in ("#SBATCH --partition=main", "slurm.submission.job"))
-    assert files(tmp_path) == before
+def test_profile_that_is_no_mapping_is_refused(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list, a word or an empty file is an error in one line."""
+    for text in ("[main]", "main", ""):
+        Path("p.yaml").write_text(text)
+        assert called(monkeypatch, *SUBMIT) == (2, "", "ablate: p.yaml: is not a mapping of keys to values\n")
+    assert not calls.exists()
 
 
-def test_submission_of_some_arms_holds_their_trials_alone(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern that no arm matches is refused with the names of those there are."""
+def test_submission_of_some_arms_holds_only_their_trials(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that no arm matches is refused with the names of the arms."""
     write(Path(), steps=2, seeds=3)
     status, output, errors = called(monkeypatch, *SUBMIT, "--arm", "position=no*", "--dry-run")
     assert (status, errors) == (0, "")

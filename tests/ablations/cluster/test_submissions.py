@@ -1,10 +1,9 @@
-"""Submissions as they lie on disk, with commands in place of SLURM's: cancelling, continuing, what is told of them."""
+"""Submissions on disk, with stand-ins for SLURM's commands: cancelling, continuing, and their status."""
 
 import errno
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,11 +62,11 @@ class Fake:
     def tags(self) -> list[str]:
         return [line.split()[1] for line in (self.folder / "jobs").read_text().splitlines()]
 
-    def falls_silent(self, silent: bool = True) -> None:
-        if silent:
-            (self.folder / "silent").touch()
-        else:
-            (self.folder / "silent").unlink()
+    def falls_silent(self) -> None:
+        (self.folder / "silent").touch()
+
+    def answers_again(self) -> None:
+        (self.folder / "silent").unlink()
 
 
 @pytest.fixture
@@ -111,29 +110,25 @@ def handed_over(campaign: Campaign, *ids: str, number: int = 1, function: str = 
 
 
 def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mode 0600 for what may hold them; a colleague who may not read it still sees the submission."""
+    """Files with tokens have mode 0600; a colleague who may not read them still sees the submission."""
     profile = TOY.model_copy(update={"environment": {"MY_TOKEN": "hush"}, "setup": ("export OTHER=hush",)})
     campaign = campaigns.create(runs, [POSITION], profile, Place(runs, None))
     assert campaigns.load(campaign.folder).profile == profile
     holding = [path for path in campaign.folder.glob("*.json") if "hush" in path.read_text()]
     assert [(path.name, path.stat().st_mode & 0o777) for path in holding] == [("private.json", 0o600)]
-    monkeypatch.setattr(os, "open", refusing("private.json", os.open))
-    assert campaigns.load(campaign.folder).profile == TOY
+    opened = os.open
 
-
-def refusing(name: str, opened: Callable[..., int]) -> Callable[..., int]:
-    """os.open for a user who may not read files of that name."""
-
-    def open(path: str, *rest: Any, **named: Any) -> int:
-        if Path(path).name == name:
+    def refused(path: str, *rest: Any, **named: Any) -> int:
+        if Path(path).name == "private.json":
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *rest, **named)
 
-    return open
+    monkeypatch.setattr(os, "open", refused)
+    assert campaigns.load(campaign.folder).profile == TOY
 
 
 def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code would run as this user: the same submission is made anew, and that one is continued."""
+    """Its code would run as this user, so the submission is created anew."""
     plans = [plan for plan in store.plans(runs) if plan.name == POSITION]
     monkeypatch.setattr(submit, "reconcile", lambda campaign: campaign.folder)
     theirs = submitted(runs, POSITION)
@@ -143,46 +138,34 @@ def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: 
 
 
 def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Fake) -> None:
-    """The first marks and says that it could not tell SLURM; the second takes the jobs out."""
-    campaign = submitted(runs, POSITION)
+    """The first marks the submission and reports SLURM's silence; the second cancels the jobs."""
+    campaign, other = submitted(runs, POSITION), submitted(runs, POSITION)
     slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
     slurm.falls_silent()
     with pytest.raises(Unreachable, match="to cancel pending ones, give the command again"):
         submit.cancel(runs, {POSITION})
     assert campaign.cancelled
-    slurm.falls_silent(False)
+    assert other.cancelled  # all submissions are marked before SLURM is asked
+    slurm.answers_again()
     assert "0 submissions cancelled, 2 jobs removed" in submit.cancel(runs, {POSITION})
     assert slurm.tags == ["ablate:other:0001"]
 
 
-def test_all_submissions_are_marked_before_slurm_is_asked(runs: Path, slurm: Fake) -> None:
-    """None is left to go on because another's jobs could not be taken out."""
-    both = [submitted(runs, POSITION), submitted(runs, POSITION)]
-    slurm.falls_silent()
-    with pytest.raises(Unreachable):
-        submit.cancel(runs, {POSITION})
-    assert all(campaign.cancelled for campaign in both)
-
-
 def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Fake) -> None:
-    """The others are named, and nothing is done until they all are."""
+    """Nothing is cancelled until all studies are named, except those that are complete."""
     campaign = submitted(runs, POSITION, POOLING)
     with pytest.raises(ValueError, match=f"{POOLING}: would be cancelled too"):
         submit.cancel(runs, {POSITION})
     assert not campaign.cancelled
     assert "1 submissions cancelled" in submit.cancel(runs, {POSITION, POOLING})
     assert campaign.cancelled
-
-
-def test_study_that_is_over_need_not_be_named(runs: Path, slurm: Fake) -> None:
-    """Nothing of it is left to cancel."""
     synthetic.write(runs, synthetic.pooling())
     submitted(runs, POSITION, POOLING)
     assert "1 submissions cancelled" in submit.cancel(runs, {POSITION})
 
 
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the next look, without a signal; what was to do stays to do."""
+    """It stops at the next check, without a signal; its trials stay to do."""
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
     first = submitted(runs, POSITION).jobs()[0]
     job = replace(first, config=first.config | {"device": "cpu"})
@@ -193,7 +176,7 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same folder, however it is spelt, is not."""
+    """Another spelling of a folder is not another folder."""
     campaign = submitted(runs, POSITION, data_dir=tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
@@ -203,7 +186,7 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
 
 
 def test_other_arms_are_another_submission(runs: Path) -> None:
-    """Which holds the trials of its own arms, however often it is read from disk."""
+    """A submission has only the trials of its arms, also after it is read from disk."""
     everything = submitted(runs, POSITION)
     one = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms=["position=[n]*"])
     read = campaigns.load(one.folder)
@@ -217,7 +200,7 @@ def test_other_arms_are_another_submission(runs: Path) -> None:
 
 
 def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its intent is renamed between the listing and the reading."""
+    """Its intent is renamed between listing and reading."""
     campaign = submitted(runs, POSITION)
     kept, refused = (handed_over(campaign, "0" * 12, number=number) for number in (1, 2))
     (refused / "intent.json").rename(refused / "refused.json")
@@ -226,7 +209,7 @@ def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypat
 
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
-    """After five rounds without progress, with the last line of the newest task that printed any."""
+    """After five rounds without progress `status` shows the last line of the newest task that printed any."""
     campaign = submitted(runs, POSITION)
     for number in range(1, 7):
         array = handed_over(campaign, campaign.jobs()[0].id, number=number)
@@ -236,17 +219,15 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     no_progress.give_up(campaign)
     view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
     assert status.is_settled([view])
-    said = (
-        "given up after 5 rounds without progress; the newest task's log ends with: slurmstepd: error: no such module"
-    )
-    assert f"stopped   {said}" in render([view]).plain
+    end = "the newest task's log ends with: slurmstepd: error: no such module"
+    assert f"stopped   given up after 5 rounds without progress; {end}" in render([view]).plain
     no_progress.reset(campaign)
     assert no_progress.give_up_message(runs, POSITION) == ""
     assert not no_progress.is_stalled(campaign)
 
 
 def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
-    """A task that waits, or died before its first word, hides no other."""
+    """A task that waits, or died without output, hides no other task."""
     campaign = submitted(runs, POSITION)
     key = campaign.jobs()[0].id
     arrays = [handed_over(campaign, key, number=number) for number in (1, 2, 3)]
@@ -257,7 +238,7 @@ def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
 
 
 def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What SLURM projects, else since the script began; setup and imports are part of it."""
+    """The limit is SLURM's end time, else counts from the start of the script, setup and imports included."""
     campaign = submitted(runs, POSITION)
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     monkeypatch.setenv(submission.BEGAN, str(int(time.time()) - 100))
@@ -267,7 +248,7 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
 
 
 def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that squeue and sacct say what we would."""
+    """The exit status makes the task FAILED in squeue and sacct."""
     campaign = submitted(runs, POSITION)
     monkeypatch.setattr(last_jobs, "ensure_last_jobs_from_share", lambda *_: None)
     for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
@@ -277,7 +258,7 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("last_job", "answer"), [(True, "awaited"), (False, "pending")])
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path, last_job: bool, answer: str) -> None:
-    """Trials that are over are not all: the last job writes tables and report after them, where there is one."""
+    """After the trials a last job, if there is one, writes tables and report."""
     synthetic.write(runs, synthetic.position())
     seen = status.SlurmState(plans={POSITION}, lasts={POSITION} if last_job else ())
     view = status.status(Plan.model_validate(synthetic.position()), runs, seen)
@@ -291,7 +272,7 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
 
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
-    """A second one must be named in full."""
+    """A second study must be named in full."""
     one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
     assert planned.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
     with pytest.raises(ValueError, match="no study 's@r'"):
@@ -302,7 +283,7 @@ def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() ->
 
 @pytest.mark.parametrize("spared", ["another host", "an old result", ""])
 def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spared: str) -> None:
-    """Not those of a host that this one cannot see into, nor those that keep an earlier result."""
+    """Attempts on another host, and attempts that keep an earlier result, are not waste."""
     trial = store.trial(tmp_path, "0" * 12)
     trial.create({"config": {}})
     for last in (False, True):
@@ -321,7 +302,7 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
-    """The campaigns of checks, which are handed to nobody."""
+    """Record the campaigns of checks instead of submitting them."""
     found: list[Campaign] = []
     monkeypatch.setattr(submit, "preflight", lambda profile, runs: None)
     monkeypatch.setattr(shares, "send", lambda campaign, tasks: [found.append(campaign)])
@@ -331,7 +312,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
 def test_check_waits_for_an_answer_that_is_not_seen_yet(
     runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The queue is empty before a file written on a node is seen."""
+    """The queue may be empty before a file from a node is visible."""
 
     def later(seconds: float) -> None:
         store.write_json(sent[0].folder / "probe.json", {"found": {"gpu": ""}})
@@ -346,7 +327,7 @@ def test_check_waits_for_an_answer_that_is_not_seen_yet(
 def test_check_that_is_cut_short_leaves_nothing(
     runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """Neither its job nor its folder."""
+    """Neither the job nor the folder of the check stays."""
 
     def interrupt(seconds: float) -> None:
         slurm.holds(f"check:{sent[0].tags}0001", "ablate:other:0001")
@@ -361,7 +342,7 @@ def test_check_that_is_cut_short_leaves_nothing(
 
 
 def test_a_node_that_cannot_compile_is_a_warning() -> None:
-    """Trials run there all the same, uncompiled; what they need is a failure."""
+    """Trials run there uncompiled; a missing requirement is a failure."""
     assert submit.check_line("gpu", "") == "ok      gpu"
     assert submit.check_line("gpu", "no driver").startswith("FAILED  gpu: no driver")
     told = submit.check_line("torch.compile", "Failed to find C compiler.")

@@ -1,4 +1,4 @@
-"""Attempts: what those on disk leave of a trial's chances, whoever looks, and from wherever."""
+"""Attempts on disk: whether they allow a trial another one, on any machine."""
 
 from pathlib import Path
 
@@ -19,15 +19,8 @@ def trial(tmp_path: Path) -> store.Trial:
     return made
 
 
-def end(
-    trial: store.Trial,
-    how: str,
-    step: int | None = 0,
-    code: str = CODE,
-    where: str = "a",
-    saves: int = 0,
-) -> None:
-    """One attempt that began at `step` (None: never), may have saved a checkpoint, and ended in a way."""
+def end(trial: store.Trial, how: str, step: int | None = 0, code: str = CODE, where: str = "a", saves: int = 0) -> None:
+    """Make an attempt that began at `step` (None: never), saved a checkpoint at `saves` unless 0, and ended."""
     attempt = trial.claim(lease.Watch())
     origin = {} if step is None else {"resumed_from": {"attempt": "0001", "step": step}}
     attempt.write_env({"code": code, **origin})
@@ -38,76 +31,55 @@ def end(
     attempt.release()
     if how == "killed":
         (attempt.path / lease.RELEASED).rename(attempt.path / lease.NAME)
-        held = {"host": "gone", "boot": "b", "pid": 1, "started": "1"}
-        store.write_json(
-            attempt.path / lease.NAME, {**lease.holder().content(), "started": "0"} | ({} if how else held)
-        )
-
-
-def reason(trial: store.Trial, code: str = CODE, before: str = "9999") -> str:
-    """Why there is no further attempt, or ""."""
-    return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, trial.path / "attempts" / before, code))
+        store.write_json(attempt.path / lease.NAME, lease.holder().content() | {"started": "0"})
 
 
 def chances(trial: store.Trial, code: str = CODE) -> str:
-    """The same as the next attempt would find it, under its claim."""
+    """Return why there is no further attempt, as the next attempt reads it under its claim; "" if there is one."""
     with synthetic.claimed(trial) as current:
-        return reason(trial, code, current.path.name)
+        return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, current.path, code))
 
 
 def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
-    """Two are not; the third is named with its cause."""
+    """Two are not; the message names the last cause. An attempt without env.json counts too."""
     end(trial, "killed")
     end(trial, "machine")
-    assert reason(trial) == ""
+    assert chances(trial) == ""
     end(trial, "killed")
+    (trial.attempts()[-1] / "env.json").unlink()
     assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
 
 
-def test_newer_checkpoint_starts_the_count_again(trial: store.Trial) -> None:
-    """A trial that is killed for ever but comes further each time goes on."""
+def test_attempts_with_progress_or_on_request_do_not_count(trial: store.Trial) -> None:
+    """A killed trial that gets further each time goes on; preemption, Ctrl-C and time limits are no faults."""
     for step in (0, 10, 20, 30, 40):
         end(trial, "killed", step, saves=step + 10)
-    assert chances(trial) == ""
-
-
-def test_attempts_that_stopped_when_told_do_not_count(trial: store.Trial) -> None:
-    """Preemption with notice, Ctrl-C and time limits are no faults."""
-    for _ in range(5):
         end(trial, "stopped")
     assert chances(trial) == ""
 
 
 def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
-    """What failed under other code, or before `retry`, says nothing of this."""
+    """Failures under other code, or before `retry`, do not count."""
     for _ in range(3):
         end(trial, "killed", code="4567")
-    assert reason(trial, "4567")
-    assert reason(trial) == ""
+    assert chances(trial, "4567")
+    assert chances(trial) == ""
     assert trial.reopen(lease.Watch(), None)
     assert chances(trial, "4567") == ""
 
 
-def test_attempt_that_died_before_it_wrote_anything_counts(trial: store.Trial) -> None:
-    """No env.json: it certainly made no progress."""
-    for _ in range(3):
-        end(trial, "killed")
-        (trial.attempts()[-1] / "env.json").unlink()
-    assert chances(trial) != ""
-
-
 def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial) -> None:
-    """However far the trial had come before: none of them made progress."""
+    """However far the trial had come before, these attempts made no progress."""
     end(trial, "killed", saves=50)
     for _ in range(2):
         end(trial, "killed", step=None)
-    assert reason(trial) == ""
+    assert chances(trial) == ""
     end(trial, "killed", step=None)
     assert chances(trial) != ""
 
 
 def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:
-    """Three attempts that went on from the one before it got nowhere."""
+    """Three attempts that resumed from the checkpoint before it made no progress."""
     end(trial, "killed", saves=40)
     end(trial, "killed", 40, saves=50)
     newest = trial.checkpoints()[0]
@@ -119,7 +91,7 @@ def test_checkpoint_that_is_damaged_is_no_progress(trial: store.Trial) -> None:
 
 @pytest.mark.parametrize("saves", [0, 30])
 def test_where_an_attempt_began_is_written_once_decided(trial: store.Trial, saves: int) -> None:
-    """Step 0 too, so that its absence means that it came to nothing."""
+    """Step 0 is written too: without a step, the attempt never began."""
     end(trial, "stopped", saves=saves)
     with synthetic.claimed(trial) as attempt:
         assert "resumed_from" not in attempt.env
@@ -128,7 +100,7 @@ def test_where_an_attempt_began_is_written_once_decided(trial: store.Trial, save
 
 
 def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
-    """The ten-thousandth is after the one before it."""
+    """Attempt 10000 comes after attempt 9999."""
     for name in ("9999", "10000"):
         store.write_json(trial.path / "attempts" / name / lease.RELEASED, {})
         store.write_json(trial.path / "attempts" / name / "failure.json", {"kind": "machine", "cause": "a"})
@@ -159,7 +131,7 @@ def test_same_traceback_twice_or_three_exceptions_end_it(
 
 
 def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial) -> None:
-    """A failure that is to be tried again is no end, also where the run was killed before it tried."""
+    """A failure that is to be tried again does not fail the trial, even if the run was killed meanwhile."""
     end(trial, "bug")
     state = trial.state()
     assert (state.status, state.reason) == ("interrupted", "interrupted: bug")
@@ -169,27 +141,22 @@ def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial
 
 
 def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> None:
-    """The old result stays readable in the attempt that moved it, and the trial is to do again."""
+    """The old result stays in the attempt that moved it, and the trial is to do again, unless it has a new result."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish({"status": "diverged", "metrics": {}})
     assert trial.claim(lease.Watch()) is None
     assert trial.reopen(lease.Watch(), trial.result())
     assert trial.state().status == "interrupted"
     assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
-    with synthetic.claimed(trial):
-        assert not trial.reopen(lease.Watch(), None)
-
-
-def test_result_that_came_meanwhile_is_not_moved_aside(trial: store.Trial) -> None:
-    """It was to be run again because it had failed; another run has finished it since."""
     with synthetic.claimed(trial) as attempt:
+        assert not trial.reopen(lease.Watch(), None)
         attempt.publish({"status": "finished", "metrics": {}})
     assert not trial.reopen(lease.Watch(), None)
     assert trial.state().status == "finished"
 
 
 def test_the_machines_faults_are_given_time_to_pass() -> None:
-    """Each pause is five times the one before, up to a limit; an exception of the code's own, or a kill, needs none."""
+    """Each pause is five times the previous one, up to a limit; bugs and kills add none."""
     fault, bug, killed = (
         attempts.EndedAttempt(*how, 0) for how in ((True, "ECC"), (False, "bug"), (True, attempts.KILLED))
     )

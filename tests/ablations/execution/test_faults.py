@@ -1,4 +1,4 @@
-"""Faults: whether an exception is the code's, the input's, the memory's or the machine's, by what really is written."""
+"""Faults: bugs, bad input, lack of memory and machine faults, told apart by real messages."""
 
 import errno
 import importlib.util
@@ -17,14 +17,13 @@ from vitcore.options import ConfigError
 
 CUDA = "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be"
 MESSAGES = [
-    # the code's: the same twice is enough; an assertion on the device takes the process with it
+    # bugs: a repeated one ends the trial; an assertion on the device ends the process
     ("mat1 and mat2 shapes cannot be multiplied (128x64 and 32x10)", BUG, False),
-    ("The size of tensor a (16) must match the size of tensor b (17) at non-singleton dimension 1", BUG, False),
     ("CUDA error: device-side assert triggered\n" + CUDA, BUG, True),
     ("Indexing.cu:1255: indexSelectSmallIndex: Assertion `srcIndex < srcSelectDimSize` failed.", BUG, True),
     ("CUDA error: invalid configuration argument\n" + CUDA, BUG, False),
     ("Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!", BUG, False),
-    # the input's: no second attempt
+    # input: no second attempt
     ("CUDA error: no kernel image is available for execution on the device\n" + CUDA, INPUT, False),
     ("CUDA error: invalid device ordinal\n" + CUDA, INPUT, False),
     # memory
@@ -33,23 +32,14 @@ MESSAGES = [
     ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", MEMORY, False),
     ("[enforce fail at alloc_cpu.cpp:75] DefaultCPUAllocator: can't allocate memory: you tried to", MEMORY, False),
     ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", MEMORY, False),
-    # the machine's
+    # the machine
     ("CUDA error: uncorrectable ECC error encountered\n" + CUDA, MACHINE, True),
     ("CUDA error: an illegal memory access was encountered\n" + CUDA, MACHINE, True),
-    ("CUDA error: unspecified launch failure\n" + CUDA, MACHINE, True),
-    ("CUDA error: misaligned address\n" + CUDA, MACHINE, True),
-    ("CUDA error: an illegal instruction was encountered\n" + CUDA, MACHINE, True),
-    ("CUDA error: the launch timed out and was terminated\n" + CUDA, MACHINE, True),
     ("CUDA error: CUDA-capable device(s) is/are busy or unavailable\n" + CUDA, MACHINE, True),
-    ("CUDA error: all CUDA-capable devices are busy or unavailable\n" + CUDA, MACHINE, True),
-    ("CUDA error: initialization error\n" + CUDA, MACHINE, True),
-    ("CUDA error: unknown error\n" + CUDA, MACHINE, True),
     ("CUDA driver error: unknown error", MACHINE, True),
     ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized: CUDA_ERROR_X", MACHINE, True),
     ("CUDA error: uncorrectable NVLink error detected during the execution\n" + CUDA, MACHINE, True),
     ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb)`", MACHINE, True),
-    ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", MACHINE, True),
-    ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", MACHINE, True),
     ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", MACHINE, True),
     ("cuFFT error: CUFFT_INTERNAL_ERROR", MACHINE, True),
     ("NCCL error in: ProcessGroupNCCL.cpp:1691, unhandled cuda error, NCCL version 2.21.5", MACHINE, True),
@@ -59,7 +49,6 @@ MESSAGES = [
     ("No CUDA GPUs are available", MACHINE, True),
     ("the GPU is lost: it was there when this worker began", MACHINE, True),
     ("DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that", MACHINE, False),
-    ("DataLoader worker (pid(s) 4711) exited unexpectedly", MACHINE, False),
     ("unable to write to file </torch_4711_0>: No space left on device (28)", MACHINE, False),
     ("[Errno 104] Connection reset by peer", MACHINE, False),
 ]
@@ -67,7 +56,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize(("message", "kind", "fatal"), MESSAGES)
 def test_message_is_understood(message: str, kind: str, fatal: bool) -> None:
-    """What PyTorch and the libraries below it write, in a RuntimeError."""
+    """Messages of PyTorch and its libraries in a RuntimeError are classified."""
     found = faults.classify(RuntimeError(message))
     assert (found.kind, found.fatal) == (kind, fatal)
 
@@ -88,18 +77,18 @@ def test_message_is_understood(message: str, kind: str, fatal: bool) -> None:
     ],
 )
 def test_type_is_understood(error: Exception, kind: str) -> None:
-    """Where the type says more than the message."""
+    """The exception's type decides before its message."""
     assert faults.classify(error).kind == kind
 
 
 @pytest.mark.parametrize("module", faults.INPUT_MODULES)
 def test_modules_that_speak_to_users_exist(module: str) -> None:
-    """A module that is renamed cannot leave the list unseen."""
+    """The list names existing modules, whatever is renamed."""
     assert importlib.util.find_spec(module)
 
 
 def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(tmp_path: Path) -> None:
-    """A ValueError counts as a word to the user only where our own reading of data and config raises it."""
+    """A ValueError is bad input only if our own modules for data and config raise it."""
     (tmp_path / "batch").write_bytes(b"damaged")
     readers = (partial(load, Config(data="cifar10"), tmp_path), partial(cifar.read_batch, tmp_path / "batch", "0" * 32))
     for read in readers:
@@ -114,7 +103,7 @@ def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(t
 
 
 def test_place_names_the_innermost_frames() -> None:
-    """Type, file, function and line: what makes two tracebacks the same."""
+    """The location of a fault is its type, and file, function and line of its frames."""
 
     def fall() -> None:
         raise KeyError("x")

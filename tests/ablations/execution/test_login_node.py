@@ -1,4 +1,4 @@
-"""Login nodes: where jobs can be submitted and this process is in none, local training keeps to two processes."""
+"""Login nodes: sbatch exists and this process is in no job, so local training uses two processes."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ STUDY = "{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}
 def test_a_login_node_gets_two_processes_and_is_told_why(
     job: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever --jobs says, unless SLURM_JOB_ID says that the machine is ours; the line names submit."""
+    """--jobs counts only inside a job, which SLURM_JOB_ID shows; a message names `submit`."""
     for name, text in (("s.yaml", STUDY), ("r.yaml", RECIPE), ("sbatch", "#!/bin/sh\n")):
         (tmp_path / name).write_text(text)
     (tmp_path / "sbatch").chmod(0o755)
@@ -32,7 +32,5 @@ def test_a_login_node_gets_two_processes_and_is_told_why(
     monkeypatch.setattr(runner, "run", run)
     errors = called(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml", "--seeds", "2", "--jobs", "4")[2]
     assert asked == [workers]
-    said = (
-        "a login node (there is sbatch, and no allocation): 2 trials at a time instead of 4; for more: `ablate submit`"
-    )
+    said = "(there is sbatch, and no allocation): 2 trials at a time instead of 4; for more: `ablate submit`"
     assert (said in errors) == (workers == 2)

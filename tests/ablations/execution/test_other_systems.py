@@ -1,7 +1,8 @@
-"""What a system without /proc, /sys and Linux's own calls, such as macOS, is asked for instead."""
+"""Systems without /proc, /sys and calls that only Linux has, such as macOS."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,25 @@ LINUX = ("/proc", "/sys")
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No /proc, no /sys, no CPU affinity."""
-    read, link = Path.read_text, os.readlink
+    """Hide /proc, /sys and CPU affinity."""
 
-    def read_text(path: Path, *rest: Any, **named: Any) -> str:
-        if str(path).startswith(LINUX):
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return read(path, *rest, **named)
+    def hidden(read: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *rest: Any, **named: Any) -> Any:
+            if str(path).startswith(LINUX):
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            return read(path, *rest, **named)
 
-    def readlink(path: Any, *rest: Any, **named: Any) -> Any:
-        if str(path).startswith(LINUX):
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return link(path, *rest, **named)
+        return call
 
-    monkeypatch.setattr(Path, "read_text", read_text)
-    monkeypatch.setattr(os, "readlink", readlink)
+    monkeypatch.setattr(Path, "read_text", hidden(Path.read_text))
+    monkeypatch.setattr(os, "readlink", hidden(os.readlink))
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
 
 
 def test_cores_memory_and_processor_are_known() -> None:
-    """All cores, the machine's memory, and a name; no process is killed by a control group."""
+    """Cores, memory and the processor's name are known; no control group counts kills."""
     assert machine.cores() == memory.host_cores() == os.cpu_count()
     assert min(memory_limits.host_limits()) > 2**28
     assert processor.processor()
@@ -47,12 +45,12 @@ def test_cores_memory_and_processor_are_known() -> None:
 
 
 def test_results_are_read_in_one_process() -> None:
-    """Forking is safe on Linux alone."""
+    """Forking is safe only on Linux."""
     assert record.at_once(100_000) == 1
 
 
 def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:
-    """Nobody can tell whether its process lives, so it is neither dead nor alive at once."""
+    """Whether its process lives is unknown, so a lease is at first neither free nor held."""
     trial = Trial(tmp_path / ("0" * 12))
     trial.create({"config": {}})
     with synthetic.claimed(trial):

@@ -1,4 +1,4 @@
-"""The pool of workers: how many there are, on which GPU, and which trial each one gets. No GPU is needed here."""
+"""The pool of workers: their number, their GPUs and their trials. No GPU is needed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ Json = dict[str, Any]
     [(1, 0, 8, 8), (2, 0, 8, 4), (4, 0, 2, 1), (1, 1, 16, 1), (1, 4, 2, 4), (2, 4, 16, 2), (4, 2, 16, 0)],
 )
 def test_one_trial_a_gpu_or_a_core_by_default(ranks: int, gpus: int, cores: int, number: int) -> None:
-    """A trial of several GPUs takes as many, and as many cores where there are none."""
+    """A trial on several GPUs takes as many GPUs, or as many cores without GPUs."""
     assert machine.default_workers(ranks, gpus, cores) == number
 
 
@@ -45,7 +45,7 @@ def test_one_trial_a_gpu_or_a_core_by_default(ranks: int, gpus: int, cores: int,
     ],
 )
 def test_gpus_are_what_cuda_takes_for_them(monkeypatch: pytest.MonkeyPatch, visible: str, found: list[str]) -> None:
-    """CUDA ignores everything after the first name that is no GPU's (CUDA programming guide)."""
+    """CUDA ignores all names after the first invalid one (CUDA programming guide)."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert machine.gpus() == found
 
@@ -61,14 +61,14 @@ def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def jobs(count: int) -> list[Job]:
-    """Seeds of one small config."""
+    """Return jobs of a small config with several seeds."""
     settings = {"width": 16, "heads": 2, "depth": 1, "patch": 4, "pool": "gap", "steps": 6, "batch": 16}
     configs = [Config(**settings, seed=seed) for seed in range(count)]
     return [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
 
 
 def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trials_per_gpu: int = 1) -> list[str]:
-    """The GPU of each worker for nine trials on a machine with 16 cores."""
+    """Return the GPU of each worker for nine trials on a machine with 16 cores."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     monkeypatch.setattr(launch, "cores", lambda: 16)
     found = slots.make_slots(jobs(9), asked, trials_per_gpu)
@@ -76,7 +76,7 @@ def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trial
 
 
 def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One a GPU, `trials_per_gpu` of a profile, or as many as `--jobs` says; never more than trials."""
+    """One worker per GPU, `trials_per_gpu` of a profile, or `--jobs` in all; never more than trials."""
     assert visible(monkeypatch, "0,1", None) == ["0", "1"]
     assert visible(monkeypatch, "0,1", None, trials_per_gpu=2) == ["0", "1", "0", "1"]
     assert visible(monkeypatch, "0,1", 5) == ["0", "1", "0", "1", "0"]
@@ -85,7 +85,7 @@ def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def pool(folder: Path, some: Sequence[Job], workers: int) -> Pool:
-    """A pool whose workers are no processes."""
+    """Return a pool with objects in place of worker processes."""
     places = [Slot(number, {}) for number in range(workers)]
     made = Pool(some, Place(folder, None), places, Quiet(), lambda job: None, RunSummary())
     made.start = lambda slot: SimpleNamespace(send=lambda job: None)  # type: ignore[method-assign]
@@ -93,7 +93,7 @@ def pool(folder: Path, some: Sequence[Job], workers: int) -> Pool:
 
 
 def at_work(made: Pool) -> list[Job | None]:
-    """The trial of each worker that was started."""
+    """Let time pass; return the trial of each worker that was started."""
     made.tick()
     return [slot.trial and slot.trial.job for slot in made.slots if slot.worker is not None]
 
@@ -103,7 +103,7 @@ def hear(made: Pool, number: int, event: Event) -> None:
 
 
 def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
-    """Two trials need two of four workers; each that is ready gets the next trial."""
+    """Two trials need two of four workers; each ready worker gets the next trial."""
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 4)
     assert at_work(made) == [None, None]
@@ -126,7 +126,7 @@ def test_killed_starts_are_not_counted_as_crashes(tmp_path: Path) -> None:
 
 
 def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
-    """After those that wait; its worker takes the next one."""
+    """It waits behind the others; its worker takes the next trial."""
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 1)
     made.tick()
@@ -139,7 +139,7 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def stands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Standing]:
-    """Where trials stand, by id, instead of what the disk says."""
+    """Standings by trial id, which replace the disk's."""
     told: dict[str, Standing] = {}
     honest = Job.standing
     monkeypatch.setattr(Job, "standing", lambda job, known: told.get(job.id) or honest(job, known))
@@ -147,7 +147,7 @@ def stands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Standing]:
 
 
 def test_what_another_run_finished_is_not_trained(tmp_path: Path, stands: dict[str, Standing]) -> None:
-    """The pool looks at the disk before it hands a trial to a worker."""
+    """The pool reads the disk before it gives a trial to a worker."""
     first, second = some = jobs(2)
     stands[first.id] = replace(first.standing(Standings(tmp_path)), kind=Kind.FINISHED)
     made = pool(tmp_path, some, 1)
@@ -158,7 +158,7 @@ def test_what_another_run_finished_is_not_trained(tmp_path: Path, stands: dict[s
 
 
 def test_a_trial_of_another_run_is_awaited_whatever_its_parent(tmp_path: Path, stands: dict[str, Standing]) -> None:
-    """Another process trains it although its parent has since diverged; without that process it is interrupted."""
+    """The pool waits while another process trains it, though its parent diverged; then it interrupts the trial."""
     first, second = some = jobs(2)
     start = Start(Kind.BLOCKED, "starts from stage a, which diverged", open=("0" * 12,))
     running = replace(first.standing(Standings(tmp_path)), kind=Kind.RUNNING, start=start)
@@ -176,7 +176,7 @@ def test_a_trial_of_another_run_is_awaited_whatever_its_parent(tmp_path: Path, s
 
 
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
-    """What a worker finds out in each trial is one line of the run; what was asked for is none."""
+    """The run shows each reason once, and none for a setting of the config."""
     events: list[Event] = []
     worker = SimpleNamespace(emit=events.append)
     for facts in (

@@ -1,4 +1,4 @@
-"""retry: the trials asked for are to do again, what they left stays, and status says what helps."""
+"""retry: selected trials are to do again, their old files stay, and `status` names what helps."""
 
 from pathlib import Path
 
@@ -55,44 +55,33 @@ LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
     ("options", "said", "reopened"),
     [
         ([], "2 trials may be run again", ["bug", "memory"]),
-        (["--failed"], "2 trials may be run again", ["bug", "memory"]),
         (["--oom"], "1 trials may be run again", ["memory"]),
-        (["--diverged"], "1 trials may be run again", ["diverged"]),
         (["--oom", "--diverged"], "2 trials may be run again", ["memory", "diverged"]),
         (["--failed", "--diverged"], "3 trials may be run again", ["bug", "memory", "diverged"]),
     ],
 )
-def test_what_is_asked_for_is_to_do_again(runs: Path, options: list[str], said: str, reopened: list[str]) -> None:
-    """And nothing else."""
+def test_selected_trials_are_to_do_again(runs: Path, options: list[str], said: str, reopened: list[str]) -> None:
+    """Other trials are not; a diverged result is kept in the attempt that reopened the trial."""
     assert said in ablate("retry", "position-embedding", *options)
     assert states(runs) == LEFT | dict.fromkeys(reopened, OPEN)
+    if "diverged" in reopened:
+        trial = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=none", 3))
+        assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
 
 
-def test_diverged_result_is_kept_aside(runs: Path) -> None:
-    """In the attempt that reopened the trial."""
-    key = synthetic.trial_id(synthetic.position(), "position=none", 3)
-    ablate("retry", key, "--diverged")
-    newest = store.trial(runs, key).attempts()[-1]
-    assert store.read_json(newest / "retried-result.json")["status"] == "diverged"
-
-
-def test_nothing_to_retry_is_said(runs: Path) -> None:
-    """Each by the name of what was asked for."""
+def test_trials_that_cannot_be_retried_are_left_alone(runs: Path) -> None:
+    """A finished trial needs no retry, and a worker already holds the other; the message says so."""
     finished = synthetic.trial_id(synthetic.position(), "position=1d", 0)
     assert ablate("retry", finished) == "none of 1 trials failed: there is nothing to retry\n"
     assert "none of 1 trials ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")
-
-
-def test_trial_that_is_held_is_left_alone(runs: Path) -> None:
-    """A worker has it: it runs already."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     with synthetic.claimed(trial) as attempt:
         attempt.fail("of bug", "", "code", kind="bug")
         assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)
 
 
-def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process retried the trial and finished it between the look and the act."""
+def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process retries and finishes the trial between selection and reopening."""
     trial, watch = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=none", 3)), lease.Watch
 
     def meanwhile() -> lease.Watch:
@@ -111,7 +100,7 @@ def test_what_came_to_another_result_meanwhile_is_left(runs: Path, monkeypatch: 
 
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
-    """Each cause with its own command."""
+    """Each cause is followed by the command that helps."""
     text = render([statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))]).plain
     plan = "position-embedding@digits"
     for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
@@ -121,7 +110,7 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
 
 
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path) -> None:
-    """One does not hide the other."""
+    """A failed trial does not hide its failed eval."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     eval_files.fail(trial, "fewshot", "cause", "", "code")
     assert "2 trials may be run again\n" in ablate("retry", "position-embedding")

@@ -1,4 +1,4 @@
-"""Checkpoints on scratch space, and whose weights are kept."""
+"""Checkpoints on scratch space, and the trials whose weights are kept."""
 
 import shutil
 import signal
@@ -28,7 +28,7 @@ def trial(tmp_path: Path) -> store.Trial:
 
 
 def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Path) -> None:
-    """DIR/<id>/<attempt>/: the run directory holds none, the next attempt goes on from there, and both are cut."""
+    """They are in DIR/<id>/<attempt>/, two at most; the next attempt resumes from the newest."""
     with synthetic.claimed(trial) as attempt:
         for step in (1, 2, 3):
             attempt.save_checkpoint(step, b"state %d" % step)
@@ -43,7 +43,7 @@ def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Pa
 
 
 def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> None:
-    """A trial begun without scratch space, or with it, goes on with the other; the newest counts."""
+    """A trial resumes from the newest checkpoint, on scratch space or in the run directory."""
     inside = store.Trial(trial.path)
     with synthetic.claimed(inside) as attempt:
         attempt.save_checkpoint(7, b"inside")
@@ -56,7 +56,7 @@ def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> N
 
 
 def test_scratch_space_that_is_gone_is_a_start_from_what_is_left(trial: store.Trial, tmp_path: Path) -> None:
-    """Another node's disk, or swept by its owner: no error."""
+    """Scratch space may be another node's, or cleaned: the trial starts anew without an error."""
     with synthetic.claimed(trial) as attempt:
         attempt.log({"step": 4})
         attempt.save_checkpoint(5, b"state")
@@ -68,7 +68,7 @@ def test_scratch_space_that_is_gone_is_a_start_from_what_is_left(trial: store.Tr
 
 
 def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store.Trial, tmp_path: Path) -> None:
-    """The same trial, the same attempt's number: neither reads or removes the other's checkpoints."""
+    """Equal trials and attempts of two run directories keep their checkpoints apart."""
     other = store.trial(tmp_path / "others", trial.id, tmp_path / "scratch")
     other.create({"config": {}})
     with synthetic.claimed(trial) as mine, synthetic.claimed(other) as theirs:
@@ -83,7 +83,7 @@ def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store
 
 @pytest.mark.parametrize("folder", ["scratch", "../scratch", "/a/%j", "/a/../b", "/a\nb", "/a\x1bb"])
 def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) -> None:
-    """Relative, with SLURM's patterns, or with what a terminal would act on."""
+    """Relative paths, SLURM's patterns and control characters are refused."""
     with pytest.raises(ValueError, match=r"checkpoints=.*an absolute folder"):
         settings.scratch(folder)
     assert settings.scratch("~/scratch") == Path.home() / "scratch"
@@ -96,7 +96,7 @@ def job(steps: int = 20) -> Job:
 
 @pytest.mark.slow
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
-    """By the workers: stopped at once, the checkpoint is there; run again, it is gone and the result is here."""
+    """A stopped worker leaves its checkpoint there; the next run resumes from it, and removes it with the result."""
     one = job(1500)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
@@ -119,7 +119,7 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
 def test_weights_are_kept_of_whom_they_should(
     keep: Literal["all", "baseline", "none"], baseline: bool, other: bool
 ) -> None:
-    """A baseline of any study counts."""
+    """A trial that is the baseline of any study counts as baseline."""
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
     assert [cleaning.keeps_weights(keep, key, [Plan.model_validate(plan)]) for key in ids] == [baseline, other]
