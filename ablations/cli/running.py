@@ -202,7 +202,7 @@ def train_here(
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
     """Train the trials that are not done. above: shown above the progress on a terminal."""
-    from ablations.execution import login_node, runner, slots
+    from ablations.execution import machine, runner, slots
     from ablations.execution import retry as retrying
     from ablations.reporting.console import PlainConsole
     from ablations.reporting.progress import Live
@@ -210,13 +210,17 @@ def train_here(
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
     wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_by_ranks(todo)), default=0)
-    at_once = min(wanted, login_node.MOST) if login_node.is_login_node() else wanted
+    most = machine.LOGIN_NODE_TRIALS if machine.is_login_node() else wanted
+    at_once = min(wanted, most)
     with Live(PlainConsole(stderr=True), len(todo), above, at_once) as display:
         if renewed:
             display.say(renewed)
-        if login_node.is_login_node() and wanted > login_node.MOST:
-            display.say(login_node.limit_notice(wanted))
-            workers = login_node.MOST
+        if wanted > most:
+            display.say(
+                f"a login node (there is sbatch, and no allocation): {most} trials at a time instead of {wanted}; "
+                "for more: `ablate submit`, or this command inside an allocation (salloc, srun)"
+            )
+            workers = most
         return runner.run(jobs, place, display, workers, on_over)
 
 

@@ -215,8 +215,9 @@ def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextM
     return lease.turn(runs / "submissions" / "turns", seconds)
 
 
-def mark_cancelled(campaign: Campaign) -> None:
-    store.write_json(campaign.folder / "cancelled.json", {"schema": store.SCHEMA, "when": store.now()})
+def write_mark(path: Path) -> None:
+    """Mark a campaign or a task as cancelled."""
+    store.write_json(path, {"schema": store.SCHEMA, "when": store.now()})
 
 
 def count_share_arrays(campaign: Campaign) -> int:

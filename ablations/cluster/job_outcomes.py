@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ablations.cluster import submitted_arrays
-from ablations.cluster.campaign import Campaign
+from ablations.cluster.campaign import Campaign, write_mark
 from ablations.cluster.submitted_arrays import SubmittedTask
 from results import store
 from slurm.queries import queue
@@ -33,10 +33,6 @@ def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dic
 def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
     """Return trial id -> 'CANCELLED by scancel' for trials whose share left a mark."""
     return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
-
-
-def write_mark(path: Path) -> None:
-    store.write_json(path, {"schema": store.SCHEMA, "when": store.now()})
 
 
 def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:

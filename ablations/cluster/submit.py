@@ -187,7 +187,7 @@ def cancel(runs: Path, names: set[str]) -> str:
             f"{', '.join(others)}: would be cancelled too, as they were submitted together: name all of them, or none"
         )
     for one in fresh:
-        campaigns.mark_cancelled(one)
+        campaigns.write_mark(one.folder / "cancelled.json")
     try:
         removed = queue.cancel(*(one.tags for one in found)) if found else 0
     except Unreachable as error:

@@ -79,7 +79,9 @@ def classify(error: BaseException) -> Fault:
         return Fault(INPUT)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
         return Fault(MACHINE)
-    if type(error) is ValueError and f"{raising_module(error)}.".startswith(tuple(f"{one}." for one in INPUT_MODULES)):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    module = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""
+    if type(error) is ValueError and module.startswith(tuple(f"{one}." for one in INPUT_MODULES)):
         return Fault(INPUT)
     if isinstance(error, RuntimeError | OSError):
         for sign, fault in SIGNS.items():
@@ -91,12 +93,6 @@ def classify(error: BaseException) -> Fault:
 def one_line(error: BaseException) -> str:
     """Return the exception's type and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def raising_module(error: BaseException) -> str:
-    """Return the name of the module that raised an exception; "" if it has no traceback."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
 def fault_location(error: BaseException) -> list[str]:

@@ -2,12 +2,14 @@
 
 import os
 import re
+import shutil
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
 DEVICES = Path("/dev")
 NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES; not -1, nor SLURM's NoDevFiles
+LOGIN_NODE_TRIALS = 2  # at a time: a login node is shared
 # the files that count kills, by controllers: control groups of version 2, then 1
 CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
@@ -57,3 +59,8 @@ def oom_kills() -> int:
 def nodes() -> int:
     """Return the number of nodes of this SLURM job; 1 outside a job."""
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
+def is_login_node() -> bool:
+    """Return whether this is a login node: sbatch exists, and this process is in no job."""
+    return shutil.which("sbatch") is not None and not os.environ.get("SLURM_JOB_ID")

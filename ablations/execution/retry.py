@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ablations.execution.attempts import read_or_none
+from ablations.execution.faults import INPUT, MACHINE, MEMORY
 from ablations.planning.jobs import Job
 from results import store
 from results.store import eval_files, lease
@@ -17,18 +18,12 @@ def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
     """Return a predicate for the trials to retry. oom: failed trials that ran out of memory."""
 
     def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
-        if state.status == "failed":
-            return failed or (oom and failure_kind(trial) == "memory")
-        return diverged and state.status == "diverged"
+        if state.status != "failed":
+            return diverged and state.status == "diverged"
+        failures = [read_or_none(path / "failure.json", Failure) for path in trial.attempts()[-1:]]
+        return failed or (oom and any(one is not None and one.kind == MEMORY for one in failures))
 
     return is_wanted
-
-
-def failure_kind(trial: store.Trial) -> str:
-    """Return the kind of the newest failure (ablations.execution.faults); "" if unknown."""
-    newest = trial.attempts()[-1:]
-    failure = read_or_none(newest[0] / "failure.json", Failure) if newest else None
-    return failure.kind if failure else ""
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
@@ -94,9 +89,9 @@ def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: boo
 
 
 ADVICE = {  # by kind of failure (ablations.execution.faults); {0}: the study
-    "memory": "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
-    "input": "put right what it names, then: ablate retry {0}",
-    "machine": "look at the node, or go to another, then: ablate retry {0}",
+    MEMORY: "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
+    INPUT: "put right what it names, then: ablate retry {0}",
+    MACHINE: "look at the node, or go to another, then: ablate retry {0}",
 }
 
 

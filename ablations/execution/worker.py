@@ -199,7 +199,9 @@ class Worker:
         if config.device == "cuda":
             require_gpu()
         if config.gpus > 1 and config.device != "cpu":
-            require_gpus(config.gpus // machine.nodes())
+            needed, there = config.gpus // machine.nodes(), torch.cuda.device_count()
+            if there < needed:
+                raise NoGpu(f"gpus={needed}: this process sees {there}; as many processes without one: device=cpu")
 
     def fail(
         self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
@@ -264,12 +266,6 @@ def require_gpu() -> None:
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
             raise NoGpu(f"no usable GPU: driver '{driver}', PyTorch built for CUDA {torch.version.cuda}")
         raise NoGpu(f"no usable GPU: no NVIDIA driver on this node (PyTorch is built for CUDA {torch.version.cuda})")
-
-
-def require_gpus(number: int) -> None:
-    """Raise NoGpu if this process sees fewer GPUs than `number`."""
-    if (there := torch.cuda.device_count()) < number:
-        raise NoGpu(f"gpus={number}: this process sees {there}; as many processes without one: device=cpu")
 
 
 def main() -> None:

@@ -24,35 +24,19 @@ class Daemon:
 
 def daemons(folder: Path, settings: Settings) -> list[Daemon]:
     """Return the daemons in the order of their dependencies."""
-    names = [_munged(folder)]
-    if settings.accounting:
-        names += [_mariadbd(folder), _slurmdbd()]
-    return names + [_slurmctld()] + [_slurmd(name) for name in settings.names]
-
-
-def _munged(folder: Path) -> Daemon:
-    socket = f"{folder}/run/munge.socket"
-    files = (f"--pid-file={folder}/run/munged.pid", f"--log-file={folder}/log/munged.log")
-    keys = (f"--key-file={folder}/munge.key", f"--seed-file={folder}/run/munge.seed")
+    run, log, socket = f"{folder}/run", f"{folder}/log", f"--socket={folder}/run/munge.socket"
+    files = (f"--pid-file={run}/munged.pid", f"--log-file={log}/munged.log", f"--seed-file={run}/munge.seed")
     # --force: the directory is closed to other users, and munged would rather have its socket open to all
-    command = ("munged", "--force", "--num-threads=10", f"--socket={socket}", *files, *keys)
-    return Daemon("munged", command, ("munge", "--no-input", f"--socket={socket}"))
-
-
-def _mariadbd(folder: Path) -> Daemon:
-    command = ("setsid", "--fork", "mariadbd", f"--defaults-file={folder}/my.cnf")
-    return Daemon("mariadbd", command, ("mariadb-admin", f"--socket={folder}/run/mariadb.socket", "ping"))
-
-
-def _slurmdbd() -> Daemon:
-    return Daemon("slurmdbd", ("slurmdbd",), ("sacctmgr", "--noheader", "show", "cluster"))
-
-
-def _slurmctld() -> Daemon:
-    return Daemon("slurmctld", ("slurmctld",), ("scontrol", "ping"), r"is UP")
-
-
-def _slurmd(node: str) -> Daemon:
-    state = ("sinfo", "--noheader", "--Node", "--partition=main", f"--nodes={node}", "--format=%T")
-    # down*, idle*, unknown: not registered, or not answering
-    return Daemon(node, ("slurmd", "-N", node), state, r"^(idle|mixed|allocated|completing|drain\w*)\s*$")
+    munged = ("munged", "--force", "--num-threads=10", socket, *files, f"--key-file={folder}/munge.key")
+    found = [Daemon("munged", munged, ("munge", "--no-input", socket))]
+    if settings.accounting:
+        mariadbd = ("setsid", "--fork", "mariadbd", f"--defaults-file={folder}/my.cnf")
+        found.append(Daemon("mariadbd", mariadbd, ("mariadb-admin", f"--socket={run}/mariadb.socket", "ping")))
+        found.append(Daemon("slurmdbd", ("slurmdbd",), ("sacctmgr", "--noheader", "show", "cluster")))
+    found.append(Daemon("slurmctld", ("slurmctld",), ("scontrol", "ping"), "is UP"))
+    for name in settings.names:
+        state = ("sinfo", "--noheader", "--Node", "--partition=main", f"--nodes={name}", "--format=%T")
+        # down*, idle*, unknown: not registered, or not answering
+        working = r"^(idle|mixed|allocated|completing|drain\w*)\s*$"
+        found.append(Daemon(name, ("slurmd", "-N", name), state, working))
+    return found

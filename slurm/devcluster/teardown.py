@@ -17,7 +17,8 @@ def tear_down(folder: Path) -> None:
 
     Waits for an `up` in progress there. Raises ValueError for a directory that holds something else.
     """
-    _check(folder)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / settings.FILE).exists():
+        raise ValueError(f"{folder}: holds no cluster, nothing is removed")
     with lock(folder):
         kill_all(folder)
         _remove(folder)
@@ -47,11 +48,6 @@ def lock(folder: Path) -> Iterator[None]:
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _check(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / settings.FILE).exists():
-        raise ValueError(f"{folder}: holds no cluster, nothing is removed")
 
 
 def _remove(folder: Path) -> None:
