@@ -1,4 +1,4 @@
-"""A node whose hardware breaks every trial: the study ends all the same, on the other node, and says why."""
+"""A node whose hardware breaks every trial: the study finishes on the other node."""
 
 import subprocess
 from pathlib import Path
@@ -26,7 +26,7 @@ if os.environ.get("SLURMD_NODENAME") == "node1":
 
 
 def test_trials_leave_a_broken_node(tmp_path: Path, cluster: Cluster) -> None:
-    """After two faults there, a pause between them, a trial goes on where it can; later arrays shun the node."""
+    """After two faults on a node a trial continues elsewhere, and later arrays exclude the node."""
     write(tmp_path, steps=100, profile=PROFILE.replace("}", ", environment: {ABLATE_PAUSE_SECONDS: 1}}"), seeds=2)
     (tmp_path / "broken.py").write_text(BROKEN)
     calm = run_here(tmp_path)

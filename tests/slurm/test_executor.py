@@ -1,4 +1,4 @@
-"""What an array runs under submitit's own executors, and how ours hands it over; with a command in place of sbatch."""
+"""Tasks under submitit's own executors, and our executor with a stand-in for sbatch."""
 
 import json
 import os
@@ -27,13 +27,13 @@ CALLS = ["os.path:exists"] * 2, [["/"]] * 2, [[], []]  # function, arguments and
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit leaves its logs open
 @pytest.mark.parametrize("executor", [DebugExecutor, LocalExecutor])
 def test_tasks_run_under_submitits_own_executors(tmp_path: Path, executor: type[LocalExecutor]) -> None:
-    """In this process, and in processes of their own: what each returns is the status of its task."""
+    """Each call's result is the status of its task, in this process and in others."""
     jobs = executor(tmp_path).map_array(job.run, *CALLS)
     assert [each.result() for each in jobs] == [True, True]
 
 
 def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A ValueError is for a user; a bug keeps its traceback."""
+    """A ValueError is printed in one line; a bug keeps its traceback."""
     assert job.run("json:loads", ["{"], []) == job.REFUSED
     assert capsys.readouterr().err == "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n"
     with pytest.raises(ZeroDivisionError):
@@ -41,7 +41,7 @@ def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str
 
 
 def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may write to the folder of a waiting array names no function to call."""
+    """A function in the folder of a waiting array, where others may write, is not called."""
     array = ArrayExecutor(tmp_path / "0001", "vit:0001", "os.path:exists")
     intent.write(tmp_path, "vit:0001", "os:rmdir", [str(tmp_path / "kept")], [[]])
     (tmp_path / "kept").mkdir()
@@ -54,7 +54,7 @@ def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch
 
 
 def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sbatch sees intent and script; submitit's jobs, with its ids, and its place for the logs come back."""
+    """sbatch finds intent and script; the executor returns submitit's jobs with its ids and logs."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "sbatch").chmod(0o755)
@@ -74,26 +74,16 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
 
 
 def test_unknown_parameter_is_submitits_error(tmp_path: Path) -> None:
-    """Its public interface names those that there are."""
+    """submitit refuses a parameter that it does not know."""
     with pytest.raises(ValueError, match="Unavailable parameter"):
         ArrayExecutor(tmp_path, "vit:0001", CALLS[0][0]).update_parameters(partitions="gpu")
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Submitted batch job 123\n",
-        "Submitted batch job 123 on cluster a\n",
-        "** job 99 ends at 12:00 **\nSubmitted batch job 123\nyour job 7 is next\n",
-    ],
-)
-def test_job_id_is_read_from_sbatchs_own_line(said: str) -> None:
-    """Whatever a site prints around it."""
-    assert ArrayExecutor._get_job_id_from_submission_command(said) == "123"
-
-
-@pytest.mark.parametrize("said", ["", "123\n", "your job 7 is next\n", "sbatch: Submitted batch job\n"])
-def test_other_words_hold_no_job_id(said: str) -> None:
-    """The queue is asked then."""
-    with pytest.raises(FailedSubmissionError):
-        ArrayExecutor._get_job_id_from_submission_command(said)
+def test_job_id_is_read_from_sbatchs_own_line() -> None:
+    """Other output of a site holds no job id."""
+    own = "Submitted batch job 123"
+    for said in (f"{own}\n", f"{own} on cluster a\n", f"** job 99 ends **\n{own}\nyour job 7 is next\n"):
+        assert ArrayExecutor._get_job_id_from_submission_command(said) == "123"
+    for said in ("", "123\n", "your job 7 is next\n", "sbatch: Submitted batch job\n"):
+        with pytest.raises(FailedSubmissionError):
+            ArrayExecutor._get_job_id_from_submission_command(said)

@@ -1,4 +1,4 @@
-"""How much a submission asks of SLURM: docs/how-to/for-admins.md says these numbers."""
+"""The number of SLURM commands of a submission, as in docs/how-to/for-admins.md."""
 
 import subprocess
 from collections import Counter
@@ -14,7 +14,7 @@ PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes
 
 
 def test_task_asks_slurm_once(tmp_path: Path, cluster: Cluster, wrap: Wrap) -> None:
-    """Four tasks, one after the other: a squeue each, two jobs beside them, and little else."""
+    """Each of four consecutive tasks calls squeue once; the two last jobs call little more."""
     calls = tmp_path / "calls"
     calls.mkdir()
     for name in COMMANDS:

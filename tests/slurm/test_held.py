@@ -1,4 +1,4 @@
-"""Tasks that SLURM could not start and holds since: released by the submission itself, or by `ablate submit`."""
+"""Tasks that SLURM holds because it could not start them: released by last jobs, or by `ablate submit`."""
 
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ STATUS = ("status", *SUBMIT[1:-2])
 
 @pytest.fixture
 def broken(folder: Path) -> Path:
-    """While this file is there, no job comes through the prolog, and the node it was to start on is drained."""
+    """Return a file that makes the prolog of jobs fail, so that SLURM drains their node."""
     return folder.with_name(f"{folder.name}-broken")
 
 
@@ -44,7 +44,7 @@ def mend(cluster: Cluster, broken: Path) -> None:
 
 
 def test_held_tasks_are_released_by_the_submission(tmp_path: Path, fragile: Cluster, broken: Path) -> None:
-    """The second task is held when the first is over, and nobody is left but the job that watches: all ends well."""
+    """The watching job releases the second task, which is held after the first has ended."""
     profile = PROFILE.replace("time: 5", "time: 1, parallel: 1").replace("0.2", "0.001")
     write(tmp_path, steps=100, profile=profile, seeds=2)
     calm = run_here(tmp_path)
@@ -60,7 +60,7 @@ def test_held_tasks_are_released_by_the_submission(tmp_path: Path, fragile: Clus
 
 
 def test_held_tasks_are_told_and_released_by_submit(tmp_path: Path, fragile: Cluster, broken: Path) -> None:
-    """Where no task could start at all, `status` says so and what helps, which is `submit`."""
+    """If no task could start, `status` shows it and names `submit`, which releases the tasks."""
     broken.touch()
     write(tmp_path, steps=50, profile=PROFILE, seeds=1)
     said = {"cwd": tmp_path, "env": on(fragile.environment), "check": True, "capture_output": True, "text": True}

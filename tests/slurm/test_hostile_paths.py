@@ -1,4 +1,4 @@
-"""Run directories of any name on a real SLURM: refused in one line, or their tasks run there and nowhere else."""
+"""Run directories with hostile names on a real SLURM: refused in one line, or used as they are."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
 
 
 def refused(folder: Path, tag: str) -> str:
-    """Hands over a task that makes `folder`/ran; '' where it was taken, else why not."""
+    """Submit a task that makes `folder`/ran; return why it was refused, or ""."""
     array = folder / "submissions" / "0001"
     parameters: dict[str, Any] = submitit_parameters(CHEAP, tag)
     tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
@@ -30,7 +30,7 @@ def refused(folder: Path, tag: str) -> str:
 def test_tasks_run_in_directories_of_hostile_names(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every hostile name that SLURM can be told, the task runs, its log lies there, and nothing else is made."""
+    """In each directory that is not refused, the task runs and leaves its log, and nothing else is made."""
     monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
     monkeypatch.chdir(tmp_path)
     short = [name for name in NAMES if len(name) < 200]

@@ -1,4 +1,4 @@
-"""Each effect once: many tasks, launchers at once, a slurmctld that forgets, a node that SLURM gave up on."""
+"""Exactly one effect per task: many tasks, several launchers, a slurmctld that forgets, a node marked down."""
 
 import json
 import os
@@ -57,7 +57,7 @@ sys.exit(failed)
 
 @pytest.fixture
 def closed(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster that takes jobs and starts none, by slurm.conf: a new slurmctld recovers no partition's state."""
+    """Yield the cluster, whose slurm.conf starts no job: a new slurmctld does not recover a partition's state."""
     path = cluster.folder / "slurm.conf"
     opened = path.read_text()
     path.write_text(re.sub("(?m)^PartitionName=main .*", r"\g<0> State=DOWN", opened))
@@ -86,7 +86,7 @@ def ended(launcher: "subprocess.Popen[str]") -> str:
 
 
 def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
-    """How often each trial waits, and how many last jobs: the queue's tags, and what was handed over under them."""
+    """Return how often each trial is queued, and the number of last jobs, by the tags in the queue."""
     shares: Counter[str] = Counter()
     lasts = 0
     for line in cluster.run("squeue", "--noheader", "--array", "--format=%k %K").stdout.splitlines():
@@ -101,7 +101,7 @@ def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
 
 
 def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> None:
-    """1,500 tasks with MaxArraySize=1001: two arrays, every task once."""
+    """1,500 tasks with MaxArraySize=1001 become two arrays; every task runs once."""
     code, left = tmp_path / "code", tmp_path / "left"
     shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
     (code / "tiny.py").write_text(TINY)
@@ -126,7 +126,7 @@ def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> Non
 
 
 def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster) -> None:
-    """A thousand trials, one a task: as many sbatch calls as arrays, one to ask, one for the last job."""
+    """A thousand trials, one per task, take one sbatch call per array, one to test, and one for the last job."""
     write(tmp_path, seeds=500, profile="{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.001}")
     calls, shim = tmp_path / "calls", tmp_path / "bin" / "sbatch"
     shim.parent.mkdir()
@@ -155,7 +155,7 @@ def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster) -> Non
 
 
 def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluster) -> None:
-    """Ten times two launchers started together: both succeed, each trial is in the queue once, with one last job."""
+    """Of two launchers started together both succeed; each trial is queued once, with one last job; ten times."""
     write(tmp_path)
     runs = [f"runs{number}" for number in range(10)]
     done = subprocess.run(
@@ -176,7 +176,7 @@ def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluste
 
 
 def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Cluster) -> None:
-    """Five times SIGKILL within a second of its yes: `submit` again, and each trial is in the queue once."""
+    """After SIGKILL within a second of its answer, a second `submit` queues each trial once; five times."""
     write(tmp_path)
     choose, lost = random.Random(0), 0
     closed.kill("slurmctld")  # its state files change while it runs
@@ -211,7 +211,7 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
 
 @pytest.mark.parametrize("place", ["this host", "another host, frozen"])
 def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: str) -> None:
-    """Beside its successor it makes no second result; on another host it is overtaken, and then gives up."""
+    """It publishes no second result beside its successor; on another host the successor replaces it."""
     write(tmp_path, steps=4000, seeds=1, profile=PROFILE.replace("task_minutes: 0.2", "task_minutes: 60"))
     runs = tmp_path / "runs"
     with Cluster(folder, Settings(requeue_delay=5)) as cluster:
@@ -237,7 +237,7 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
 
 
 def rename_hosts(cluster: Cluster) -> None:
-    """Each slurmd anew under a host name of its own, which its jobs have too, in a namespace of its own."""
+    """Restart each slurmd with another host name, in a namespace that its jobs share."""
     for name in cluster.settings.names:
         cluster.kill(name)
         words = ["unshare", "--uts", "sh", "-c", f"hostname {name} && exec slurmd -N {name}"]
@@ -248,7 +248,7 @@ def rename_hosts(cluster: Cluster) -> None:
 
 
 def give_up_node_of_share(cluster: Cluster) -> None:
-    """Its slurmd is killed and SLURM told that the node is down: the share is to start again on the other."""
+    """Kill the slurmd of the running share and mark its node down, so that the share restarts on the other."""
     (line,) = cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %N").stdout.splitlines()
     job, node = line.split()
     cluster.kill(node)

@@ -1,4 +1,4 @@
-"""What the keys of a profile do to the jobs of a submission, on a real SLURM."""
+"""The effect of a profile's keys on the jobs of a submission, on a real SLURM."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ exec "$@"
 
 @pytest.fixture
 def closed(cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster that takes jobs and starts none."""
+    """Yield the cluster, which accepts jobs and starts none."""
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
     yield cluster
     cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
@@ -32,7 +32,7 @@ def waiting(cluster: Cluster, form: str) -> list[str]:
 
 
 def test_jobs_show_their_study_and_their_users_comment(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
-    """The name begins with the study, the comment ends with the profile's; `status` still knows the jobs."""
+    """The name begins with the study, and the comment ends with the profile's; `status` finds the jobs."""
     write(tmp_path, profile=keys(f"comment: main --output={tmp_path}/x"), seeds=1)
     ablate(*SUBMIT)
     lines = waiting(closed, "%j|%k")
@@ -46,7 +46,7 @@ def test_jobs_show_their_study_and_their_users_comment(tmp_path: Path, ablate: A
 
 
 def test_begin_and_dependency_hold_for_what_submit_hands_over(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
-    """The trials wait for both; the last job waits for the trials alone."""
+    """The trials wait for both; the last job waits only for the trials."""
     first = closed.sbatch("--hold", "--wrap=true")
     write(tmp_path, profile=keys(f"begin: now+2hours, dependency: 'afterok:{first}'"), seeds=1)
     ablate(*SUBMIT)
@@ -61,7 +61,7 @@ def test_begin_and_dependency_hold_for_what_submit_hands_over(tmp_path: Path, ab
 
 
 def test_trials_run_in_the_container_with_the_options_of_srun(tmp_path: Path, ablate: Ablate) -> None:
-    """The container's command starts each share, bound as srun was told; the last job, which calls sbatch, has none."""
+    """The container's command starts each share with srun's options; the last job, which calls sbatch, has none."""
     wrapper, calls = tmp_path / "my wrapper", tmp_path / "calls"
     wrapper.write_text(WRAPPER.format(calls=calls))
     wrapper.chmod(0o755)
@@ -77,7 +77,7 @@ def test_trials_run_in_the_container_with_the_options_of_srun(tmp_path: Path, ab
 
 
 def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
-    """With `parallel: 1` a second array, of more seeds, waits for the first: never do two tasks run at once."""
+    """With `parallel: 1` a second array, of more seeds, waits for the first, so that one task runs at a time."""
     write(tmp_path, steps=20, profile=keys("parallel: 1").replace("0.2", "0.001"), seeds=2)
     ablate(*SUBMIT, "--seeds", "1")
     ablate(*SUBMIT)
@@ -101,5 +101,5 @@ def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: A
 
 
 def function(script: Path) -> str:
-    """Which of the submission's functions a batch script runs."""
+    """Return which function of the submission a batch script runs."""
     return "share" if "srun" in script.read_text() else "last"

@@ -1,4 +1,4 @@
-"""What SLURM has, had and takes, read from a real one: hostile names, ended jobs, limits, silence."""
+"""Queue, accounting and limits of a real SLURM: hostile names, ended jobs, full queues, silence."""
 
 import os
 from pathlib import Path
@@ -17,13 +17,13 @@ PLAIN = Profile(partition="main", gpus=0)
 
 @pytest.fixture
 def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """This process asks the cluster."""
+    """Let this process query the cluster."""
     monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
     return cluster
 
 
 def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
-    """Among jobs of every hostile name and comment, those with our tag are found, each once, and nothing is run."""
+    """Among jobs with hostile names and comments, each job with our tag is found once, and no text is executed."""
     array = here.sbatch("--hold", "--array=0-2", f"--job-name={TAG}", "--wrap=true")
     renamed = here.sbatch("--hold", "--job-name=renamed", f"--comment={TAG}", "--wrap=true")
     taken = 0
@@ -40,7 +40,7 @@ def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
 
 
 def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
-    """By tag and element: failed, cancelled while running, cancelled before it ran; others' jobs are not among them."""
+    """Array elements that failed, or were cancelled while or before they ran, are found by their tag alone."""
     tag = TAG.replace("0001", "0002")
     ended = here.sbatch("--array=0-1", f"--job-name={tag}", "--output=/dev/null", "--wrap=exit $SLURM_ARRAY_TASK_ID")
     until(lambda: not here.state(f"{ended}_1") or here.state(f"{ended}_1") == "FAILED", "its end")
@@ -70,18 +70,18 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
     [("", [None]), ("7", [7]), ("[2-4,8%2]", [2, 3, 4, 8]), ("[0]", [0]), ("[1,3,...]", [1, 3])],
 )
 def test_elements_that_share_a_record(index: str, known: list[int | None]) -> None:
-    """As `man sacct` writes array elements; what SLURM cut short is left out."""
+    """Array elements are parsed as in `man sacct`; an index that SLURM cut short is left out."""
     assert queue.elements(index) == known
 
 
 def admits(cluster: Cluster, jobs: int) -> bool:
-    """Whether SLURM takes so many jobs more, at once."""
+    """Return whether SLURM accepts an array of so many jobs."""
     done = cluster.run("sbatch", "--hold", f"--array=0-{jobs - 1}", "--wrap=true", check=False)
     return done.returncode == 0
 
 
-def test_the_limit_of_an_account_is_what_slurm_then_takes(here: Cluster) -> None:
-    """MaxSubmitJobs=7 with two jobs there: five are free, SLURM refuses six and takes five."""
+def test_slurm_accepts_as_many_jobs_as_the_account_has_left(here: Cluster) -> None:
+    """With MaxSubmitJobs=7 and two jobs, five are free: SLURM refuses six and accepts five."""
     assert limits.limits(PLAIN).bound is None
     here.limit_submissions(7)
     here.sbatch("--hold", "--array=0-1", "--wrap=true")
@@ -93,8 +93,8 @@ def test_the_limit_of_an_account_is_what_slurm_then_takes(here: Cluster) -> None
     assert limits.limits(PLAIN).bound.free == 0
 
 
-def test_the_limit_of_a_quality_of_service_is_what_slurm_then_takes(here: Cluster) -> None:
-    """MaxSubmitJobsPerUser=4 of the QOS is tighter than the account's 7, also before the first job in it."""
+def test_slurm_accepts_as_many_jobs_as_the_qos_has_left(here: Cluster) -> None:
+    """MaxSubmitJobsPerUser=4 of the QOS is tighter than the account's 7, even before its first job."""
     here.limit_submissions(7)
     here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=4")
     try:
@@ -107,7 +107,7 @@ def test_the_limit_of_a_quality_of_service_is_what_slurm_then_takes(here: Cluste
 
 
 def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
-    """slurmctld dead: jobs, limits and cancel raise; slurmdbd dead: accounting is None, and the queue still known."""
+    """Without slurmdbd the accounting is None and the queue known; without slurmctld all queries raise."""
     here.sbatch("--hold", f"--job-name={TAG}", "--wrap=true")
     here.kill("slurmdbd")
     assert queue.accounting([TAG], timeout=5) is None
@@ -120,7 +120,7 @@ def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
 
 
 def test_without_slurm_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No commands, or no configuration: NoSlurm, and no accounting."""
+    """Without SLURM's commands queries raise NoSlurm, and there is no accounting."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoSlurm, match="no command 'squeue'"):
         queue.jobs(TAG)

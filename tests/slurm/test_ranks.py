@@ -1,4 +1,4 @@
-"""Trials of several GPUs on a real SLURM: the GPUs are fake, the processes and their places are real."""
+"""Trials on several GPUs on a real SLURM, with fake GPUs and real processes on real nodes."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ RANKS = ("gpus=2", "device=cpu")
 
 
 def weights(runs: Path) -> dict[str, torch.Tensor]:
-    """Of every trial, all in one."""
+    """Return the weights of every trial as one vector."""
     found = {}
     for trial in trials(runs):
         (path,) = trial.path.glob("attempts/*/weights.safetensors")
@@ -31,7 +31,7 @@ def weights(runs: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [ONE_NODE, TWO_NODES])
 def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, cluster: Cluster) -> None:
-    """On a node of two GPUs, and on two nodes of one: the weights of a local run of one process, within 1e-3."""
+    """On one node and on two, the weights equal those of one local process within 1e-3."""
     write(tmp_path, steps=60, profile=profile, seeds=1)
     submitted = subprocess.run(
         command(*SUBMIT, *RANKS), cwd=tmp_path, env=on(cluster.environment), capture_output=True, text=True
@@ -55,7 +55,7 @@ def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, cluster: C
 
 @pytest.mark.slow
 def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Cluster) -> None:
-    """SIGKILL there, then for the worker here: the trials go on from their checkpoints, and no rank stays behind."""
+    """After SIGKILL of a rank, and then of the worker, the trials resume from checkpoints, and no rank stays."""
     quick = TWO_NODES.replace("}", ", environment: {ABLATE_PAUSE_SECONDS: 1}}")
     write(tmp_path, steps=400, profile=quick, seeds=1)
     words = command(*SUBMIT, *RANKS)
@@ -74,7 +74,7 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Clu
 
 
 def running(cluster: Cluster, module: str) -> list[int]:
-    """The cluster's Python processes of a module of ours."""
+    """Return the cluster's processes that run a module."""
     return [one.pid for one in processes.owned(cluster.folder) if command_line(one.pid)[1:4] == ["-P", "-m", module]]
 
 
@@ -87,7 +87,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, cluster: Cluster) -> None:
-    """Before anything is submitted, with both numbers."""
+    """The error has both numbers, and nothing is submitted."""
     write(tmp_path, profile=ONE_NODE)
     words = command(*SUBMIT, "gpus=4")
     done = subprocess.run(words, cwd=tmp_path, env=on(cluster.environment), capture_output=True, text=True)

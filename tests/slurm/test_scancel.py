@@ -1,4 +1,4 @@
-"""What scancel ends stays ended until `ablate submit`; what preemption, limits and kills end goes on."""
+"""Trials that scancel ends stay cancelled until `ablate submit`; after preemption, limits and kills they go on."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ def queue(cluster: Cluster) -> list[str]:
 
 
 def cancel_all(cluster: Cluster, runs: Path) -> None:
-    """By their ids, as a user does, once trials are trained; then a while in which something could come back."""
+    """Cancel all jobs by their ids during training; check that no job appears for some time."""
     until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", 120)
     cluster.run("scancel", *sorted({line.split()[0].split("_")[0] for line in queue(cluster)}))
     until(lambda: not queue(cluster), "an empty queue", 60)
@@ -33,7 +33,7 @@ def cancel_all(cluster: Cluster, runs: Path) -> None:
 
 
 def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """Running shares save and hand over nothing; `status` says so, and `submit` goes on where they stopped."""
+    """Cancelled shares submit no last job; `status` shows it, and `submit` continues."""
     write(tmp_path, steps=4000, profile=PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001"), seeds=1)
     ablate(*SUBMIT)
     cancel_all(cluster, tmp_path / "runs")
@@ -44,7 +44,7 @@ def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, ablate: Ablate,
 
 
 def test_without_accounting_a_running_share_knows_that_it_was_cancelled(tmp_path: Path, folder: Path) -> None:
-    """slurmctld tells scancel from preemption."""
+    """slurmctld tells scancel from preemption without accounting."""
     write(tmp_path, steps=4000, profile=PROFILE.replace("0.2", "60"), seeds=1)
     with Cluster(folder, Settings(accounting=False)) as cluster:
         said: dict[str, Any] = {"cwd": tmp_path, "env": on(cluster.environment), "check": True, "capture_output": True}
@@ -55,7 +55,7 @@ def test_without_accounting_a_running_share_knows_that_it_was_cancelled(tmp_path
 
 
 def test_one_cancelled_task_is_left_out_by_the_last_job(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """The other trial ends, tables and report are written without it, and `submit` takes it up."""
+    """The other trial finishes, tables and report are written, and `submit` continues the cancelled trial."""
     write(tmp_path, steps=1500, profile=PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001"), seeds=1)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
@@ -87,5 +87,5 @@ COMPLETING = {"JobState": "COMPLETING", "Reason": "None", "Restarts": "0"}
     ],
 )
 def test_only_scancel_cancels(fields: dict[str, str], cancelled: bool) -> None:
-    """What slurmctld 22.05 says of a job while it dies, by what ends it."""
+    """The fields that slurmctld 22.05 shows for a dying job tell scancel from other causes."""
     assert is_cancelled(COMPLETING | fields, "0") is cancelled

@@ -1,4 +1,4 @@
-"""Pre-training and fine-tuning on a real SLURM: one submit, two arrays with a dependency, and what a failure does."""
+"""Pre-training and fine-tuning on a real SLURM: one submit, two dependent arrays, and a failed stage."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ factors: {lr: [2e-3, 1e-3]}
 
 @pytest.fixture(autouse=True)
 def study(tmp_path: Path) -> None:
-    """A study of two pre-trainings and four fine-tunings, and its recipe and profile."""
+    """Write a study of two pre-trainings and four fine-tunings, its recipe and its profile."""
     (tmp_path / "s.yaml").write_text(STUDY)
     recipe = RECIPE.replace("STEPS", "100").replace("SEEDS", "2") + "stages: {finetune: {}}\n"
     (tmp_path / "r.yaml").write_text(recipe)
@@ -34,7 +34,7 @@ def study(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """One submit hands both over, the second array dependent on the first; every trial is trained once, as here."""
+    """One submit makes two arrays, the second dependent on the first; results equal a local run's."""
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # so that the queue can be looked at
     assert "6 submitted in 2 arrays" in ablate(*SUBMIT).stdout
     waiting = cluster.run("squeue", "--noheader", "--array", "--format=%F %E %k").stdout.splitlines()
@@ -55,7 +55,7 @@ def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, clus
 
 
 def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: Ablate) -> None:
-    """The others end with their report; its children never begin, `status` says so, and nothing goes on for ever."""
+    """The other trials end with a report; its children never begin, and `status` shows that."""
     runs = tmp_path / "runs"
     jobs = jobs_of([planned(tmp_path)])
     with synthetic.claimed(store.trial(runs, jobs[0].id)) as attempt:

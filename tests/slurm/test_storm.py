@@ -1,4 +1,4 @@
-"""A submitted study in the worst of weather: `make test-slurm-storm`, minutes long."""
+"""A submitted study under kills and preemption: `make test-slurm-storm`, minutes long."""
 
 import subprocess
 import time
@@ -21,7 +21,7 @@ SECONDS = 2400.0  # far more than it takes where nothing else runs
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory, slurm_installed: None) -> dict[str, Result]:
-    """The study's results where nothing disturbs it."""
+    """Return the study's results without disturbance."""
     folder = tmp_path_factory.mktemp("calm")
     write(folder, STEPS, seeds=TRIALS // 2)
     return run_here(folder)
@@ -37,7 +37,7 @@ def stormy(request: pytest.FixtureRequest, folder: Path) -> Iterator[Cluster]:
 
 
 def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str, Result]) -> None:
-    """Submitted once, a minute a job: 33 SIGKILLs and 5 preemptions later 40 results, each once, each bit-identical."""
+    """After one submit, 33 SIGKILLs and 5 preemptions, each of 40 results is published once and bit-identical."""
     write(tmp_path, STEPS, PROFILE.replace("time: 5", "time: 1, parallel: 3"), seeds=TRIALS // 2)
     began = time.monotonic()
     subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(stormy.environment), check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Submitting a study to a real SLURM: every trial exactly once, whatever happens on the way."""
+"""Submitting a study to a real SLURM: every trial is trained exactly once, despite kills and limits."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def wait_for(runs: Path, trials: int, seconds: float) -> None:
 
 
 def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) -> None:
-    """One submit, and later results equal to a local run bit for bit, tables and a report; a second submits nothing."""
+    """One submit leads to results equal to a local run's, tables and a report; a second submit adds nothing."""
     said = ablate(*SUBMIT).stdout
     assert "10 submitted" in said
     assert "0 submitted in 0 arrays" in ablate(*SUBMIT).stdout
@@ -40,7 +40,7 @@ def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) ->
 
 
 def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate: Ablate) -> None:
-    """Each trial once; the last job of the first submission adds none of the other arm."""
+    """Each trial is trained once; the last job of the first submission adds no trial of the other arm."""
     some = (*SUBMIT, "--arm", "position=none")
     assert "5 submitted" in ablate(*some).stdout
     assert "0 submitted" in ablate(*some).stdout
@@ -54,7 +54,7 @@ def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate
 
 
 def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """With MaxSubmitJobs=5 one submit gets ten trials through, never with more than five jobs at once."""
+    """With MaxSubmitJobs=5 one submit trains ten trials, with at most five jobs at once."""
     cluster.limit_submissions(5)
     ablate(*SUBMIT)
     most = 0
@@ -67,7 +67,7 @@ def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) 
 
 
 def test_too_few_slots_are_said(ablate: Ablate, cluster: Cluster) -> None:
-    """Two jobs at once hold a last job and its successor, and no trial: one line, and nothing is submitted."""
+    """A limit of two jobs has room for last jobs only: the error is one line, and nothing is submitted."""
     cluster.limit_submissions(2)
     done = ablate(*SUBMIT, check=False)
     assert done.returncode == 2
@@ -76,7 +76,7 @@ def test_too_few_slots_are_said(ablate: Ablate, cluster: Cluster) -> None:
 
 
 def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """SIGKILL over everything that runs, slurmctld too: ten results, bit-identical to an undisturbed run."""
+    """After SIGKILLs of all running processes, slurmctld too, ten results equal those of an undisturbed run."""
     write(tmp_path, steps=2000)
     ablate(*SUBMIT)
     runs, choose, kills = tmp_path / "runs", random.Random(0), 0
@@ -97,13 +97,13 @@ def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate:
 
 
 def processes_below(mark: str) -> list[str]:
-    """Processes of jobs and workers whose command line names the run directory."""
+    """Return the processes, except this one, whose command line contains `mark`."""
     found = subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False)
     return [pid for pid in found.stdout.split() if int(pid) != os.getpid()]
 
 
 def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """A minute's limit and preemption by a more urgent job: the trials go on from their checkpoints and end."""
+    """After a time limit of a minute, and preemption, the trials resume from their checkpoints and finish."""
     write(tmp_path, steps=1500, profile=PROFILE.replace("time: 5", "time: 1"))
     ablate(*SUBMIT)
     until(lambda: any((tmp_path / "runs/trials").glob("*/attempts/0001/log")), "a running trial", 90)
@@ -112,8 +112,10 @@ def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Abla
     wait_for(tmp_path / "runs", 10, 300)
 
 
-def test_two_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """Launchers started together, one of them killed: no share is submitted twice."""
+def test_launchers_at_once_submit_once(
+    tmp_path: Path, ablate: Ablate, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three launchers start together, and one is killed: no share is submitted twice."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     started = [subprocess.Popen(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), **quiet) for _ in range(3)]
     time.sleep(4)
@@ -121,30 +123,16 @@ def test_two_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, clust
     for launcher in started:
         launcher.wait(timeout=120)
     ablate(*SUBMIT)
-    shares = [
-        key
-        for intent in (tmp_path / "runs/submissions").glob("*/arrays/*/intent.json")
-        for share in json.loads(intent.read_text())["shares"]
-        for key in share
-    ]
+    intents = [json.loads(file.read_text()) for file in tmp_path.glob("runs/submissions/*/arrays/*/intent.json")]
+    shares = [key for intent in intents for share in intent["shares"] for key in share]
     assert len(shares) == len(set(shares)) == 10
-    lasts = [task.function for task in queued(cluster, tmp_path) if task.is_last]
-    assert len(lasts) == len(set(lasts))  # the last job, and the one that watches
-
-
-def queued(cluster: Cluster, folder: Path) -> list[queued_tasks.QueuedTask]:
-    before = os.environ.get("SLURM_CONF")
-    os.environ["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
-    try:
-        return queued_tasks.queued_tasks(folder / "runs")
-    finally:
-        os.environ.pop("SLURM_CONF")
-        if before is not None:
-            os.environ["SLURM_CONF"] = before
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    lasts = [task.function for task in queued_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
+    assert len(lasts) == len(set(lasts))  # the last job, and the watching job
 
 
 def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """After cancel nothing of the study is in the queue or comes back; submit starts it anew."""
+    """After cancel no job of the study is or appears in the queue; submit starts it anew."""
     write(tmp_path, steps=20_000)
     ablate(*SUBMIT)
     assert "1 submissions cancelled" in ablate(*CANCEL).stdout
@@ -153,17 +141,13 @@ def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster
 
 
 def test_cancel_that_a_frozen_slurmctld_missed_is_said_again(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """The first says that SLURM does not answer and leaves the mark; the second takes the jobs out."""
+    """The first reports that SLURM does not answer, and leaves a mark; the second cancels the jobs."""
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
-        ablate(*SUBMIT)
-        cluster.freeze("slurmctld")
-        missed = ablate(*CANCEL, check=False)
-        cluster.thaw("slurmctld")
-        assert (missed.returncode, "does not answer" in missed.stderr) == (2, True)
-        assert cluster.run("squeue", "--noheader").stdout.strip()
-        ablate(*CANCEL)
-        until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
-    finally:
-        cluster.thaw("slurmctld")
-        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+    ablate(*SUBMIT)
+    cluster.freeze("slurmctld")
+    missed = ablate(*CANCEL, check=False)
+    cluster.thaw("slurmctld")
+    assert (missed.returncode, "does not answer" in missed.stderr) == (2, True)
+    assert cluster.run("squeue", "--noheader").stdout.strip()
+    ablate(*CANCEL)
+    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)

@@ -1,4 +1,4 @@
-"""SLURM behind a site's wrappers: banners, exit statuses and silences that say nothing of what slurmctld did."""
+"""SLURM behind a site's wrappers: banners, exit statuses and silences that do not show what slurmctld did."""
 
 import subprocess
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"
 
 
 def send(folder: Path, profile: Profile = CHEAP) -> int:
-    """Hands over a task that makes `folder`/ran, and fails where it was made before."""
+    """Submit a task that makes `folder`/ran, and fails if that exists; return the job id."""
     tag = f"ablate:{folder.name}:0001"
     tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
     return arrays.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
@@ -41,7 +41,7 @@ def send(folder: Path, profile: Profile = CHEAP) -> int:
 def test_accepted_array_is_known_whatever_sbatch_then_says(
     tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str
 ) -> None:
-    """Its id is the queue's, its intent stays, and its task runs once."""
+    """Its id comes from the queue, its intent stays, and its task runs once."""
     monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
     wrap("sbatch", sbatch)
     job_id = send(tmp_path)
@@ -54,7 +54,7 @@ def test_accepted_array_is_known_whatever_sbatch_then_says(
 def test_refusal_of_slurmctld_is_told_from_a_wrappers(
     tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first withdraws the intent at once; the second leaves it, and says that the queue has no such job."""
+    """slurmctld's refusal withdraws the intent; a wrapper's keeps it, and the error says that no job is queued."""
     monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
     wrap("sbatch", f"{BANNER} >&2; REAL")
     with pytest.raises(Refused, match=r"^Batch job submission failed: Invalid account"):
@@ -67,7 +67,7 @@ def test_refusal_of_slurmctld_is_told_from_a_wrappers(
 
 
 def test_banner_of_squeue_hides_no_job_and_makes_none(cluster: Cluster, wrap: Wrap) -> None:
-    """Before the list and after it."""
+    """Output before and after squeue's list is ignored."""
     tag = "ablate:banner:0001"
     held = cluster.sbatch("--hold", "--array=0-1", f"--job-name={tag}", f"--comment={tag}", "--wrap=true")
     wrap("squeue", f"{BANNER}; REAL; {BANNER}")
@@ -77,14 +77,14 @@ def test_banner_of_squeue_hides_no_job_and_makes_none(cluster: Cluster, wrap: Wr
 
 @pytest.mark.parametrize("squeue", [BANNER, "exit 0", "REAL; exit 1", "echo 'try later' >&2; exit 1"])
 def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wrap, squeue: str) -> None:
-    """Without its header, or with a failure, the queue is unknown."""
+    """The queue is unknown if squeue fails or prints no header."""
     wrap("squeue", squeue)
     with pytest.raises(Unreachable, match="SLURM does not answer: squeue"):
         queue.jobs("ablate:")
 
 
 def test_banners_change_nothing_that_is_known_of_the_cluster(cluster: Cluster, wrap: Wrap) -> None:
-    """Partitions, accounts, qualities of service and limits, as without them."""
+    """Partitions, accounts, qualities of service and limits are read as without banners."""
 
     def known() -> tuple[object, ...]:
         records = policy.records()
@@ -99,7 +99,7 @@ def test_banners_change_nothing_that_is_known_of_the_cluster(cluster: Cluster, w
 
 
 def test_failing_command_ends_no_job(cluster: Cluster, wrap: Wrap) -> None:
-    """A wrapper's failure is raised; that a job ended meanwhile is none."""
+    """A wrapper's failure is raised; a job that ended meanwhile is no failure."""
     tag = "ablate:cancelling:0001"
     cluster.sbatch("--hold", f"--job-name={tag}", "--wrap=true")
     wrap("scancel", "echo 'out of order' >&2; exit 1")
@@ -111,7 +111,7 @@ def test_failing_command_ends_no_job(cluster: Cluster, wrap: Wrap) -> None:
 
 @pytest.fixture
 def closed(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A small study's folder, which is the working directory, and a cluster that takes jobs and starts none."""
+    """Yield the folder of a small study, the working directory; the cluster accepts jobs and starts none."""
     write(tmp_path, steps=50, seeds=1, profile=PROFILE)
     monkeypatch.chdir(tmp_path)
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
@@ -119,7 +119,7 @@ def closed(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
     called(monkeypatch, *CANCEL)
 
 
-# The last job's script alone holds a dependency; it then goes to an account that there is not.
+# Only the last job's script has a dependency; this sends it to an account that does not exist.
 REFUSED_LAST = 'if grep -qs afterany "$1"; then set -- --account=nobody "$@"; fi; REAL'
 LOST_LAST = 'if grep -qs afterany "$1"; then exec sleep 100; fi; REAL'
 
@@ -128,7 +128,7 @@ LOST_LAST = 'if grep -qs afterany "$1"; then exec sleep 100; fi; REAL'
 def test_missing_last_job_is_told_beside_the_queued_trials(
     closed: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str, why: str
 ) -> None:
-    """Status 0, as the tasks hand one over when they begin: the study then ends with its report."""
+    """The status is 0, because tasks submit a last job when they begin: the study ends with its report."""
     monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
     monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
     wrap("sbatch", sbatch)
@@ -145,7 +145,7 @@ def test_missing_last_job_is_told_beside_the_queued_trials(
 def test_trials_that_were_taken_are_told_beside_an_error(
     closed: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second of two arrays is refused: status 2, and the first is not silent."""
+    """The second of two arrays is refused: status 2, and the message counts the queued trials."""
     monkeypatch.setattr(limits, "limits", lambda profile: limits.Limits(1, None))
     wrap("sbatch", 'case "$1" in */0002/*) set -- --account=nobody "$@";; esac; REAL')
     write(closed, steps=50, seeds=1, profile=PROFILE.replace("0.2", "0.001"))
@@ -156,7 +156,7 @@ def test_trials_that_were_taken_are_told_beside_an_error(
 
 
 def test_study_behind_wrappers_ends(tmp_path: Path, cluster: Cluster, wrap: Wrap) -> None:
-    """Every sbatch fails after slurmctld took the job, on the nodes too: each trial is trained once."""
+    """Every sbatch fails after slurmctld accepted the job, even on nodes: each trial is trained once."""
     write(tmp_path, steps=50, seeds=1, profile=PROFILE)
     wrap("sbatch", f"{BANNER}; REAL; exit 1")
     wrap("squeue", f"{BANNER}; REAL")
