@@ -36,7 +36,6 @@ OPTIONAL_COLUMNS = {
     *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
 }
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # of all columns
-NOTHING: Mapping[str, Inspection] = {}
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
     [
@@ -51,7 +50,7 @@ SCHEMA = pa.schema(
 )
 
 
-def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:
+def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
     """Write an export: .parquet holds everything, .csv a row per planned trial.
 
     inside: trial id -> inspection. Raises ValueError for another suffix or an empty export.
@@ -69,7 +68,7 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 # -- Parquet -----------------------------------------------------------------------------------------------------------
 
 
-def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = NOTHING) -> bytes:
+def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
     """Return the content of a Parquet export."""
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
     for row in rows:
@@ -117,7 +116,11 @@ def read(path: Path) -> list[StudyResults]:
     rows = read_rows(path)
     if header.trials != fingerprint(rows):
         raise store.Broken(f"{path}: damaged (the checksum of its trials differs)")
-    records = {row["id"]: row_to_record(row) for row in rows}
+    records = {}
+    for row in rows:
+        values = {name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}
+        tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
+        records[row["id"]] = Record(values, row["history"], tested)
     planned = {trial.id for plan in header.plans for arm in plan.arms for trial in arm.trials}
     if missing := planned - records.keys():
         raise store.Broken(f"{path}: damaged (no row for trial {min(missing)})")
@@ -211,12 +214,6 @@ def check_limit(path: Path, what: str, found: int, most: int) -> None:
     """Raise Broken for a count above its limit."""
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
-
-
-def row_to_record(row: Json) -> Record:
-    """Convert a row to a trial's record."""
-    tested = (row["correct_index"], row["correct"]) if row["correct"] is not None else None
-    return Record({name: row[name] for name in (*TEXTS, *NUMBERS) if name in row}, row["history"], tested)
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------

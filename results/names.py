@@ -1,6 +1,5 @@
 """Names that a study may use, without loading the code that computes and draws them."""
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
-FIGURES = ("intervals", "learning-rate", "axis", "scale", "new-size", "compute", "curves", "shape", "families")
 AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")

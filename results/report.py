@@ -16,39 +16,35 @@ from markupsafe import Markup, escape
 
 from results import store, units
 from results.figures import inspection, plots
-from results.figures.theme import COLUMN, FULL
 from results.records import Claim, Table
 from results.statistics import claims, interaction
 from results.store.inspection_data import Inspection
 from results.store.schemas import Asked, Plan
 from results.study_results import StudyResults
+from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
-from results.tables.grid import Grid, is_minor
+from results.tables.grid import is_minor
 
-NOTHING: Mapping[str, Inspection] = {}
 OVER = ("finished", "diverged")  # a diverged trial is an outcome
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
 
 
-def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = NOTHING) -> None:
+def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
     """Write the report of `studies` to `path`, atomically.
 
     inside: trial id -> inspection.
     """
-    page = render(studies, datetime.now(UTC), inside)
-    store.write_bytes(path, page.encode())
+    store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
 
 
-def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = NOTHING) -> str:
+def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}) -> str:
     """Render the page; equal studies and an equal time give equal text."""
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     return template().render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
-        sections=[
-            section_view(study, uses, inside) | {"related": related_studies(study, studies)} for study in studies
-        ],
+        sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
         progress=progress_text(trials),
         splits=any(study.plan.split.kind == "folds" for study in studies),
         cost=duration_text(sum(trial_seconds(studies).values())),
@@ -79,23 +75,28 @@ def breakable(name: str) -> Markup:
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
     """Collect what the template shows of one study. uses: trial id -> number of studies that share it."""
     plan, table = study.plan, study_table.table(study)
-    columns = layout.shown_columns(table)
+    columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
+    grid = layout.as_grid(table, columns)
+    footnotes = list(enumerate(grid.footnotes, 1))
     return {
         "slug": slug(study.name),
         "name": study.name,
         "plan": plan,
-        "found": plan.found,
         "table": table,
         "answer": sentences.answer(table),
-        **split_notes(table.notes, mixed.provenance_notes(study.columns)),
+        "notes": [note for note in table.notes if note not in differing],
+        "differing": differing,
+        "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
         "departing": sentences.departure_text(table),
         "summary": verdict_summary(table),
-        "incomplete": incomplete_warning(study.trials),
+        "incomplete": "" if study.trials["status"].isin(OVER).all() else progress_text(study.trials),
         "figures": figures(study),
         "no_figure": plots.unknown_figure(plan),
         "columns": columns,
         "dagger": layout.dagger(table),
-        **footnoted(layout.as_grid(table, columns)),
+        "grid": grid,
+        "footnotes": [one for one in footnotes if not is_minor(one[1])],
+        "minor": [one for one in footnotes if is_minor(one[1])],
         "interactions": [interaction.sentence(one, table.metric) for one in table.interactions],
         "claims": [claim_view(claim, table.metric) for claim in table.claims],
         "cost": cost_text(study, uses),
@@ -103,22 +104,6 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "command": rerun_command(plan),
         "inside": list(inspected_arms(study, inside)),
         "not_inside": uninspected_arms(study, inside),
-    }
-
-
-def footnoted(grid: Grid) -> dict[str, Any]:
-    """Return the table, its footnotes that a reader needs, and its other footnotes, each with its number."""
-    numbered = list(enumerate(grid.footnotes, 1))
-    main, minor = ([one for one in numbered if is_minor(one[1]) == is_so] for is_so in (False, True))
-    return {"grid": grid, "footnotes": main, "minor": minor}
-
-
-def split_notes(notes: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
-    """Separate notes about the table from notes on differing provenance."""
-    return {
-        "notes": [note for note in notes if note not in differing],
-        "differing": differing,
-        "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
     }
 
 
@@ -196,13 +181,6 @@ def progress_text(trials: pd.DataFrame) -> str:
     return f"{states['finished']} of {len(trials)} trials finished{rest}"
 
 
-def incomplete_warning(trials: pd.DataFrame) -> str:
-    """Warn that numbers may still change; "" once all trials are done."""
-    if trials["status"].isin(OVER).all():
-        return ""
-    return f"Incomplete: {progress_text(trials)}. Every number below may still change: no verdicts yet."
-
-
 def claim_view(claim: Claim, metric: str) -> dict[str, str]:
     """Describe a judged claim and its evidence."""
     unit = units.unit(metric)
@@ -273,17 +251,13 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
 def rerun_command(plan: Plan) -> str:
     """Return the shell command that runs the study again."""
     asked = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
-    settings = [f"{key}={setting_text(value)}" for key, value in plan.overrides.items()]
+    overrides = plan.overrides.items()
+    settings = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in overrides]
     settings += [f"margin={asked.margin:g}"] if asked.margin is not None else []
     words = ["ablate", "run", asked.study, *settings]
     words += ["--recipe", asked.recipe, "--seeds", str(len(plan.seeds))]
     words += [word for plugin in asked.plugins for word in ("--plugin", plugin)]
     return shlex.join([*words, *(["--data-dir", asked.data_dir] if asked.data_dir else [])])
-
-
-def setting_text(value: Any) -> str:
-    """Write a setting as the command line takes it."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:

@@ -4,7 +4,7 @@ Like matplotlib's rcParams, a style applies while it is in use: `with use(style)
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -90,119 +90,87 @@ def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
 
 # -- from a file ------------------------------------------------------------------------------------------------------
 
+Rule = tuple[Callable[[Any], object], str]  # is true of an allowed value; what is allowed
+
+
+def number(low: float, high: float) -> Rule:
+    """Allow numbers from `low` to `high`."""
+    return lambda value: type(value) in (int, float) and low <= value <= high, f"a number from {low:g} to {high:g}"
+
+
+TEXT: Rule = (lambda value: isinstance(value, str) and value.strip(), "text")
+FLAG: Rule = (lambda value: isinstance(value, bool), "true or false")
+LIST: Rule = (lambda value: isinstance(value, Sequence) and not isinstance(value, str), "a list")
+MAPPING: Rule = (lambda value: isinstance(value, Mapping), "a mapping of names to values")
+NOT_EMPTY: Rule = (bool, "at least one colour")
+COLOUR: Rule = (
+    lambda value: isinstance(value, str) and re.fullmatch("#[0-9a-fA-F]{6}", value),
+    "a colour as '#0072B2', in quotation marks",
+)
+WIDTH: Rule = (lambda value: not isinstance(value, str) or value in ("full", "column"), "full, column, or inches")
+DIGIT: Rule = (lambda value: type(value) is int and 0 <= value <= 10, "a whole number from 0 to 10")
+INCHES, POINTS = number(1, 50), number(1, 72)
+
+# The sections with fixed keys.
+KEYS: dict[str, dict[str, Rule]] = {
+    "size": {"width": WIDTH, "full": INCHES, "column": INCHES, "dpi": number(1, 1200)},
+    "fonts": {"family": TEXT, "title": POINTS, "text": POINTS, "small": POINTS},
+    "digits": {"accuracy": DIGIT, "loss": DIGIT, "p": DIGIT},
+}
 SECTIONS = ("size", "fonts", "colours", "order", "labels", "digits", "title", "notes")
-SIZES = ("width", "full", "column", "dpi")
-FONTS = ("family", "title", "text", "small")
 ROLES = ("baseline", "better", "worse")
-DIGITS = ("accuracy", "loss", "p")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
     """Build a style from a file's mapping. Raises ValueError naming the key, the value and what is allowed."""
     check_keys("", content, SECTIONS)
-    chosen: dict[str, Any] = {}
-    chosen |= sizes(mapping("size", content))
-    chosen |= fonts(mapping("fonts", content))
-    chosen |= colours(mapping("colours", content))
-    chosen["order"] = texts("order", content.get("order", []))
-    chosen["labels"] = {name: text(f"labels.{name}", label) for name, label in mapping("labels", content).items()}
-    chosen["digits"] = check_keys("digits", mapping("digits", content), DIGITS)
-    for name, value in chosen["digits"].items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10:
-            raise error(f"digits.{name}", value, "a whole number from 0 to 10")
-    chosen |= {"heading": flag("title", content), "notes": flag("notes", content)}
-    return Style(**chosen)
+    size, fonts, digits = (read_section(name, content) for name in KEYS)
+    sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}
+    width = sizes[sizes["width"]] if isinstance(sizes["width"], str) else sizes["width"]
+    sizes["width"] = check("size.width", width, INCHES)
+    colours = dict(check("colours", content.get("colours", {}), MAPPING))
+    palette: dict[str, Any] = {"palette": read_palette(colours.pop("palette"))} if "palette" in colours else {}
+    for name, value in colours.items():
+        check(f"colours.{name}", value, COLOUR)
+    labels = check("labels", content.get("labels", {}), MAPPING)
+    return Style(
+        **sizes,
+        **fonts,
+        **palette,
+        **{name: colours.pop(name) for name in ROLES if name in colours},
+        colours=colours,
+        order=tuple(check("order", name, TEXT) for name in check("order", content.get("order", []), LIST)),
+        labels={name: check(f"labels.{name}", label, TEXT) for name, label in labels.items()},
+        digits=digits,
+        heading=check("title", content.get("title", True), FLAG),
+        notes=check("notes", content.get("notes", True), FLAG),
+    )
 
 
-def flag(key: str, content: Mapping[str, Any]) -> bool:
-    """Read a boolean, true by default."""
-    value = content.get(key, True)
-    if not isinstance(value, bool):
-        raise error(key, value, "true or false")
+def read_section(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a section of KEYS."""
+    section = check_keys(name, check(name, content.get(name, {}), MAPPING), KEYS[name])
+    return {key: check(f"{name}.{key}", value, KEYS[name][key]) for key, value in section.items()}
+
+
+def read_palette(value: Any) -> tuple[str, ...]:
+    """Read a list of colors."""
+    palette = check("colours.palette", check("colours.palette", value, LIST), NOT_EMPTY)
+    return tuple(check("colours.palette", one, COLOUR) for one in palette)
+
+
+def check(key: str, value: Any, rule: Rule) -> Any:
+    """Return a value that the rule allows. Raises ValueError for others."""
+    holds, allowed = rule
+    if not holds(value):
+        raise ValueError(f"{key}={value}: allowed is {allowed}")
     return value
 
 
-def sizes(section: Mapping[str, Any]) -> dict[str, float]:
-    """Read the section `size`."""
-    check_keys("size", section, SIZES)
-    found = {"full": FULL, "column": COLUMN} | {
-        name: bounded_number(f"size.{name}", value, 1, 1200 if name == "dpi" else 50)
-        for name, value in section.items()
-        if not (name == "width" and isinstance(value, str))
-    }
-    width = section.get("width", "full")
-    if isinstance(width, str) and width not in ("full", "column"):
-        raise error("size.width", width, "full, column, or inches")
-    return {"width": found[str(width)] if isinstance(width, str) else width, **found}
-
-
-def fonts(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the section `fonts`."""
-    check_keys("fonts", section, FONTS)
-    return {
-        name: text("fonts.family", value) if name == "family" else bounded_number(f"fonts.{name}", value, 1, 72)
-        for name, value in section.items()
-    }
-
-
-def colours(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the section `colours`: three roles, the list `palette`, and names of arms or settings."""
-    found: dict[str, Any] = {"colours": {}}
-    for name, value in section.items():
-        if name == "palette":
-            found["palette"] = tuple(colour("colours.palette", one) for one in texts("colours.palette", value))
-            if not found["palette"]:
-                raise error("colours.palette", value, "at least one colour")
-        else:
-            (found if name in ROLES else found["colours"])[name] = colour(f"colours.{name}", value)
-    return found
-
-
-def colour(key: str, value: Any) -> str:
-    """Check a color such as "#0072B2"."""
-    if not isinstance(value, str) or not re.fullmatch("#[0-9a-fA-F]{6}", value):
-        raise error(key, value, "a colour as '#0072B2', in quotation marks")
-    return value
-
-
-def mapping(key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read a section as a mapping."""
-    section = content.get(key, {})
-    if not isinstance(section, Mapping):
-        raise error(key, section, "a mapping of names to values")
-    return section
-
-
-def texts(key: str, value: Any) -> tuple[str, ...]:
-    """Check a list of texts."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise error(key, value, "a list")
-    return tuple(text(key, one) for one in value)
-
-
-def text(key: str, value: Any) -> str:
-    """Check that a value is a text and not blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise error(key, value, "text")
-    return value
-
-
-def bounded_number(key: str, value: Any, low: float, high: float) -> float:
-    """Check a number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise error(key, value, f"a number from {low:g} to {high:g}")
-    return value
-
-
-def check_keys(section: str, found: Mapping[str, Any], allowed: Sequence[str]) -> Mapping[str, Any]:
+def check_keys(section: str, found: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
     """Check that all keys are allowed, with a suggestion for a misspelled one."""
     for name in found:
         if name not in allowed:
             key = f"{section}.{name}" if section else name
             raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{suggestion(name, allowed)}")
     return found
-
-
-def error(key: str, value: Any, allowed: str) -> ValueError:
-    """Return the error for a wrong value."""
-    return ValueError(f"{key}={value}: allowed is {allowed}")

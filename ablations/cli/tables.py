@@ -4,7 +4,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import found, found_on, styled
-
-if TYPE_CHECKING:
-    from results.study_results import StudyResults
 
 
 class Intervals(StrEnum):
@@ -181,40 +178,19 @@ def export(
         ablate export position-embedding --to tensorboard --out curves
     """
     from results import export as exports
+    from results import trackers
     from results.load import load_inspections
 
-    if to is not None and to not in TRACKERS:
-        raise ValueError(
-            f"--to {to}: one of {', '.join(TRACKERS)}; for other formats give --out FILE.parquet or FILE.csv"
-        )
+    if to is not None and to not in trackers.TRACKERS:
+        allowed = ", ".join(trackers.TRACKERS)
+        raise ValueError(f"--to {to}: one of {allowed}; for other formats give --out FILE.parquet or FILE.csv")
     studies = found(runs, words, recipe)
     target = out or Path(to or "results.parquet")
     if to:
-        TRACKERS[to](studies, target)
+        trackers.write(to, studies, target)
     else:
         exports.write(studies, target, load_inspections(source_path(runs), studies))
     if as_json:
         show_json([{"export": str(target), "studies": [study.name for study in studies]}])
     else:
         print(target)
-
-
-def to_tensorboard(studies: "list[StudyResults]", folder: Path) -> None:
-    from results import tensorboard
-
-    tensorboard.write_events(studies, folder)
-
-
-def to_wandb(studies: "list[StudyResults]", folder: Path) -> None:
-    from results.trackers import wandb
-
-    wandb.write(studies, folder)
-
-
-def to_mlflow(studies: "list[StudyResults]", folder: Path) -> None:
-    from results.trackers import mlflow
-
-    mlflow.write(studies, folder)
-
-
-TRACKERS = {"tensorboard": to_tensorboard, "wandb": to_wandb, "mlflow": to_mlflow}

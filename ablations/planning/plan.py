@@ -20,7 +20,8 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
 from ablations.study.study import Axis, Study
 from results import store, units
-from results.names import FIGURES, METRICS
+from results.figures.kinds import FIGURES
+from results.names import METRICS
 from results.store import dependencies, schemas
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from results import tensorboard as curves
 from results.store.schemas import Plan
 from results.study_results import load_plans
+from results.trackers import tensorboard as curves
 
 EVERY_SECONDS = 10.0
 
@@ -42,4 +42,4 @@ def keep_mirroring(plans: Sequence[Plan], runs: Path, folder: Path, done: thread
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
     """Write the curves once. Whatever fails is tried again the next time: training does not wait for it."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
-        curves.write_events(load_plans(runs, plans), folder)
+        curves.write(load_plans(runs, plans), folder)

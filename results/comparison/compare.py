@@ -1,8 +1,8 @@
 """Compare two sets of results arm by arm: B against A. Arms are matched by their resolved config, not by name."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,29 +38,33 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Test:
-    """B - A, without identical trials: seeds whose final weights are equal on both sides.
-
-    p: of no difference, or of B diverging no more often than A. method: paired, overlapping, welch or none. pairs: the
-    number of paired seeds. repeated: seeds of one trial with two different values. trials: identifies equal tests.
-    """
-
-    difference: Estimate
-    p: float | None
-    method: str
-    pairs: int
-    identical: list[int]
-    repeated: list[int]
-    trials: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Pair:
     """Two arms to compare; None where one side has no such arm. The row is named after `first`."""
 
     a: Side | None
     b: Side | None
     first: Side
+
+
+@dataclass(frozen=True)
+class Test:
+    """B - A, without identical trials: seeds whose final weights are equal on both sides.
+
+    p: of no difference, or of B diverging no more often than A. p_margin: of equivalence within the margin that both
+    sides declare. method: paired, overlapping, welch or none. pairs: the number of paired seeds. repeated: seeds of one
+    trial with two different values. trials: identifies equal tests.
+    """
+
+    a: Side
+    b: Side
+    difference: Estimate
+    p: float | None
+    p_margin: float | None
+    method: str
+    pairs: int
+    identical: list[int]
+    repeated: list[int]
+    trials: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,11 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
     pairs = list(matched_pairs(sides(a), sides(b)))
     tests = [pair_test(pair, lambda side: side.trials) for pair in pairs]
     changes = [pair_test(pair, lambda side: side.contrast) for pair in pairs]
-    p = [test.p if test else None for test in tests]
-    p_margin = [equivalence_p(pair, test) for pair, test in zip(pairs, tests, strict=True)]
-    p_change = [test.p if test else None for test in changes]
+    family = len(distinct_p(tests, "p"))
     columns = (
-        *(pairs, tests, holm_over_tests(tests, p), holm_over_tests(tests, p_margin)),
-        *(resolvable_differences(pairs, tests), changes, holm_over_tests(changes, p_change)),
+        *(pairs, tests, holm_over_tests(tests, "p"), holm_over_tests(tests, "p_margin")),
+        *(resolvable_differences(tests, family), changes, holm_over_tests(changes, "p")),
     )
-    family = len(distinct_p(tests, p))
     rows = [compared_row(Judged(*values), family) for values in zip(*columns, strict=True)]
     return Comparison(
         a=contents(a),
@@ -156,22 +157,28 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
     left, right = sample_of(a), sample_of(b)
     if left is None or right is None:
         return None
-    found = test(left, right, a.study.plan.split == b.study.plan.split)
-    return replace(found, p=verdict.p_with_divergence(found.p, b.row, a.row)) if left is a.trials else found
-
-
-def test(a: Sample, b: Sample, same_split: bool) -> Test:
-    """Test b - a on all trials that are not identical."""
-    common = sorted(a.values.keys() & b.values.keys())
-    equal = {seed for seed in common if a.values[seed] == b.values[seed]}
-    identical = [seed for seed in common if seed in equal and a.weights[seed] and a.weights[seed] == b.weights[seed]]
-    repeated = [seed for seed in common if seed not in equal and a.ids[seed] == b.ids[seed]]
-    trials = (*(a.ids[s] for s in a.seeds), "/", *(b.ids[s] for s in b.seeds))
-    new_a, new_b = a.without(identical), b.without(identical)
+    common = sorted(left.values.keys() & right.values.keys())
+    equal = [seed for seed in common if left.values[seed] == right.values[seed]]
+    identical = [seed for seed in equal if left.weights[seed] and left.weights[seed] == right.weights[seed]]
+    new_a, new_b = left.without(identical), right.without(identical)
     if identical and not (new_a.values and new_b.values):
-        return Test(Estimate(len(identical), 0.0, why=IDENTICAL), None, "none", 0, identical, repeated, trials)
-    difference, method, pairs = estimate_difference(new_a, new_b, same_split)
-    return Test(difference, difference.p, method, pairs, identical, repeated, trials)
+        difference, method, pairs = Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0
+    else:
+        difference, method, pairs = estimate_difference(new_a, new_b, a.study.plan.split == b.study.plan.split)
+    p = None if method == "none" else difference.p
+    margin = common_margin(a, b)
+    return Test(
+        a=a,
+        b=b,
+        difference=difference,
+        p=verdict.p_with_divergence(p, b.row, a.row) if left is a.trials else p,
+        p_margin=None if margin is None else inference.tost_p(difference, margin),
+        method=method,
+        pairs=pairs,
+        identical=identical,
+        repeated=[seed for seed in common if seed not in equal and left.ids[seed] == right.ids[seed]],
+        trials=(*(left.ids[seed] for seed in left.seeds), "/", *(right.ids[seed] for seed in right.seeds)),
+    )
 
 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
@@ -182,7 +189,8 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     """
     pairs = b - a
     count = len(pairs.values)
-    if not same_split or count < 2 or tested_other_images(a, b):
+    same_images = all(a.same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
+    if not same_split or count < 2 or not same_images:
         return inference.welch(a.numbers, b.numbers, a.image), "welch", 0
     if count == len(a.values) == len(b.values):
         return pairs.mean, "paired", count
@@ -191,39 +199,23 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     return inference.overlapping(*numbers, count, a.image), "overlapping", count
 
 
-def tested_other_images(a: Sample, b: Sample) -> bool:
-    """Tell whether some seed is known to have tested different images on the two sides."""
-    return any(not a.same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
+def distinct_p(tests: Sequence[Test | None], name: str) -> dict[tuple[str, ...], float]:
+    """Map each distinct test to its p, or p_margin; a baseline shared by several studies is one test."""
+    return {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
 
 
-def equivalence_p(pair: Pair, test: Test | None) -> float | None:
-    """Return p of equivalence within the margin that both sides declare."""
-    if pair.a is None or pair.b is None or test is None:
-        return None
-    margin = common_margin(pair.a, pair.b)
-    return None if margin is None else inference.tost_p(test.difference, margin)
-
-
-def distinct_p(tests: Sequence[Test | None], p: Sequence[float | None]) -> dict[tuple[str, ...], float]:
-    """Map each distinct test to its p; a baseline shared by several studies is one test."""
-    return {test.trials: own for test, own in zip(tests, p, strict=True) if test and own is not None}
-
-
-def holm_over_tests(tests: Sequence[Test | None], p: Sequence[float | None]) -> list[float | None]:
-    """Adjust p by Holm over the distinct tests."""
-    family = distinct_p(tests, p)
+def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
+    """Adjust p, or p_margin, by Holm over the distinct tests."""
+    family = distinct_p(tests, name)
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
-    return [p_holm[test.trials] if test and own is not None else None for test, own in zip(tests, p, strict=True)]
+    return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
 
-def resolvable_differences(pairs: Sequence[Pair], tests: Sequence[Test | None]) -> list[float | None]:
+def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
     """Return the smallest difference each test would have resolved; spreads are pooled per metric and method."""
-    family = len(distinct_p(tests, [test.p if test else None for test in tests]))
-    groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = {}
-    for pair, test in zip(pairs, tests, strict=True):
-        if test:
-            group = groups.setdefault((test.method, pair.first.study.plan.metric), {})
-            group[test.trials] = test.difference
+    groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
+    for test in filter(None, tests):
+        groups[test.method, test.a.study.plan.metric][test.trials] = test.difference
     found: dict[tuple[str, ...], float | None] = {}
     for group in groups.values():
         found |= zip(group, sensitivity.resolvable_differences(list(group.values()), family), strict=True)
@@ -251,13 +243,13 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
         p=test.p if test else None,
         p_holm=judged.p_holm,
         verdict=verdict_on(judged),
-        worse_by_at_most=worse_by_at_most(pair, test),
+        worse_by_at_most=worse_by_at_most(test) if test else None,
         untested=why_untested(pair, test),
         resolvable_difference=judged.resolvable,
         method=test.method if test else None,
         n_pairs=test.pairs if test and test.pairs else None,
         identical=test.identical if test else [],
-        contrast=changed_contrast(judged),
+        contrast=changed_contrast(judged.change, judged.p_change) if judged.change else None,
         notes=metric_notes(plan.metric, objective(plan)) + row_notes(judged, family) + change_notes(judged),
     )
 
@@ -288,8 +280,8 @@ def reached(row: Row) -> Reached:
 
 def verdict_on(judged: Judged) -> str | None:
     """Return the verdict of B against A; "identical" where all common trials are identical."""
-    a, b, test = judged.pair.a, judged.pair.b, judged.test
-    if a is None or b is None or test is None:
+    test = judged.test
+    if test is None:
         return None
     if test.method == "none":
         return IDENTICAL
@@ -297,22 +289,20 @@ def verdict_on(judged: Judged) -> str | None:
         test.difference,
         judged.p_holm,
         judged.p_margin,
-        higher_is_better=units.higher_is_better(a.study.plan.metric),
-        diverged=(b.row.diverged, a.row.diverged),
+        higher_is_better=units.higher_is_better(test.a.study.plan.metric),
+        diverged=(test.b.row.diverged, test.a.row.diverged),
     )
 
 
-def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
+def worse_by_at_most(test: Test) -> float | None:
     """Return the one-sided 95% bound of how much worse B is; None where there is no bound.
 
     The bound is negative where B is better. Differences that are equal for all seeds bound themselves. There is no
     bound where B diverged more often.
     """
-    if pair.a is None or pair.b is None or test is None or test.difference.value is None:
+    if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
-    if pair.b.row.diverged > pair.a.row.diverged:
-        return None
-    worse = -test.difference if units.higher_is_better(pair.first.study.plan.metric) else test.difference
+    worse = -test.difference if units.higher_is_better(test.a.study.plan.metric) else test.difference
     interval = worse.interval(1 - 2 * verdict.ALPHA)
     if interval is not None:
         return interval[1]
@@ -321,20 +311,16 @@ def worse_by_at_most(pair: Pair, test: Test | None) -> float | None:
 
 def common_margin(a: Side, b: Side) -> float | None:
     """Return the margin of equivalence that both sides declare; None where they differ."""
-    margin: float | None = a.study.plan.margin
-    return margin if margin == b.study.plan.margin else None
+    return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
 
 
-def changed_contrast(judged: Judged) -> ChangedContrast | None:
+def changed_contrast(change: Test, p_holm: float | None) -> ChangedContrast:
     """Compare the arm's contrasts with its baseline on both sides.
 
     A changed verdict proves nothing by itself, so the difference of the differences is tested.
     """
-    a, b, change = judged.pair.a, judged.pair.b, judged.change
-    if a is None or b is None or change is None:
-        return None
-    difference = change.difference
-    return ChangedContrast(a.row.verdict, b.row.verdict, difference.value, difference.interval(), judged.p_change)
+    verdicts, difference = (change.a.row.verdict, change.b.row.verdict), change.difference
+    return ChangedContrast(*verdicts, difference.value, difference.interval(), p_holm)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
@@ -365,13 +351,13 @@ def row_notes(judged: Judged, family: int) -> list[str]:
         unit=units.unit(a.study.plan.metric),
         diverged=bool(a.row.diverged or b.row.diverged),
     )
-    return found + test_notes(a, b, test) + limits
+    return found + test_notes(test) + limits
 
 
-def test_notes(a: Side, b: Side, test: Test) -> list[str]:
+def test_notes(test: Test) -> list[str]:
     """Describe how the test was made and which trials appear on both sides."""
     found = []
-    if test.method == "none" and a.trials.seeds != b.trials.seeds:
+    if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
     if test.method != "none" and test.difference.se is None:
         lacking = "interval, p or verdict" if test.p is None else "interval"
@@ -389,11 +375,11 @@ def test_notes(a: Side, b: Side, test: Test) -> list[str]:
 
 def change_notes(judged: Judged) -> list[str]:
     """Note a verdict against the baseline that changed, with the test of the change."""
-    a, b, change = judged.pair.a, judged.pair.b, judged.change
-    if a is None or b is None or change is None or a.row.verdict == b.row.verdict:
+    change = judged.change
+    if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
-    before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (a, b))
-    unit, difference = units.unit(a.study.plan.metric), change.difference
+    before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (change.a, change.b))
+    unit, difference = units.unit(change.a.study.plan.metric), change.difference
     if difference.value is None or judged.p_change is None:
         tested = "that its difference from the baseline moved is not tested"
     else:

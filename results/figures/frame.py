@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from math import nan
 from numbers import Real
 from typing import Any
 
@@ -11,10 +13,12 @@ from results.records import Row, Table
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current
+from results.tables.study_table import table as table_of
 from results.units import metric_name, unit
 
 FEWEST = 3  # seeds that an interval is drawn for: of two it is wider than most axes, and says nothing
 NUMBER = r"-?[\d.]+(e-?\d+)?"
+IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
 
 def styled_metric_name(metric: str) -> str:
@@ -48,27 +52,18 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     label of its other settings), reference (is a baseline), n, planned, gap (why trials are absent), mean, low, high,
     delta, delta_low, delta_high, verdict, published, flops. Metrics are in display units; unknown values are NaN.
     """
-    plan, scale = study.plan, unit(table.metric).scale
-    x, rows = x_setting(plan), {row.arm: row for row in table.rows}
+    plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
-    frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan, scale) for arm in ordered])
-    numbers = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published", "flops"]
-    return frame.astype(dict.fromkeys(numbers, float))
+    frame = pd.DataFrame([arm_record(arm, rows[arm.name], x, plan) for arm in ordered])
+    frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))
+    frame[IN_UNITS] *= unit(table.metric).scale
+    return frame
 
 
-def arm_record(arm: Arm, row: Row, x: str, plan: Plan, scale: float) -> dict[str, Any]:
-    """Build one row of `arms_frame`."""
+def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
+    """Build one row of `arms_frame`, with metrics as they were measured."""
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
-    scaled = {
-        "mean": row.mean,
-        "low": low,
-        "high": high,
-        "delta": row.delta,
-        "delta_low": delta_low,
-        "delta_high": delta_high,
-        "published": row.published,
-    }
     at, style = arm.values.get(x, arm.name), current()
     return {
         "arm": arm.name,
@@ -83,8 +78,23 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan, scale: float) -> dict[str
         "planned": row.planned,
         "gap": absence_text(row),
         "flops": row.flops,
-        **{name: None if value is None else value * scale for name, value in scaled.items()},
+        "mean": row.mean,
+        "low": low,
+        "high": high,
+        "delta": row.delta,
+        "delta_low": delta_low,
+        "delta_high": delta_high,
+        "published": row.published,
     }
+
+
+def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
+    """Return the study and its table by another metric, without verdicts: the family covers only the study's own."""
+    columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
+    plan = study.plan.model_copy(update={"metric": metric, "claims": []})
+    other = replace(study, plan=plan, columns=columns)
+    table = table_of(other)
+    return other, replace(table, rows=[replace(row, verdict=None) for row in table.rows])
 
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:

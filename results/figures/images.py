@@ -26,32 +26,20 @@ def strip_axes(ax: Axes) -> Axes:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(visible=False)
-    for spine in ax.spines.values():
-        spine.set_visible(True)
-        spine.set_color(LIGHT)
-        spine.set_linewidth(0.4)
+    ax.spines[:].set(visible=True, color=LIGHT, linewidth=0.4)
     return ax
 
 
 def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
     """Arrange maps (R, C, rows, columns) in one picture, with `gap` NaN cells between them."""
     R, C, rows, columns = maps.shape
-    picture = np.full((R * (rows + gap) - gap, C * (columns + gap) - gap), np.nan)
-    for r in range(R):
-        for c in range(C):
-            top, left = r * (rows + gap), c * (columns + gap)
-            picture[top : top + rows, left : left + columns] = maps[r, c]
-    return picture
+    padded = np.pad(maps.astype(float), ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
+    return padded.swapaxes(1, 2).reshape(R * (rows + gap), C * (columns + gap))[:-gap, :-gap]
 
 
 def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
     """Return the centers (count,) of the maps along one side of a mosaic."""
     return np.arange(count) * (size + gap) + (size - 1) / 2
-
-
-def evenly_spaced(count: int, most: int) -> range:
-    """Return about `most` evenly spaced numbers below `count`."""
-    return range(0, count, -(-count // most))
 
 
 def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Figures and the layer table of an inspected trial."""
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,14 +16,15 @@ from results.figures.inspected.similarity import (
     comparable,
     incomparable_text,
     middle_patch,
+    notes_by_site,
     pairs,
     side_by_side,
-    sites_of,
+    sites_with_several_maps,
 )
 from results.figures.page import compose
-from results.figures.plots import FORMATS, UNSTAMPED
-from results.figures.theme import COLUMN, current, style
+from results.figures.theme import check_format, file_content, style
 from results.store.inspection_data import Inspection
+from results.style import COLUMN, current
 from results.tables import formats
 from results.tables.grid import Cell, Grid
 
@@ -38,25 +38,16 @@ class PartCost(TypedDict):
     flops: int
 
 
-Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write under it
+Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write below
 
 # name: the title, when there is something to draw, and what draws it
-FIGURES: dict[str, tuple[str, Callable[[Inspection], bool], Drawing]] = {
+FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
-    "position": ("Position: each patch beside all others", lambda inside: bool(sites_of(inside)), pairs),
-    "position-heads": (
-        "Position: the middle patch, by layer and head",
-        lambda inside: has_several_maps(inside),
-        middle_patch,
-    ),
+    "position": ("Position: each patch beside all others", notes_by_site, pairs),
+    "position-heads": ("Position: the middle patch, by layer and head", sites_with_several_maps, middle_patch),
     "attention-distance": ("Mean attention distance", lambda inside: True, distance),
     "rollout": ("Attention from the output to the input", lambda inside: True, rollout),
 }
-
-
-def has_several_maps(inside: Inspection) -> bool:
-    """Tell whether maps differ between layers or heads."""
-    return any(inside.arrays[f"{site}_centre"].shape[:2] != (1, 1) for site in sites_of(inside))
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------
@@ -64,7 +55,6 @@ def has_several_maps(inside: Inspection) -> bool:
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
     """Write all figures of an inspection. Raises ValueError for an unknown format."""
-    check_format(format)
     paths = []
     for name in drawable_figures(inside):
         paths.append(folder / f"{name}.{format}")
@@ -83,17 +73,19 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
     if not described:
         return render_page(partial(drawing, inside), format, COLUMN, title, "")
     width = current().width if name == "rollout" else current().column
-    return render_page(partial(drawing, inside), format, width, title if current().heading else "", subtitle(inside))
+    facts = inside.facts
+    settings = [f"{key}={facts[key]}" for key in ("position", "position_at", "patch", "image_size") if facts.get(key)]
+    above = f"trial {inside.trial}: {', '.join(settings)}"
+    return render_page(partial(drawing, inside), format, width, title if current().heading else "", above)
 
 
-def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, under: str) -> bytes:
-    """Draw on a page of `width` inches and return the file's content."""
-    stream = io.BytesIO()
+def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
+    """Draw on a page of `width` inches and return the file's content. Raises ValueError for an unknown format."""
+    check_format(format)
     with style():
         page = Figure(figsize=(width, 3.0), layout="constrained")
-        compose(page, title, under, drawing(page))
-        page.savefig(stream, format=format, metadata=UNSTAMPED[format])
-    return stream.getvalue()
+        compose(page, title, above, drawing(page))
+        return file_content(page, format)
 
 
 def draw_side_by_side(
@@ -104,7 +96,6 @@ def draw_side_by_side(
     names: what each trial is called; trials that cannot be shown are named below. Raises ValueError for an unknown
     format.
     """
-    check_format(format)
     shown = comparable(insides)
     if len(shown) < 2:
         return []
@@ -115,27 +106,18 @@ def draw_side_by_side(
         return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
 
     path = folder / f"position-beside.{format}"
-    under = f"{len(shown)} trials, each patch beside all others"
+    above = f"{len(shown)} trials, each patch beside all others"
     title = "Position embeddings side by side" if current().heading else ""
-    store.write_bytes(path, render_page(drawing, format, current().width, title, under))
+    store.write_bytes(path, render_page(drawing, format, current().width, title, above))
     return [path]
 
 
-def check_format(format: str) -> None:
-    """Raise ValueError for an unknown format."""
-    if format not in FORMATS:
-        raise ValueError(f"format={format}: one of {', '.join(FORMATS)}")
-
-
-def subtitle(inside: Inspection) -> str:
-    """Describe the trial by its id and main settings."""
-    facts = inside.facts
-    names = ("position", "position_at", "patch", "image_size")
-    settings = ", ".join(f"{name}={facts[name]}" for name in names if facts.get(name))
-    return f"trial {inside.trial}: {settings}"
-
-
 # -- layers in a table -------------------------------------------------------------------------------------------------
+
+
+def layer_table(inside: Inspection) -> str:
+    """Write the layers as text for a terminal."""
+    return formats.markdown(layer_grid(inside))
 
 
 def layer_grid(inside: Inspection) -> Grid:
@@ -145,7 +127,10 @@ def layer_grid(inside: Inspection) -> Grid:
     for row in rows:
         kind = re.sub(r"blocks\.\d+\.", "blocks.*.", row["part"])
         grouped.setdefault((kind, *row["shape"], row["params"], row["flops"]), []).append(row)
-    cells = [[Cell(part_text(same)), Cell(shape_text(same[0])), *cost_cells(same)] for same in grouped.values()]
+    cells = []
+    for same in grouped.values():
+        shape = " x ".join(map(str, same[0]["shape"]))
+        cells.append([Cell(part_text(same)), Cell(shape), *cost_cells(same)])
     cells.append([Cell("whole model"), Cell(""), *cost_cells(rows)])
     return Grid(
         title=f"Layers of trial {inside.trial}",
@@ -168,17 +153,7 @@ def part_text(same: Sequence[PartCost]) -> str:
     return f"{named}: {name}"
 
 
-def shape_text(row: PartCost) -> str:
-    """Write an output shape: "65 x 192"."""
-    return " x ".join(map(str, row["shape"]))
-
-
 def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
     """Sum parameters and FLOPs over rows."""
     totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
     return [Cell(units.count(total), total) for total in totals]
-
-
-def layer_table(inside: Inspection) -> str:
-    """Render the layers for a terminal."""
-    return formats.markdown(layer_grid(inside))

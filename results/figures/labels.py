@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from results.figures.theme import GREY, current
+from results.figures.theme import GREY
+from results.style import current
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points of paper
@@ -81,10 +82,4 @@ def annotation(
 def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
     """Tell whether a name's box is inside the axes and overlaps nothing."""
     within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
-    return within and not any(overlap(box, other) for other in taken)
-
-
-def overlap(a: Bbox, b: Bbox) -> float:
-    """Return the overlapping area of two boxes."""
-    both = Bbox.intersection(a, b)
-    return 0.0 if both is None else float(both.width * both.height)
+    return within and not any(box.fully_overlaps(other) for other in taken)  # which may touch

@@ -7,23 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
-from results.figures.flops import log_ticks
-from results.figures.frame import is_number, metric_label, rows_of
-from results.figures.page import wrap_text
-from results.figures.theme import DASHES, GREY, MARKERS, current
-from results.units import is_accuracy
+from results.figures.axes import axis_name, measured_columns, metric_axis, swept_axis, tick_labels
+from results.figures.frame import rows_of
+from results.figures.theme import DASHES, GREY, MARKERS
+from results.style import current
 
-SETTING_NAMES = {
-    "lr": "learning rate",
-    "patch": "patch size (pixels a side)",
-    "data_fraction": "share of the training images",
-    "image_size": "image size (pixels a side)",
-    "depth": "depth (blocks)",
-}
-TICK = 0.9  # inches that a label of the axis may take before it is broken
 APART = 4.0  # points of paper between series that would cover each other at a place on the axis
 MAX_SPREAD = 0.25  # of the way from a place to the next, all series of a place together
 STUB = 0.7  # points of paper, the width of the line from a mark that stands aside to its place
@@ -67,13 +57,6 @@ def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
     return min(around, key=used.count)
 
 
-def axis_name(field: str) -> str:
-    """Return a setting's readable name, with the stage's name for pretrain.lr."""
-    stage, _, rest = field.partition(".")
-    of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
-    return current().labels.get(field) or SETTING_NAMES.get(field, of_stage)
-
-
 def marks_note(field: str) -> str:
     """Explain filled and open marks below a figure."""
     name = axis_name(field).partition(" (")[0]
@@ -83,12 +66,19 @@ def marks_note(field: str) -> str:
     )
 
 
-def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the column `at`: the numeric position on the axis, or the place in plan order for words."""
-    if all(map(is_number, frame["x"])):
-        return frame.assign(at=frame["x"].astype(float))
-    order = list(dict.fromkeys(map(str, frame["x"])))
-    return frame.assign(at=[float(order.index(str(value))) for value in frame["x"]])
+def draw_over_axis(
+    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
+) -> Axes:
+    """Draw the metric over a setting, with fitting axes.
+
+    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. labels: tick labels, if not the setting's
+    values.
+    """
+    swept_axis(frame, ax, field, labels or tick_labels(frame))
+    metric_axis(ax, metric, *measured_columns(frame, seeds))
+    draw_lines(frame, seeds, ax)
+    mark_empty(frame, ax)
+    return ax
 
 
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
@@ -109,8 +99,13 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
             draw_seeds(own, seeds, ax, look, points + SEED_OFFSET)
             draw_absences(own, ax, look, points)
         if len(table) > 1:
-            ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=legend_entry(rows))
+            legend_line(ax, look, legend_entry(rows))
     return ax
+
+
+def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
+    """Add an entry to the legend of `ax`, in a series' look unless `other` overrides it."""
+    ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
@@ -128,7 +123,8 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
     """Group the arms at one position whose intervals overlap vertically."""
-    bottom, top = (heights_in_points(rows[end].fillna(rows["mean"]), ax) for end in ("low", "high"))
+    low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
+    bottom, top = (pd.Series(in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []
     reach = -np.inf
     for index in bottom.sort_values(kind="stable").index:
@@ -139,32 +135,15 @@ def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
     return [[index for index in rows.index if index in group] for group in groups]
 
 
-def heights_in_points(values: pd.Series, ax: Axes) -> pd.Series:
-    """Convert values on `ax` to heights in points."""
-    pixels = ax.transData.transform([(1.0, value) for value in values])[:, 1]
-    return pd.Series(pixels * 72 / ax.figure.dpi, index=values.index)
-
-
-def draw_over_axis(
-    frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
-) -> Axes:
-    """Draw the metric over a setting, with fitting axes.
-
-    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. labels: tick labels, if not the setting's
-    values.
-    """
-    swept_axis(frame, ax, field, labels or tick_labels(frame))
-    metric_axis(ax, metric, *measured_columns(frame, seeds))
-    draw_lines(frame, seeds, ax)
-    if not (frame["n"] > 0).any():
-        empty_panel(ax)
-    return ax
+def in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
+    """Convert places (n,) on `ax` to points of paper (n, 2)."""
+    x, y = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float))
+    return np.asarray(ax.transData.transform(np.column_stack([x, y])) * 72 / ax.figure.dpi)
 
 
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
     """Return the width in points that marks at one position may take."""
-    ticks = np.array(sorted(set(frame["at"])))
-    at = ax.transData.transform(np.column_stack([ticks, np.zeros_like(ticks)]))[:, 0] * 72 / ax.figure.dpi
+    at = in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
     left, right = ax.bbox.x0 * 72 / ax.figure.dpi, ax.bbox.x1 * 72 / ax.figure.dpi
     inside = 2 * min(at[0] - left, right - at[-1]) - MARK
     return max(0.0, float(min([inside, *(MAX_SPREAD * np.diff(at))])))
@@ -202,20 +181,15 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
     Call it once `ax` has its limits.
     """
     to = shifted(ax, aside)
+    bottom, top = ax.get_ylim()
     for row in rows_of(rows[rows["mean"].notna()]):
         if not np.isnan(row.low):
             ax.plot([row.at, row.at], [row.low, row.high], color=look.colour, transform=to, zorder=3)
-            draw_arrows(row, ax, look.colour, to)
+        for edge, beyond, mark in ((bottom, row.low < bottom, "v"), (top, row.high > top, "^")):
+            if beyond:  # the interval goes on outside the axes
+                ax.plot([row.at], [edge], mark, color=look.colour, transform=to, clip_on=False, zorder=4)
         face = look.colour if row.reference or row.verdict in ("better", "worse") else "white"
         ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
-
-
-def draw_arrows(row: Any, ax: Axes, colour: str, to: Transform) -> None:
-    """Draw a mark at each edge of the axis beyond which an interval goes on."""
-    bottom, top = ax.get_ylim()
-    for edge, beyond, mark in ((bottom, row.low < bottom, "v"), (top, row.high > top, "^")):
-        if beyond:
-            ax.plot([row.at], [edge], mark, color=colour, transform=to, clip_on=False, zorder=4)
 
 
 def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
@@ -228,29 +202,18 @@ def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) ->
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
     """Draw single trials faintly beside their mean."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
-    to = shifted(ax, aside)
-    ax.plot(
-        own["at"], own["value"], "o", color=look.colour, alpha=0.45, markersize=2.5, markeredgewidth=0, transform=to
-    )
+    faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
+    ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside), **faint)
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
     """Draw a cross at the bottom for each arm without a finished trial, with the reason."""
     foot = shifted(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
+    upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
     for row in rows_of(rows[rows["n"] == 0]):
         what = row.gap.partition(",")[0].partition(" ")[2]  # "missing" of "3 missing, 2 failed"
         ax.plot([row.at], [0.03], "x", color=look.colour, transform=foot, zorder=4)
-        ax.text(
-            row.at,
-            0.07,
-            f"{name}: {what}" if name else what,
-            transform=foot,
-            rotation=90,
-            ha="center",
-            va="bottom",
-            size=current().small,
-            color=GREY,
-        )
+        ax.text(row.at, 0.07, f"{name}: {what}" if name else what, transform=foot, **upright)
 
 
 def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
@@ -266,96 +229,19 @@ def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look
 def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
     """Return offsets in points that keep crosses GAP apart."""
     in_order = frame["at"].sort_values(kind="stable")
-    pixels = ax.transData.transform([(at, 0.0) for at in in_order]) if len(in_order) else np.empty((0, 2))
     free, found = -np.inf, []
-    for place in pixels[:, 0] * 72 / ax.figure.dpi:
+    for place in in_points(ax, in_order, 0.0)[:, 0]:
         found.append(max(free - place, 0.0))
         free = place + found[-1] + GAP
     return pd.Series(found, index=in_order.index, dtype=float)
 
 
-def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
-    """Set up a logarithmic compute axis around the values of `at`."""
-    ax.set_xscale("log")
-    low, high = padded_limits(sorted(set(frame["at"])), log=True)
-    ax.set_xlim(low, high)
-    log_ticks(ax.xaxis, low, high)
+def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
+    """Say so in a panel where no arm has a finished trial."""
+    if not (frame["n"] > 0).any():
+        empty_panel(ax, "no finished trial yet")
 
 
-def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
-    """Set up the horizontal axis with a tick at each value of `at`."""
-    ticks = sorted(set(frame["at"]))
-    log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
-    ax.set_xscale("log" if log else "linear")
-    ax.set_xlim(*padded_limits(ticks, log))
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set_xticks(ticks, labels)
-    ax.set_xlabel(f"{axis_name(field)}, log scale" if log else axis_name(field))
-
-
-def tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a wrapped label per tick."""
-    places = rows_of(frame.drop_duplicates("at").sort_values("at"))
-    return [wrap_text(row.tick or value_text(row.x), TICK, current().text) for row in places]
-
-
-def value_text(value: Any) -> str:
-    """Write a value for people: 0.0004, 5e-5, 8, 1,320, conv."""
-    if not is_number(value):
-        return str(value)
-    if value and abs(value) < 1e-4:  # as Python does, and so the names of arms
-        mantissa, exponent = f"{value:.6e}".split("e")
-        return f"{float(mantissa):g}e{int(exponent)}"
-    return f"{float(value):z,.6g}"
-
-
-def scale_for(ticks: Sequence[float]) -> str:
-    """Choose `log` where values are spaced more evenly by ratio, else `linear`."""
-    if len(ticks) < 2 or ticks[0] <= 0:
-        return "linear"
-    if len(ticks) == 2:
-        return "log" if ticks[1] >= 2 * ticks[0] else "linear"
-    steps, ratios = np.diff(ticks), np.diff(np.log(ticks))
-    return "log" if ratios.std() / ratios.mean() < steps.std() / steps.mean() else "linear"
-
-
-def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
-    """Return axis limits with a margin on both sides."""
-    low, high = ticks[0], ticks[-1]
-    if log:
-        margin = (high / low) ** 0.12 if high > low else 2.0
-        return low / margin, high * margin
-    margin = 0.12 * (high - low) or abs(low) * 0.5 or 1.0
-    return low - margin, high + margin
-
-
-def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
-    """Set up the vertical axis to fit what was measured, within 0 and 100% for accuracies."""
-    ax.set_ylabel(metric_label(metric))
-    known = pd.concat(measured).dropna()
-    if known.empty:
-        ax.set_yticks([])
-        return
-    low, high = attainable(metric, known.min(), known.max())
-    margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ax.set_ylim(low - margin, high + margin)
-    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
-    most = 100.0 if is_accuracy(metric) else float("inf")
-    ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
-
-
-def attainable(metric: str, low: float, high: float) -> tuple[float, float]:
-    """Clip an interval to the metric's range."""
-    return (max(low, 0.0), min(high, 100.0)) if is_accuracy(metric) else (low, high)
-
-
-def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
-    """Return the columns that a metric axis must fit: means, interval ends and seeds."""
-    return frame["mean"], frame["low"], frame["high"], seeds["value"]
-
-
-def empty_panel(ax: Axes, words: str = "no finished trial yet") -> None:
+def empty_panel(ax: Axes, words: str) -> None:
     """Write a message in an empty panel."""
     ax.text(0.5, 0.85, words, color=GREY, ha="center", va="center", transform=ax.transAxes)

@@ -16,8 +16,9 @@ from matplotlib.ticker import FixedFormatter
 from matplotlib.transforms import Bbox
 
 from results.figures.frame import rows_of
-from results.figures.theme import COLUMN, GREY, current
+from results.figures.theme import GREY
 from results.safe_text import printable
+from results.style import COLUMN, current
 
 MARGIN = 0.08  # inches
 LEADING = 1.35  # line height over font size, at least
@@ -39,6 +40,13 @@ def escape_texts(figure: Figure) -> None:
 def is_narrow(figure: Figure) -> bool:
     """Tell whether a figure is one column wide, so that panels are stacked."""
     return bool(figure.get_figwidth() < COLUMN + 1)
+
+
+def panels(figure: Figure, count: int, height: float) -> list[Axes]:
+    """Add panels of `height` inches side by side, or stacked on a narrow page."""
+    rows, columns = (count, 1) if is_narrow(figure) else (1, count)
+    figure.set_figheight(rows * height)
+    return list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:

@@ -3,23 +3,30 @@
 Nothing depends on the user's matplotlibrc, the date or the machine, so equal results give equal bytes.
 """
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
 from matplotlib import font_manager
+from matplotlib.figure import Figure
 
-from results.style import COLUMN, FULL, Style, current
-
-__all__ = ["COLUMN", "DASHES", "FULL", "GREY", "LIGHT", "MARKERS", "PALE", "current", "style"]
+from results.style import Style, current
 
 GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
-MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # as many as share no divisor with the six colours of the palette
+MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # as many as share no divisor with the six colors of the palette
 DASHES: tuple[Any, ...] = (
     *("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (9, 2)), (0, (2, 3))),
     *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
 )
+
+# What a writer would otherwise stamp with the date or its version.
+UNSTAMPED: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+}
 
 
 def matplotlib_settings(chosen: Style) -> Any:
@@ -64,3 +71,16 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(matplotlib_settings(chosen))
         yield
+
+
+def check_format(format: str) -> None:
+    """Raise ValueError for a format in which no figure is written."""
+    if format not in UNSTAMPED:
+        raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
+
+
+def file_content(figure: Figure, format: str) -> bytes:
+    """Encode a figure as png, pdf or svg; equal figures give equal bytes."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format=format, metadata=UNSTAMPED[format])
+    return stream.getvalue()

@@ -20,24 +20,16 @@ def write(studies: Sequence[StudyResults], folder: Path) -> None:
     from mlflow import MlflowClient  # late: an extra
 
     folder.mkdir(parents=True, exist_ok=True)
-    client = MlflowClient(tracking_uri=database(folder))
-    experiments: dict[str, str] = {}
-    for one in tracked(studies):
-        if one.study not in experiments:
-            known = client.get_experiment_by_name(one.study)
-            experiments[one.study] = (
-                known.experiment_id
-                if known
-                else client.create_experiment(one.study, artifact_location=(folder / "artifacts").absolute().as_uri())
-            )
-        log(client, experiments[one.study], one)
-
-
-def database(folder: Path) -> str:
-    return f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+    client = MlflowClient(tracking_uri=f"sqlite:///{(folder / 'mlflow.db').absolute()}")
+    artifacts = (folder / "artifacts").absolute().as_uri()
+    for run in tracked(studies):
+        known = client.get_experiment_by_name(run.study)
+        experiment = known.experiment_id if known else client.create_experiment(run.study, artifact_location=artifacts)
+        log(client, experiment, run)
 
 
 def log(client: Any, experiment: str, one: TrackedRun) -> None:
+    """Write a run with its parameters, its metrics and how it ended."""
     from mlflow.entities import Metric, Param
 
     tags = {"arm": one.arm, "trial": one.trial}

@@ -1,17 +1,25 @@
 """Collect what trackers record of a trial: its settings, its curves, its final metrics."""
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import pandas as pd
+
+from results.names import METRICS
 from results.store.schemas import Settings
 from results.study_results import StudyResults
-from results.tensorboard import events
+
+CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
+
+Point = tuple[float, int, dict[str, float]]  # seconds of training, step, scalars by name
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial of a study. points: (seconds, step, scalars), the final metrics last."""
+    """A trial of a study. points: a point per evaluation, then one with the final metrics."""
 
     study: str
     arm: str
@@ -19,10 +27,11 @@ class TrackedRun:
     trial: str
     status: str
     config: Settings
-    points: list[tuple[float, int, dict[str, float]]]
+    points: list[Point]
 
     @property
     def name(self) -> str:
+        """The arm and the seed."""
         return f"{self.arm} seed={self.seed}"
 
 
@@ -42,5 +51,28 @@ def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
                     trial=str(trial["id"]),
                     status=str(trial["status"]),
                     config=json.loads(trial["config"] or "{}"),
-                    points=[(seconds, step, dict(scalars)) for seconds, step, scalars in events(history, trial)],
+                    points=list(points(history, trial)),
                 )
+
+
+def points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
+    """Yield a point per evaluation, and one at the last evaluation with the final metrics."""
+    seconds, step = 0.0, None
+    for line in history.dropna(subset="step").to_dict("records"):
+        seconds, step = 0.0 if math.isnan(line["seconds"]) else float(line["seconds"]), int(line["step"])
+        yield seconds, step, without_nan({name: line[name] for name in CURVES})
+    final = without_nan({name: trial[name] for name in final_metrics(trial)})
+    if step is not None and final:
+        yield seconds, step, final
+
+
+def final_metrics(trial: Mapping[Any, Any]) -> list[str]:
+    """List the metrics that are measured once: after training, and by the trial's evals."""
+    evals = json.loads(trial["evals"] or "{}")
+    later = [metric for name, found in evals.items() if name != "start" for metric in found["metrics"]]
+    return [*(name for name in METRICS if name not in CURVES), *later]
+
+
+def without_nan(values: Mapping[Any, float]) -> dict[str, float]:
+    """Drop the values that are NaN."""
+    return {str(name): value for name, value in values.items() if not math.isnan(value)}

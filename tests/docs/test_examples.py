@@ -33,7 +33,7 @@ def test_the_style_has_every_key() -> None:
     content = strict_yaml.parse(files("how-to/paper.md")["paper.yaml"], "paper.yaml")
     assert style.parse(content).label("position=none") == "no position"
     assert list(content) == list(style.SECTIONS)
-    assert {*content["size"], *content["fonts"], *content["digits"]} == {*style.SIZES, *style.FONTS, *style.DIGITS}
+    assert {name: {*content[name]} for name in style.KEYS} == {name: {*keys} for name, keys in style.KEYS.items()}
 
 
 def test_the_profile_has_every_key() -> None:

@@ -1,6 +1,5 @@
 """A headless Chromium, spoken to over its DevTools pipe: no port, no package."""
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -24,7 +23,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 
 @contextlib.contextmanager
 def browser(profile: Path) -> Iterator["Browser"]:
-    """One Chromium, with an empty profile in the folder `profile`, until the end of the block."""
+    """Run one Chromium, with an empty profile in the folder `profile`, until the end of the block."""
     commands, answers = os.pipe(), os.pipe()
     theirs = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (commands[0], answers[1])]  # apart from 3 and 4
     start = f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}'  # where --remote-debugging-pipe listens and answers
@@ -50,7 +49,7 @@ class Browser:
         self.events: list[Json] = []
 
     def call(self, method: str, session: str | None = None, **params: Any) -> Json:
-        """The result of one command; what is told meanwhile goes to `events`. Raises AssertionError for an error."""
+        """Return the result of one command; collect events meanwhile. Raises AssertionError for an error."""
         self.count += 1
         command = {"id": self.count, "method": method, "params": params} | ({"sessionId": session} if session else {})
         os.write(self.write, json.dumps(command).encode() + b"\0")
@@ -61,7 +60,7 @@ class Browser:
         return result
 
     def next(self) -> Json:
-        """The next message. Raises TimeoutError."""
+        """Read the next message. Raises TimeoutError."""
         until = time.monotonic() + PATIENCE
         while b"\0" not in self.rest:
             if not select.select([self.read], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -74,7 +73,7 @@ class Browser:
         return found
 
     def open(self, file: Path, width: int, height: int = 900, scheme: str = "light") -> "Tab":
-        """`file` in a new tab of that size, with that preferred colour scheme, loaded."""
+        """Load `file` in a new tab of a size in pixels, with a preferred color scheme."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, session)
@@ -90,7 +89,7 @@ class Browser:
 
 
 class Tab:
-    """A page that is shown."""
+    """An open page."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self.browser, self.session = browser, session
@@ -99,31 +98,26 @@ class Tab:
         return self.browser.call(method, self.session, **params)
 
     def told(self, *methods: str) -> list[Json]:
-        """The events of those kinds so far."""
+        """Return the events of these methods so far."""
         events = self.browser.events
         return [one for one in events if one.get("sessionId") == self.session and one["method"] in methods]
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression. Raises AssertionError where it throws."""
+        """Evaluate a JavaScript expression. Raises AssertionError where it throws."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def trouble(self) -> list[Json]:
-        """What the console shows: errors, warnings, messages of any kind."""
+        """Return all messages of the console, errors and warnings among them."""
         return [event["params"] for event in self.told(*TROUBLE)]
 
     def requests(self) -> list[str]:
-        """What the page asked for."""
+        """Return the URLs that the page requested."""
         return [event["params"]["request"]["url"] for event in self.told("Network.requestWillBeSent")]
 
-    def press(self, key: str) -> None:
-        """A key goes down and up, where the focus is."""
-        known = {"Enter": {"text": "\r", "windowsVirtualKeyCode": 13}, "Tab": {"windowsVirtualKeyCode": 9}}
+    def press_enter(self) -> None:
+        """Press Enter where the focus is."""
+        enter = {"key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, **known[key])
-
-    def picture(self, file: Path) -> None:
-        """The whole page as a PNG."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
+            self.call("Input.dispatchKeyEvent", type=kind, **enter)

@@ -9,7 +9,7 @@ from results.study_results import StudyResults
 
 
 def complete(figure: str) -> StudyResults:
-    """The study that has this figure among the packaged ones."""
+    """Make the study whose kind of figure this is among the packaged ones."""
     plans = {
         "intervals": synthetic.position,
         "learning-rate": synthetic.pooling,
@@ -25,7 +25,7 @@ def complete(figure: str) -> StudyResults:
 
 
 def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
-    """The plan with a different compute for every arm that has not one of its own."""
+    """Give a different compute to every arm that has none of its own."""
     for k, arm in enumerate(plan["arms"]):
         arm["flops"] = arm.get("flops_of_its_own") or int(1.6e6 * ratio**k)
         arm["train_flops"] = 3 * arm["flops"] * 42_240
@@ -34,7 +34,7 @@ def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
 
 
 def at_new_sizes(kind: str = "") -> StudyResults:
-    """Trained at 8 pixels, tested at 16 too, where each trial is 20 points worse, and owing the test at 32.
+    """Make a study trained at 8 pixels, tested at 16 with 20 points less, and not yet tested at 32.
 
     kind: "patch" for pixels of patches, not of images.
     """
@@ -42,18 +42,9 @@ def at_new_sizes(kind: str = "") -> StudyResults:
     plan["evals"] = [f"test@{kind}16", f"test@{kind}32"]
     for arm in plan["arms"]:
         arm["config"][kind or "image_size"] = 8
-    records = {
-        trial: synthetic.changed(
-            record,
-            evals=json.dumps(
-                {
-                    f"test@{kind}16": {
-                        "metrics": {f"test_accuracy@{kind}16": record.values["test_accuracy"] - 0.2},
-                        "notes": [],
-                    }
-                }
-            ),
-        )
-        for trial, record in synthetic.simulate(plan).items()
-    }
+    records = {}
+    for trial, record in synthetic.simulate(plan).items():
+        metrics = {f"test_accuracy@{kind}16": record.values["test_accuracy"] - 0.2}
+        measured = json.dumps({f"test@{kind}16": {"metrics": metrics, "notes": []}})
+        records[trial] = synthetic.changed(record, evals=measured)
     return synthetic.results(plan, records)

@@ -1,10 +1,10 @@
-"""Two sets of results: what is tested, how, and what is only shown."""
+"""Two sets of results compared: pairing, tests, verdicts, notes, and the gate of `--fail-on worse`."""
 
 import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from results.comparison.compare import compare
 from results.comparison.summary import failing_rows, gate_text, render
 from results.records import ComparedRow, Comparison
 from results.statistics import inference
+from results.store.record import Record
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.tables import published
@@ -32,15 +33,18 @@ SEEDS = {
 }
 
 
+def records(plan: dict[str, Any] | Plan, changes: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
+    return synthetic.from_accuracies(plan, SEEDS | {f"position={name}": own for name, own in changes.items()})
+
+
 def made(plan: dict[str, Any] | Plan | None = None, **changes: Sequence[float | None]) -> StudyResults:
-    """A study of made-up accuracies; `none=[...]` replaces those of position=none."""
+    """Make a study with SEEDS as accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
-    accuracies = SEEDS | {f"position={name}": values for name, values in changes.items()}
-    return synthetic.with_weights(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))
+    return synthetic.with_weights(synthetic.results(plan, records(plan, changes)))
 
 
 def other_code(study: StudyResults) -> StudyResults:
-    """The same study with trials of other ids, as a part whose numerics changed has, under the same arm keys."""
+    """Return the study with other trial ids under the same arm keys, as after a change of a part's numerics."""
     plan = json.loads(json.dumps(study.plan.content()))
     records = {}
     for arm in plan["arms"]:
@@ -55,26 +59,20 @@ def of(comparison: Comparison, arm: str) -> ComparedRow:
     return next(row for row in comparison.rows if row.arm == arm)
 
 
-def test_the_keys_are_those_that_others_read() -> None:
-    """The JSON contract, the study's keys first in every row."""
-    found = json.loads(render(compare([made()], [made()]), "json"))
-    assert {"a", "b", "rows", "provenance"} <= found.keys()
-    expected = {"study", "recipe", "arm", "a", "b", "delta", "delta_ci95", "p_holm", "verdict"}
-    assert all(expected <= row.keys() for row in found["rows"])
-    assert {"mean", "n", "ci95"} <= found["rows"][0]["a"].keys()
-
-
-def test_the_same_results_are_identical() -> None:
-    """The same trials on both sides are no test: every arm is identical and the family empty."""
+def test_the_same_results_are_identical_and_the_keys_are_those_that_others_read() -> None:
+    """Equal trials on both sides are no test, so the family is empty."""
     found = compare([made()], [made()])
     assert [row.verdict for row in found.rows] == ["identical"] * 4
-    assert found.family == 0
-    assert found.provenance == {}
-    assert {row.p_holm for row in found.rows} == {None}
+    assert (found.family, found.provenance) == (0, {})
+    assert {(row.p_holm, row.untested) for row in found.rows} == {(None, None)}
+    content = json.loads(render(found, "json"))
+    assert {"a", "b", "rows", "provenance"} <= content.keys()
+    expected = {"study", "recipe", "arm", "a", "b", "delta", "delta_ci95", "p_holm", "verdict"}
+    assert all(expected <= row.keys() for row in content["rows"])
+    assert {"mean", "n", "ci95"} <= content["rows"][0]["a"].keys()
 
 
 def test_a_trial_that_studies_share_is_counted_once() -> None:
-    """As in the report: what lies in the run directory, not how often studies name it."""
     one = made()
     two = made(one.plan.model_copy(update={"name": "again@digits", "study": "again"}))
     side = compare([one, two], [one]).a
@@ -82,7 +80,7 @@ def test_a_trial_that_studies_share_is_counted_once() -> None:
 
 
 def test_common_seeds_of_the_same_split_are_paired() -> None:
-    """B - A with SciPy's paired test, Holm over the tested rows alone."""
+    """SciPy's paired test gives B - A; Holm covers the tested rows alone."""
     worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]
     same = [a + d for a, d in zip(SEEDS["position=1d"], [0.01, -0.01, 0.0, 0.01, -0.01], strict=True)]
     found = compare([made()], [made(**{"2d": worse, "1d": same})])
@@ -97,7 +95,7 @@ def test_common_seeds_of_the_same_split_are_paired() -> None:
 
 
 def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
-    """The id alone does not hide that other code gave another result: it is tested, and named."""
+    """Where other code gave another result under an equal id, the trial is tested and named."""
     row = of(compare([made()], [made(none=[0.77, 0.75, 0.78, 0.76, 0.80])]), "position=none")
     assert row.identical == [1]
     assert row.n_pairs == 4
@@ -106,7 +104,6 @@ def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
 
 
 def test_other_seeds_are_compared_by_welch() -> None:
-    """Without common seeds nothing is paired."""
     plan = synthetic.position(seeds=range(5, 10))
     accuracies = [0.90, 0.91, 0.89, 0.90, 0.92]
     row = of(compare([made()], [made(plan, none=accuracies)]), "position=none")
@@ -116,35 +113,25 @@ def test_other_seeds_are_compared_by_welch() -> None:
     assert row.delta_ci95 == pytest.approx(list(expected.confidence_interval()))
 
 
-def test_another_split_is_not_paired() -> None:
-    """Seed 0 of another partition is another experiment."""
-    plan = synthetic.position(split={"kind": "folds", "folds": 10, "images": 1797})
-    row = of(compare([made()], [other_code(made(plan))]), "position=none")
-    assert row.method == "welch"
-
-
-def test_seeds_that_tested_other_images_are_not_paired() -> None:
+def test_seeds_of_another_split_or_of_other_images_are_not_paired() -> None:
     """What the trials tested counts, whatever the plan says."""
-    plan = synthetic.position()
-    shifted = synthetic.results(plan)
-    moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in shifted.correct.items()}
-    worse = [accuracy - 0.01 for accuracy in shifted.columns["test_accuracy"]]
-    b = replace(shifted, columns=shifted.columns | {"test_accuracy": worse}, correct=moved)
-    assert of(compare([synthetic.results(plan)], [b]), "position=none").method == "welch"
+    split = synthetic.position(split={"kind": "folds", "folds": 10, "images": 1797})
+    assert of(compare([made()], [other_code(made(split))]), "position=none").method == "welch"
+    study = synthetic.results(synthetic.position())
+    moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in study.correct.items()}
+    worse = [accuracy - 0.01 for accuracy in study.columns["test_accuracy"]]
+    b = replace(study, columns=study.columns | {"test_accuracy": worse}, correct=moved)
+    assert of(compare([study], [b]), "position=none").method == "welch"
 
 
 def test_added_seeds_leave_the_common_trials_identical() -> None:
-    """More seeds of the same trials are no difference between the sides."""
-    more = {name: [*values, *values] for name, values in SEEDS.items()}
-    plan = synthetic.position(seeds=10)
-    b = synthetic.with_weights(synthetic.results(plan, synthetic.from_accuracies(plan, more)))
-    row = of(compare([made()], [b]), "position=none")
+    more = {name.partition("=")[2]: [*values, *values] for name, values in SEEDS.items()}
+    row = of(compare([made()], [made(synthetic.position(seeds=10), **more)]), "position=none")
     assert (row.verdict, row.a.n, row.b.n) == ("identical", 5, 10)
     assert "identical where both sides have the trial; one side has more seeds" in row.notes
 
 
 def test_arms_are_matched_by_what_was_trained() -> None:
-    """A config is the same experiment under another name in another study."""
     plans = synthetic.position(), synthetic.patch_size()
     found = compare(*([synthetic.with_weights(synthetic.results(plan))] for plan in plans))
     row = of(found, "position=1d")
@@ -156,13 +143,13 @@ def test_arms_are_matched_by_what_was_trained() -> None:
 
 
 def test_a_baseline_of_several_studies_is_one_test() -> None:
-    """Shared trials count once in the family."""
+    """Shared trials count once in the family; rows without a difference have no p."""
     plans = [synthetic.position(), synthetic.patch_size(), synthetic.hybrid_stem()]
     a = [synthetic.results(plan) for plan in plans]
     found = compare(a, [other_code(study) for study in a])
     arms = {arm["key"] for plan in plans for arm in plan["arms"]}
     assert len(found.rows) == 10
-    assert found.family == 0  # the same numbers everywhere: no p
+    assert found.family == 0
     b = []
     for study in a:
         nudge = np.random.default_rng(0).normal(0.01, 0.005, 5)
@@ -172,7 +159,7 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
 
 
 def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() -> None:
-    """(arm - baseline) of B against that of A, paired by seed, beside the descriptive change."""
+    """The difference of B from its baseline is compared with the difference of A, paired by seed."""
     changed = [0.93, 0.95, 0.94, 0.93, 0.96]
     row = of(compare([made()], [made(none=changed)]), "position=none")
     a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
@@ -187,7 +174,6 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
 
 
 def test_holes_are_named_on_their_side() -> None:
-    """A missing trial of B is a note of B, and the pairs are what both have."""
     b = made(none=[0.80, None, 0.82, 0.79, 0.81])
     row = of(compare([made()], [b]), "position=none")
     assert (row.n_pairs, row.b.missing) == (4, 1)
@@ -195,7 +181,7 @@ def test_holes_are_named_on_their_side() -> None:
 
 
 def test_provenance_names_what_differs() -> None:
-    """Code, versions and device, where the two sides are not the same."""
+    """A plug-in counts where both sides loaded it: trials that do not use it are the same without it."""
     a, b = made(), made()
     b.columns["code"] = ["fedcba987654"] * len(b.columns["id"])
     b.columns["torch"] = ["2.15.0"] * len(b.columns["id"])
@@ -203,11 +189,7 @@ def test_provenance_names_what_differs() -> None:
         "code": {"a": ["0123456789ab"], "b": ["fedcba987654"]},
         "torch": {"a": ["2.14.1"], "b": ["2.15.0"]},
     }
-
-
-def test_provenance_compares_a_plugin_where_both_sides_loaded_it() -> None:
-    """Code is the suite's own; a plugin on one side only says nothing of the trials that do not use it."""
-    a, b = made(), made()
+    b = made()
     b.columns["code"] = ["0123456789ab+bbbb"] * len(b.columns["id"])
     b.columns["plugins"] = [json.dumps({"patch.py": "bbbb"})] * len(b.columns["id"])
     assert compare([a], [b]).provenance == {}
@@ -216,7 +198,7 @@ def test_provenance_compares_a_plugin_where_both_sides_loaded_it() -> None:
 
 
 def test_every_format_has_every_row() -> None:
-    """Markdown that lines up, LaTeX, CSV with raw numbers, JSON, HTML; another one is an error."""
+    """Markdown lines up; CSV and JSON have raw numbers."""
     found = compare([made()], [made(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())])
     lines = [line for line in render(found, "md").splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
@@ -231,7 +213,6 @@ def test_every_format_has_every_row() -> None:
 
 
 def test_a_row_without_a_verdict_says_why() -> None:
-    """Other recipe, data, metric, part; one side only; too few: no cell is empty."""
     long = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64})
     loss = synthetic.position(metric="test_loss", claims=[])
     few = made(none=[0.90, None, None, None, None])
@@ -248,11 +229,10 @@ def test_a_row_without_a_verdict_says_why() -> None:
         assert f"– ({why})" in render(found, "md")
         assert why in render(found, "csv")
     assert of(compare([], [made()]), "position=2d").untested == "only in B"
-    assert {row.untested for row in compare([made()], [made()]).rows} == {None}
 
 
 def test_provenance_names_recipes_that_differ() -> None:
-    """By their names, and every setting that differs between namesakes."""
+    """It lists every setting that differs between arms of one name."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
     found = compare([made()], [made(plan)]).provenance
     assert found == {
@@ -266,7 +246,7 @@ def test_provenance_names_recipes_that_differ() -> None:
 
 
 def test_what_could_have_been_seen_has_the_planned_power() -> None:
-    """Pooled over the tested rows, at the upper 80% bound of their spread, after Holm: the formula of the plan."""
+    """The spread is pooled over the tested rows, at its upper 80% bound; Holm is accounted for as in the plan."""
     worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]
     same = [a + d for a, d in zip(SEEDS["position=1d"], [0.01, -0.01, 0.002, 0.01, -0.01], strict=True)]
     found = compare([made()], [made(**{"2d": worse, "1d": same})])
@@ -290,7 +270,7 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
 
 
 def test_published_claims_are_judged_and_numbers_shown() -> None:
-    """Each claim with our difference and the published one; arms side by side, without a verdict."""
+    """Arms stand beside their published numbers without a verdict."""
     found = published.compare_published([made(), synthetic.results(synthetic.pooling())])
     assert [(claim.claim, claim.verdict) for claim in found.claims] == [
         ("position=none < position=1d", "agree"),
@@ -309,7 +289,7 @@ def test_published_claims_are_judged_and_numbers_shown() -> None:
 
 
 def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
-    """Never "no difference"; a claim without a margin or an arm says so."""
+    """It never says "no difference"; a claim about an unplanned arm says so."""
     claims = ["position=relative < position=1d", "position=x < position=1d"]
     study = made(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     unresolved, untested = published.compare_published([study]).claims
@@ -320,7 +300,7 @@ def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
 
 
 def test_published_is_written_in_every_format() -> None:
-    """Claims in every one; a study without claims and numbers is an error, one without claims has no CSV."""
+    """A study without claims and published numbers is an error; one without claims has no CSV."""
     found = published.compare_published([made()])
     content = json.loads(published.render(found, "json"))
     assert [row["b"]["mean"] for row in content["rows"]] == [row.b.mean for row in found.rows]
@@ -335,7 +315,6 @@ def test_published_is_written_in_every_format() -> None:
 
 
 def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
-    """Accuracies of another size, or of what is no label, do not stand among test accuracies without a word."""
     at_new_size = synthetic.position(metric="val_accuracy", name="other@digits") | {"study": "other"}
     found = published.compare_published([made(), made(at_new_size)])
     assert [claim.notes for claim in found.claims] == [[], [], ["val accuracy"], ["val accuracy"]]
@@ -346,14 +325,13 @@ def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
 
 
 def written(folder: Path, **changes: Sequence[float | None]) -> str:
-    """A run directory with a study of made-up accuracies."""
+    """Write the study of `made` as a run directory."""
     plan = synthetic.position()
-    accuracies = SEEDS | {f"position={name}": values for name, values in changes.items()}
-    return str(synthetic.write(folder, plan, synthetic.from_accuracies(plan, accuracies)))
+    return str(synthetic.write(folder, plan, records(plan, changes)))
 
 
 def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Status 1 where B is worse, 0 where not, 2 where nothing could be compared; the line is apart from the output."""
+    """Its status is 1 where B is worse, 0 where not, and 2 where nothing could be compared."""
     a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
     seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
     status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--json")
@@ -370,7 +348,7 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Status 0 only where every arm is shown to be worse by less: not resolved is not enough."""
+    """It passes only where every arm is shown to be worse by less than the margin."""
     noisy, close = [0.70, 0.80, 0.78, 0.72, 0.79], [0.762, 0.748, 0.771, 0.739, 0.779]
     a = written(tmp_path / "a")
     b, c = written(tmp_path / "b", none=noisy), written(tmp_path / "c", none=close)
@@ -392,14 +370,11 @@ def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
-    """5 of 5 against 0 of 5 is worse, though no pair of numbers is left; no margin is met."""
+    """5 of 5 against 0 of 5 is worse, though no pair of numbers is left."""
     study = made()
     status = ["diverged" if arm == "position=2d" else "finished" for arm in study.columns["arm"]]
-    lost = [
-        np.nan if one == "diverged" else value
-        for one, value in zip(status, study.columns["test_accuracy"], strict=True)
-    ]
-    b = replace(study, columns=study.columns | {"status": status, "test_accuracy": lost})
+    lost = study.trials["test_accuracy"].where([one == "finished" for one in status])
+    b = replace(study, columns=study.columns | {"status": status, "test_accuracy": lost.tolist()})
     found = compare([study], [b])
     assert (of(found, "position=2d").verdict, of(found, "position=2d").untested) == ("worse", None)
     assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate_text(found)
@@ -407,7 +382,7 @@ def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
 
 
 def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
-    """Partially overlapping samples: the difference is that of the means, and a note says how many pairs there are."""
+    """The samples overlap partially; a note counts the pairs."""
     plan = synthetic.position(seeds=range(2, 7))
     accuracies = [0.78, 0.75, 0.79, 0.80, 0.77]
     row = of(compare([made()], [other_code(made(plan, none=accuracies))]), "position=none")
@@ -419,7 +394,7 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
 
 
 def test_equal_numbers_are_no_identical_trials() -> None:
-    """Only the same weights are; without a hash, as in older files, trials are compared."""
+    """Without a hash of the weights, as in older files, trials are compared."""
     study = made()
     unknown = replace(study, columns=study.columns | {"weights_sha256": [""] * 20})
     row = of(compare([study], [unknown]), "position=none")
@@ -428,7 +403,7 @@ def test_equal_numbers_are_no_identical_trials() -> None:
 
 
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By name, on both sides; one that is not there is named."""
+    """Names select on both sides; an unknown one is an error."""
     a = written(tmp_path / "a")
     synthetic.write(tmp_path / "a", synthetic.pooling())
     status, output, _ = called(monkeypatch, "compare", a, a, "position-embedding", "--json")

@@ -1,4 +1,4 @@
-"""The exported example is whole, and today's code reads it."""
+"""The exported example: whole, and readable by today's code."""
 
 from pathlib import Path
 

@@ -20,7 +20,7 @@ from results.tables.study_table import table
 
 
 def studies() -> list[StudyResults]:
-    """Two studies that share their baseline, with one trial of every kind."""
+    """Make two studies that share their baseline, with a trial of every status."""
     plan = synthetic.position()
     holes = {"failed": "ValueError: =cmd()", "diverged": "", "missing": "not started", "broken": "result.json: torn"}
     records = {
@@ -42,7 +42,7 @@ def assert_equal(a: StudyResults, b: StudyResults) -> None:
 
 
 def test_everything_is_read_back(tmp_path: Path) -> None:
-    """Plans, trials whatever became of them, histories and per-image correctness, to the last digit and type."""
+    """Plans, trials of every status, histories and per-image correctness keep every digit and type."""
     written = studies()
     export.write(written, tmp_path / "all.parquet")
     for a, b in zip(written, export.read(tmp_path / "all.parquet"), strict=True):
@@ -51,12 +51,10 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> None:
-    """Everything that reads one reads the other, also by name; a comparison finds them identical."""
-    runs = tmp_path / "runs"
+    """Studies load by name from both; a comparison finds them identical."""
     for plan in (synthetic.position(), synthetic.patch_size()):
-        synthetic.write(runs, plan)
-    written = load_studies(runs)
-    file = tmp_path / "all.parquet"
+        synthetic.write(tmp_path / "runs", plan)
+    written, file = load_studies(tmp_path / "runs"), tmp_path / "all.parquet"
     export.write(written, file)
     for a, b in zip(written, load_studies(file), strict=True):
         assert_equal(a, b)
@@ -64,17 +62,15 @@ def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> 
     assert compare(written, load_studies(file)).verdicts == {"identical": 7}
 
 
-def test_equal_results_are_equal_bytes(tmp_path: Path) -> None:
-    """Nothing of the clock or of the machine is in the file."""
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_equal_results_are_equal_bytes(suffix: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        export.write(studies(), tmp_path / f"{name}.parquet")
-        export.write(studies(), tmp_path / f"{name}.csv")
-    for suffix in ("parquet", "csv"):
-        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+        export.write(studies(), tmp_path / f"{name}.{suffix}")
+    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
 
 
 def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
-    """The baseline of two studies stands once in the file, for pandas to read as it is."""
+    """pandas reads the file; the baseline of two studies stands in it once."""
     export.write(studies(), tmp_path / "all.parquet")
     frame = pd.read_parquet(tmp_path / "all.parquet")
     assert len(frame) == 20 + 15 - 5
@@ -82,24 +78,18 @@ def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
 
 
 def test_csv_has_the_config_of_every_trial(tmp_path: Path) -> None:
-    """A line for each planned trial of each study, with what was varied as columns and no formula cells."""
+    """It has a line for each planned trial of each study, and no cell that a spreadsheet takes for a formula."""
     export.write(studies(), tmp_path / "trials.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text())))
     assert len(rows) == 35
     assert {row["study"] for row in rows} == {"position-embedding@digits", "patch-size@digits"}
-    assert (rows[0]["arm"], rows[0]["position"], rows[0]["patch"], rows[0]["seed"]) == (
-        "position=none",
-        "none",
-        "2",
-        "0",
-    )
+    assert [rows[0][name] for name in ("arm", "position", "patch", "seed")] == ["position=none", "none", "2", "0"]
     assert float(rows[0]["test_accuracy"]) == studies()[0].trials["test_accuracy"][0]
     assert [row["status"] for row in rows[10:15]] == ["failed", "diverged", "missing", "broken", "finished"]
     assert not any(cell.startswith(("=", "@", "+")) for row in rows for cell in row.values())
 
 
 def test_another_suffix_is_an_error(tmp_path: Path) -> None:
-    """The two formats are named, and nothing is written."""
     with pytest.raises(ValueError, match=r"an export is named \.parquet .* or \.csv"):
         export.write(studies(), tmp_path / "all.xlsx")
     with pytest.raises(ValueError, match="nothing to export"):
@@ -108,7 +98,6 @@ def test_another_suffix_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
-    """Another format, another Parquet file, a newer version, nothing at all."""
     text, other, newer = tmp_path / "text.parquet", tmp_path / "other.parquet", tmp_path / "newer.parquet"
     text.write_text("position,accuracy\n")
     with pytest.raises(ValueError, match=r"text\.parquet: not a whole \.parquet file"):
@@ -126,7 +115,7 @@ def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_damage_is_found(tmp_path: Path) -> None:
-    """A truncated file, or one with a byte changed, is refused or reads as it was; never as other numbers."""
+    """A truncated file, or one with a changed bit, is refused or reads as before."""
     path = tmp_path / "all.parquet"
     export.write(studies(), path)
     whole, expected = path.read_bytes(), [table(study) for study in studies()]
@@ -139,8 +128,6 @@ def test_damage_is_found(tmp_path: Path) -> None:
             try:
                 found = [table(study) for study in export.read(path)]
             except ValueError as error:
-                message = str(error)
+                assert "all.parquet" in str(error)  # noqa: PT017
             else:
                 assert found == expected
-                continue
-            assert "all.parquet" in message

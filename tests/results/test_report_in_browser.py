@@ -12,6 +12,7 @@ import synthetic
 from browser import CHROMIUM, Browser, Tab, browser
 
 from results import report
+from results.load import load_studies
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
@@ -29,7 +30,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with long names, many arms, curves, holes and footnotes."""
+    """Write a report with long names, many arms, curves, holes and footnotes."""
     kinds = ["1d", *(f"a-position-with-a-very-long-name-{i}" for i in range(8))]
     many = synthetic.make_plan("position-zoo", {"position": kinds}, {"position": "1d"})
     holed = synthetic.with_holes()
@@ -47,13 +48,12 @@ def tab(request: pytest.FixtureRequest, chromium: Browser, page: Path) -> Tab:
 
 
 def test_the_console_is_silent_and_nothing_is_asked_for(tab: Tab, page: Path) -> None:
-    """No error, no warning, no request but for the file itself."""
     assert tab.trouble() == []
     assert tab.requests() == [page.as_uri()]
 
 
 def test_the_test_would_see_an_error(chromium: Browser, tmp_path: Path) -> None:
-    """A script that throws, one that the page forbids, and a picture from elsewhere."""
+    """A script throws, and the page forbids a picture from elsewhere."""
     broken = tmp_path / "broken.html"
     forbidden = "<meta http-equiv='Content-Security-Policy' content=\"script-src 'unsafe-inline'; img-src data:\">"
     broken.write_text(f"{forbidden}<script>nothing.here()</script><img src='http://x.example/y'>")
@@ -63,7 +63,7 @@ def test_the_test_would_see_an_error(chromium: Browser, tmp_path: Path) -> None:
 
 
 def test_nothing_hangs_over_the_edge(tab: Tab) -> None:
-    """The page is as wide as the window; what is wider scrolls in a place of its own."""
+    """The page is as wide as the window; wider content scrolls within it."""
     assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     over = """[...document.querySelectorAll("main *, header *")]
         .filter(one => !one.closest(".scroll, svg, dd code"))
@@ -73,14 +73,12 @@ def test_nothing_hangs_over_the_edge(tab: Tab) -> None:
 
 
 def test_the_command_that_makes_it_again_is_in_view(tab: Tab) -> None:
-    """Whole, on a phone too."""
     commands = 'document.querySelectorAll("dd code")'
     assert tab.evaluate(f"{commands}.length") > 1
     assert tab.evaluate(f"[...{commands}].every(one => one.scrollWidth <= one.clientWidth)")
 
 
 def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
-    """One of the two drawings, at a size that can be read."""
     shown = tab.evaluate(
         """[...document.querySelectorAll("section")].map(section => [...section.querySelectorAll(".drawn > div")]
         .filter(one => one.offsetWidth > 0).map(one => [one.className, one.offsetWidth, one.offsetHeight]))"""
@@ -94,7 +92,7 @@ def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of "rgb(r, g, b)", as WCAG defines it."""
+    """Return the relative luminance of "rgb(r, g, b)", as WCAG defines it."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -106,7 +104,7 @@ def contrast(a: str, b: str) -> float:
 
 
 def test_every_text_can_be_read(tab: Tab) -> None:
-    """On its own background, in both colour schemes."""
+    """Its contrast with the background meets WCAG, in both color schemes."""
     seen: list[list[Any]] = tab.evaluate(
         """[...document.querySelectorAll("h1, p, a, td, th, li, dt, dd, .incomplete, .better, .worse, .muted")]
         .map(one => {
@@ -122,27 +120,25 @@ def test_every_text_can_be_read(tab: Tab) -> None:
 
 
 def test_figures_follow_the_colour_scheme(tab: Tab) -> None:
-    """A drawing is turned where the page is dark; its paper is then the page's."""
+    """A drawing is inverted where the page is dark."""
     dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     turned = tab.evaluate("getComputedStyle(document.querySelector('.drawn svg')).filter")
     assert (turned != "none") == dark
 
 
 def rows(tab: Tab) -> list[str]:
-    """The arms of the first table, as they stand."""
-    found: list[str] = tab.evaluate(
-        "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)"
-    )
-    return found
+    """List the arms of the first table in their order on the page."""
+    cells = "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)"
+    return [str(name) for name in tab.evaluate(cells)]
 
 
 def test_tables_are_sorted_by_mouse_and_keyboard(tab: Tab) -> None:
-    """Up, down, and as planned again; the state is told to a screen reader."""
+    """A column sorts up, down, and as planned again; a screen reader learns the state."""
     mean = "document.querySelectorAll('table')[0].tHead.rows[0].cells[2]"
     up = ["position=none", "position=relative", "position=1d", "position=2d"]
     tab.evaluate(f"{mean}.querySelector('button').focus()")
     for expected, state in ((up, "ascending"), (up[::-1], "descending"), (EXPECTED_ROWS, None)):
-        tab.press("Enter")
+        tab.press_enter()
         assert (rows(tab), tab.evaluate(f"{mean}.getAttribute('aria-sort')")) == (expected, state)
     tab.evaluate(f"{mean}.querySelector('button').click()")
     assert rows(tab) == up
@@ -154,16 +150,13 @@ def test_tables_are_sorted_by_mouse_and_keyboard(tab: Tab) -> None:
 
 
 def test_every_column_says_what_it_is(tab: Tab) -> None:
-    """A header is a button with a name, a table a region with one."""
-    named = "[...document.querySelectorAll('.sortable th button')].every(one => one.textContent.trim())"
-    assert tab.evaluate(named)
+    """Header buttons and tables have names."""
+    assert tab.evaluate("[...document.querySelectorAll('.sortable th button')].every(one => one.textContent.trim())")
     assert tab.evaluate("[...document.querySelectorAll('.scroll')].every(one => one.ariaLabel && one.tabIndex === 0)")
 
 
 def test_no_table_of_the_example_is_cut_on_a_laptop(chromium: Browser, tmp_path: Path) -> None:
     """At 1,300 pixels every column of every study is in view."""
-    from results.load import load_studies
-
     example = Path(__file__).parents[2] / "examples" / "digits.parquet"
     page = tmp_path / "report.html"
     page.write_text(report.render(load_studies(example), datetime(2026, 1, 2, tzinfo=UTC)), encoding="utf-8")

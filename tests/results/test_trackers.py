@@ -1,66 +1,133 @@
-"""Exports to trackers: settings, curves and results; one line where a package is missing; curves while trials run."""
+"""Exports to trackers: settings, curves and results, read back with the trackers' own readers."""
 
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import synthetic
 from in_process import called
 
 from ablations.reporting import live_curves
+from results import trackers
 from results.store.schemas import Plan
-from results.trackers.runs import tracked
+from results.trackers import tensorboard
+from results.trackers.runs import CURVES, tracked
 
 
-def test_a_tracker_is_told_settings_curves_and_results() -> None:
-    """A run for every trial that has begun, its points those of its curve, its results with the last."""
-    study = synthetic.results(synthetic.position(seeds=2))
+def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:
+    """Map each tag of a run to (wall time, step, value) of its events, by TensorBoard's reader."""
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="the package tensorboard is not installed"
+    )
+    run = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    run.Reload()
+    return {
+        tag: [(event.wall_time, event.step, event.value) for event in run.Scalars(tag)] for tag in run.Tags()["scalars"]
+    }
+
+
+def test_a_tracker_is_told_settings_curves_and_results(tmp_path: Path) -> None:
+    """Each trial that has begun is a run; its last point has the final metrics, if it is finished."""
+    plan = synthetic.position(seeds=3)
+    missing, running = (synthetic.trial_id(plan, "position=2d", seed) for seed in (1, 2))
+    half = synthetic.Record({"status": "running", "reason": "", "config": ""}, synthetic.curve(0.9, 0.002)[:5])
+    study = synthetic.results(plan, {missing: synthetic.hole("missing", "not started"), running: half})
+    trials = study.trials.set_index("id")
+    tensorboard.write([study], tmp_path)
     runs = list(tracked([study]))
-    assert len(runs) == len(study.trials)
-    for one in runs:
-        history = study.history[(study.history["arm"] == one.arm) & (study.history["seed"] == one.seed)]
-        steps = [step for _, step, scalars in one.points if "train_loss" in scalars]
-        assert steps == history["step"].tolist()
-        reached = study.trials.loc[study.trials["id"] == one.trial, "test_accuracy"].item()
-        assert one.points[-1][2]["test_accuracy"] == pytest.approx(reached)
+    assert {run.trial for run in runs} == {*trials.index} - {missing}
+    assert len(list(tmp_path.rglob("*tfevents*"))) == len(runs)
+    for run in runs:
+        lines = study.history[(study.history["arm"] == run.arm) & (study.history["seed"] == run.seed)]
+        found = scalars(tmp_path / study.name / run.arm / f"seed={run.seed}")
+        for name in CURVES:
+            wall, step, value = (np.array(column) for column in zip(*found[name], strict=True))
+            assert step.tolist() == lines["step"].tolist()
+            np.testing.assert_allclose(value, lines[name].astype(np.float32))
+            np.testing.assert_allclose(wall, lines["seconds"])
+        final = [(step, value) for _, step, value in found.get("test_accuracy", [])]
+        reached = pytest.approx(trials["test_accuracy"][run.trial])
+        assert final == ([] if run.trial == running else [(synthetic.STEPS, reached)])
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
-def test_a_missing_tracker_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tracker: str) -> None:
-    """With what to install, and status 2."""
-    synthetic.write(tmp_path / "runs", synthetic.position(seeds=2))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, tracker, None)
-    status, output, errors = called(monkeypatch, "export", "--to", tracker)
-    assert (status, output, errors.count("\n")) == (2, "", 1)
-    assert f"pip install 'vit-ablations[{tracker}]'" in errors
+def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path) -> None:
+    """A longer curve is appended to the file; another curve takes its place."""
+    plan = synthetic.position()
+    trial = synthetic.trial_id(plan, "position=1d", 0)
+    curve, other = synthetic.curve(0.9, 0.002), synthetic.curve(0.8, 0.002)
+    file = tmp_path / "position-embedding@digits/position=1d/seed=0" / tensorboard.FILE
+    sizes = []
+    for lines in (curve[:4], curve[:4], curve, other):
+        record = synthetic.Record({"status": "running", "reason": "", "config": ""}, lines)
+        tensorboard.write([synthetic.results(plan, {trial: record})], tmp_path)
+        sizes.append((file.stat().st_size, file.stat().st_ino, [value for _, _, value in scalars(file.parent)["lr"]]))
+    assert sizes[0] == sizes[1]
+    assert (sizes[2][0] > sizes[0][0], sizes[2][1] == sizes[0][1]) == (True, True)
+    assert sizes[3][1] != sizes[2][1]
+    assert [len(lr) for _, _, lr in sizes] == [4, 4, 10, 10]
+    np.testing.assert_allclose(sizes[2][2], [line["lr"] for line in curve], rtol=1e-6)
+
+
+def test_names_cannot_leave_the_folder() -> None:
+    """An arm is one folder below its study, whatever its name."""
+    names = ["model=timm/resnet18", "..", "../../etc", "pool=gap,lr=0.002"]
+    expected = ["model=timm%2Fresnet18", "%2E.", "%2E.%2F..%2Fetc", "pool=gap,lr=0.002"]
+    assert list(map(tensorboard.folder_name, names)) == expected
+
+
+def test_a_run_directory_and_its_export_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = synthetic.write(tmp_path / "runs", synthetic.pooling(seeds=2))
+    assert called(monkeypatch, "export", "--runs", str(runs), "--out", str(tmp_path / "all.parquet"))[0] == 0
+    for source, folder in ((runs, "a"), (tmp_path / "all.parquet", "b")):
+        words = ["export", "--runs", str(source), "--to", "tensorboard", "--out", str(tmp_path / folder)]
+        assert called(monkeypatch, *words) == (0, f"{tmp_path / folder}\n", "")
+    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*tfevents*"))
+    assert len(files) == 12
+    assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
+
+
+def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command exits with status 2, says what to install, and writes nothing."""
+    plan = synthetic.position(seeds=1)
+    synthetic.write(tmp_path / "runs", plan)
+    words = ("export", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--to")
+    status, _, errors = called(monkeypatch, *words, "excel")
+    assert (status, "--to excel: one of tensorboard, wandb, mlflow" in errors) == (2, True)
+    for tracker in trackers.TRACKERS:
+        monkeypatch.setitem(sys.modules, f"{tracker}.compat.proto.event_pb2", None)
+        monkeypatch.setitem(sys.modules, tracker, None)
+        status, output, errors = called(monkeypatch, *words, tracker)
+        assert (status, output, errors.count("\n")) == (2, "", 1)
+        assert f"pip install 'vit-ablations[{tracker}]'" in errors
+    ids = [trial["id"] for arm in plan["arms"] for trial in arm["trials"]]
+    nothing = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
+    with pytest.raises(ValueError, match="no trial has been evaluated yet"):
+        tensorboard.write([nothing], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
-    """By its own client: an experiment a study, a run a trial."""
+    """Each study is an experiment, each trial a run."""
     mlflow = pytest.importorskip("mlflow", reason="the package mlflow is not installed")
-    from results.trackers import mlflow as ours
-
     study = synthetic.results(synthetic.position(seeds=2))
-    ours.write([study], tmp_path)
-    client = mlflow.MlflowClient(tracking_uri=ours.database(tmp_path))
+    trackers.write("mlflow", [study], tmp_path)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(study.name)
     assert len(client.search_runs([experiment.experiment_id], max_results=100)) == len(study.trials)
 
 
 def test_wandb_writes_offline_runs(tmp_path: Path) -> None:
-    """A folder each, which `wandb sync` takes."""
+    """Each trial has a folder that `wandb sync` takes."""
     pytest.importorskip("wandb", reason="the package wandb is not installed")
-    from results.trackers import wandb as ours
-
     study = synthetic.results(synthetic.position(seeds=1))
-    ours.write([study], tmp_path)
+    trackers.write("wandb", [study], tmp_path)
     assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == len(study.trials)
 
 
 def test_curves_are_mirrored_while_trials_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Before the block ends, and at its end; without a folder nothing is written."""
+    """Curves are written before the block ends; without a folder nothing is written."""
     pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
     made = synthetic.position(seeds=2)
     synthetic.write(tmp_path / "runs", made)

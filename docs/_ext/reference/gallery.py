@@ -8,7 +8,8 @@ from ablations.study.reading import packaged, read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
 from results.figures import inspection, plots
-from results.names import FIGURES as KINDS
+from results.figures.kinds import FIGURES as KINDS
+from results.figures.kinds import module_of
 from results.store.inspection_data import Inspection
 from vitcore import Config, train, trial_id
 from vitcore.analysis.evals import inspect_eval
@@ -38,7 +39,7 @@ def page() -> str:
     ]
     for kind in KINDS:
         studies = [f"[{name}](../studies/{name}.md)" for name in packaged("studies") if read_study(name).figure == kind]
-        about = inspect.getdoc(inspect.getmodule(plots.DRAW[kind])) or ""
+        about = inspect.getdoc(module_of(kind)) or ""
         used = f"Packaged studies: {', '.join(studies)}." if studies else "No packaged study has it."
         lines += [f"## {kind}\n", f"{prose(about)} {used}\n", picture(kind, f"{kind}.svg")]
     lines += [

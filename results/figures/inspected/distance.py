@@ -1,19 +1,14 @@
 """Mean attention distance per head over depth: arXiv 2010.11929, Figures 7 (right) and 11."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from results.figures.page import legend_above
-from results.figures.theme import GREY, MARKERS, current
-
-if TYPE_CHECKING:
-    from results.store.inspection_data import Inspection
+from results.figures.theme import GREY, MARKERS
+from results.store.inspection_data import Inspection
+from results.style import current
 
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:

@@ -1,17 +1,11 @@
 """Principal components of the embedding filters: arXiv 2010.11929, Figure 7, left."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.images import normalized, strip_axes, to_rgb
-
-if TYPE_CHECKING:
-    from results.store.inspection_data import Inspection
+from results.store.inspection_data import Inspection
 
 COLUMNS, MOST = 8, 16
 SIDE, GAP = 48, 4  # of one filter, and between two, in the picture's pixels

@@ -1,9 +1,5 @@
 """Attention rollout from the output to the image: arXiv 2010.11929, Figures 6 and 14."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,10 +7,9 @@ from matplotlib.patches import Rectangle
 
 from results.figures.images import normalized, strip_axes, to_rgb
 from results.figures.page import is_narrow
-from results.figures.theme import LIGHT, current
-
-if TYPE_CHECKING:
-    from results.store.inspection_data import Inspection
+from results.figures.theme import LIGHT
+from results.store.inspection_data import Inspection
+from results.style import current
 
 GAP = 0.06  # between images, of their sides
 
@@ -22,17 +17,17 @@ GAP = 0.06  # between images, of their sides
 def rollout(inside: Inspection, figure: Figure) -> list[str]:
     """Draw each image, the image darkened where attention is low, and the attention alone."""
     images, maps = inside.arrays["images"], inside.arrays["rollout"]
-    labels, predicted = inside.arrays["labels"], inside.arrays["predicted"]
+    classes = zip(inside.arrays["labels"].tolist(), inside.arrays["predicted"].tolist(), strict=True)
     shown = min(len(images), 4 if is_narrow(figure) else 8)
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
     rows = figure.subplots(3, 1)
-    for k in range(shown):
+    for k, (label, predicted) in zip(range(shown), classes, strict=False):
         picture = to_rgb(images[k] / max(1, images.max()))  # digits, for one, end at 16
         left = k * (1 + GAP)
         draw_image(picture, rows[0], left=left)
         draw_image(picture, rows[1], maps[k], left)
         draw_attention(maps[k], rows[2], left)
-        words = prediction_text(int(labels[k]), int(predicted[k]))
+        words = f"class {label}" if label == predicted else f"class {label},\nread as {predicted}"
         rows[0].text(left + 0.5, 1.04, words, size=current().small, ha="center", va="bottom")
     for ax, name in zip(rows, ("input", "seen", "attention"), strict=True):
         ax.set(xlim=(-0.01, shown * (1 + GAP) - GAP + 0.01), ylim=(-0.01, 1.01), ylabel=name)
@@ -46,7 +41,9 @@ def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, l
     """Draw a picture (H, W, 3) one unit wide, darkened where `share` (rows, columns) is small."""
     framed_axes(ax, left).imshow(picture, interpolation="nearest", extent=unit_extent(left))
     if share is not None:
-        ax.imshow(darkness(share), interpolation="bilinear", extent=unit_extent(left))
+        light = normalized(share) if share.max() > share.min() else np.ones_like(share)
+        black = np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)  # (rows, columns, 4)
+        ax.imshow(black, interpolation="bilinear", extent=unit_extent(left))
     return ax
 
 
@@ -69,14 +66,3 @@ def framed_axes(ax: Axes, left: float) -> Axes:
     ax.spines[:].set_visible(False)
     ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))
     return ax
-
-
-def darkness(share: np.ndarray) -> np.ndarray:
-    """Return a black overlay (rows, columns, 4), more transparent where the share is larger."""
-    light = normalized(share) if share.max() > share.min() else np.ones_like(share)
-    return np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)
-
-
-def prediction_text(label: int, predicted: int) -> str:
-    """Write the class, and the prediction where it is wrong."""
-    return f"class {label}" if label == predicted else f"class {label},\nread as {predicted}"

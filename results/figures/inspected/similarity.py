@@ -1,43 +1,55 @@
 """Similarity of a position embedding between patches, as a grid of maps: arXiv 2010.11929, Figures 7 and 10."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
-from results.figures.images import color_scale, evenly_spaced, mosaic, mosaic_centers
+from results.figures.images import color_scale, mosaic, mosaic_centers
 from results.figures.page import is_narrow, wrap_text
-from results.figures.theme import current
-
-if TYPE_CHECKING:
-    from results.store.inspection_data import Inspection
+from results.store.inspection_data import Inspection
+from results.style import current
 
 TICKS = 8
 LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key", "bias": "bias of the logits"}
 
 
+def notes_by_site(inside: Inspection) -> dict[str, str]:
+    """Map each site at which the position embedding has a map to the note on that map."""
+    return {site["site"]: site["note"] for site in inside.facts["sites"] if site["site"]}
+
+
+def middle_maps(inside: Inspection, site: str) -> np.ndarray:
+    """Return the middle patch's maps (layers, heads, patches); (1, 1, patches) where all are alike."""
+    return np.asarray(inside.arrays[f"{site}_centre"])
+
+
+def sites_with_several_maps(inside: Inspection) -> list[str]:
+    """List the sites where maps differ between layers or heads."""
+    return [site for site in notes_by_site(inside) if middle_maps(inside, site).shape[:2] != (1, 1)]
+
+
 def pairs(inside: Inspection, figure: Figure) -> list[str]:
     """Draw one panel per site; the map at (row, column) shows that patch against all others."""
     rows, columns = inside.facts["grid"]
-    sites = [site for site in inside.facts["sites"] if site["site"]]
+    sites = list(notes_by_site(inside))
     figure.set_figheight(((figure.get_figwidth() - 1.3) * rows / columns + 0.45) * len(sites))
     for ax, site in zip(np.atleast_1d(figure.subplots(len(sites), 1)), sites, strict=True):
-        draw_pair_maps(pair_map(inside, site["site"]), site["site"], ax)
-        add_colorbar([ax], site["site"])
+        draw_pair_maps(pair_map(inside, site), site, ax)
+        add_colorbar([ax], site)
     return [site_note(inside, site) for site in sites]
 
 
-def site_note(inside: Inspection, site: Mapping[str, Any]) -> str:
+def site_note(inside: Inspection, site: str) -> str:
     """Explain a site's maps, and what they average over."""
-    averaged = inside.arrays[f"{site['site']}_centre"].shape[:2]
-    mean = f"; mean over {averaged[0]} layers and {averaged[1]} heads" if averaged != (1, 1) else ""
+    layers, heads = middle_maps(inside, site).shape[:2]
+    mean = f"; mean over {layers} layers and {heads} heads" if (layers, heads) != (1, 1) else ""
     rows, columns = inside.facts["grid"]
-    return f"{site['note']}{mean}. Each small map is one patch with all {rows * columns}"
+    return f"{notes_by_site(inside)[site]}{mean}. Each small map is one patch with all {rows * columns}"
 
 
 def pair_map(inside: Inspection, site: str) -> np.ndarray:
@@ -45,34 +57,23 @@ def pair_map(inside: Inspection, site: str) -> np.ndarray:
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 
-def sites_of(inside: Inspection) -> list[str]:
-    """List the sites at which the position embedding has a map."""
-    return [site["site"] for site in inside.facts["sites"] if site["site"]]
-
-
-def common_sites(insides: Sequence[Inspection]) -> list[str]:
-    """List the sites where all inspections have maps."""
-    found = [sites_of(inside) for inside in insides]
-    return [site for site in found[0] if all(site in other for other in found)]
-
-
 def comparable(insides: Sequence[Inspection]) -> list[int]:
     """Return the places of the trials with a map at the site that most of them have."""
-    counts = Counter(site for inside in insides for site in sites_of(inside))
+    counts = Counter(site for inside in insides for site in notes_by_site(inside))
     most = max(counts, key=lambda site: counts[site], default="")
-    return [place for place, inside in enumerate(insides) if most in sites_of(inside)]
+    return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]
 
 
 def incomparable_text(inside: Inspection) -> str:
     """Say why a trial's map cannot stand beside the others."""
-    return (
-        f"its map is of another kind: {LABELS[sites_of(inside)[0]]}" if sites_of(inside) else "no map of its position"
-    )
+    site = next(iter(notes_by_site(inside)), None)
+    return f"its map is of another kind: {LABELS[site]}" if site else "no map of its position"
 
 
 def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
     """Draw a panel per trial and common site on one scale, stacked on a narrow page."""
-    sites, count, stacked = common_sites(insides), len(insides), is_narrow(figure)
+    sites = [site for site in notes_by_site(insides[0]) if all(site in notes_by_site(other) for other in insides)]
+    count, stacked = len(insides), is_narrow(figure)
     across = 1 if stacked else count
     side = (figure.get_figwidth() - 1.3) / across
     figure.set_figheight((side + 0.6) * len(sites) * (count if stacked else 1))
@@ -84,8 +85,7 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
             draw_pair_maps(one, site, ax, scale)
             ax.set_title(wrap_text(name, side, current().text), loc="left")
         add_colorbar(list(row), site)
-    described = {site["site"]: site_note(insides[0], site) for site in insides[0].facts["sites"]}
-    return [described[site] for site in sites]
+    return [site_note(insides[0], site) for site in sites]
 
 
 def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> Axes:
@@ -104,10 +104,10 @@ def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str,
     return ax
 
 
-def label_patches(axis: Any, count: int, gap: int) -> None:
-    """Label patches from 1, as in the paper."""
+def label_patches(axis: Axis, count: int, gap: int) -> None:
+    """Label at most TICKS patches, counted from 1 as in the paper."""
     places = mosaic_centers(count, count, gap)
-    shown = evenly_spaced(count, TICKS)
+    shown = range(0, count, -(-count // TICKS))
     axis.set_ticks([places[k] for k in shown], [str(k + 1) for k in shown])
 
 
@@ -115,8 +115,7 @@ def remove_frame(ax: Axes) -> None:
     """Remove grid, ticks and spines."""
     ax.grid(visible=False)
     ax.tick_params(length=0)
-    for spine in ax.spines.values():
-        spine.set_visible(False)
+    ax.spines[:].set_visible(False)
 
 
 def add_colorbar(axes: list[Axes], site: str) -> None:
@@ -130,19 +129,15 @@ def add_colorbar(axes: list[Axes], site: str) -> None:
 def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
     """Draw the middle patch against all others, a map per layer (rows) and head (columns)."""
     rows, columns = inside.facts["grid"]
-    notes = []
-    chosen = [site for site in inside.facts["sites"] if inside.arrays[f"{site['site']}_centre"].shape[:2] != (1, 1)]
-    shapes = [inside.arrays[f"{site['site']}_centre"].shape for site in chosen]
+    maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}
     width = figure.get_figwidth() - 1.0
-    cell = [min(width / shape[1], 1.0) for shape in shapes]
-    figure.set_figheight(sum(side * rows / columns * shape[0] + 0.5 for side, shape in zip(cell, shapes, strict=True)))
-    panels = np.atleast_1d(figure.subplots(len(chosen), 1))
-    for ax, site, (count, heads, _) in zip(panels, chosen, shapes, strict=True):
-        rows_of = inside.arrays[f"{site['site']}_centre"].reshape(count, heads, rows, columns)
-        draw_by_layer_and_head(rows_of, site["site"], ax)
-        add_colorbar([ax], site["site"])
-        notes.append(f"{site['note']}: the patch at row {rows // 2 + 1}, column {columns // 2 + 1} with all others")
-    return notes
+    heights = [min(width / own.shape[1], 1.0) * rows / columns * own.shape[0] + 0.5 for own in maps.values()]
+    figure.set_figheight(sum(heights))
+    for ax, (site, own) in zip(np.atleast_1d(figure.subplots(len(maps), 1)), maps.items(), strict=True):
+        draw_by_layer_and_head(own.reshape(*own.shape[:2], rows, columns), site, ax)
+        add_colorbar([ax], site)
+    place = f"the patch at row {rows // 2 + 1}, column {columns // 2 + 1} with all others"
+    return [f"{notes_by_site(inside)[site]}: {place}" for site in maps]
 
 
 def draw_by_layer_and_head(related: np.ndarray, site: str, ax: Axes) -> Axes:

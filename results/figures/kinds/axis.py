@@ -4,23 +4,23 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.flops import flops_unit, log_ticks
+from results.figures.axes import flops_unit, log_ticks, tick_labels, with_positions
 from results.figures.frame import arms_frame, rows_of, seeds_frame, x_setting
-from results.figures.lines import baseline_notes, draw_over_axis, marks_note, tick_labels, with_positions
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note
 from results.figures.page import legend_above
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
 
 
-def axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame = with_positions(arms_frame(study, table))
     figure.set_figheight(2.6)
     ax = figure.subplots()
     one_line = frame["series"].nunique() == 1
-    points, labels = seeds_frame(study, table.metric), verdict_tick_labels(frame) if one_line else tick_labels(frame)
-    draw_over_axis(frame, points, ax, table.metric, x_setting(study.plan), labels)
+    labels = verdict_tick_labels(frame) if one_line else None
+    draw_over_axis(frame, seeds_frame(study, table.metric), ax, table.metric, x_setting(study.plan), labels)
     draw_compute(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)

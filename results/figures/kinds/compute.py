@@ -1,37 +1,33 @@
 """The metric over forward compute, with every arm named: arXiv 2010.11929, Figure 5."""
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from results.figures.flops import flops_unit
+from results.figures.axes import compute_axis, flops_unit, measured_columns, metric_axis
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
 from results.figures.labels import box_around, boxes_along, label_points
 from results.figures.lines import (
     SEED_OFFSET,
     baseline_notes,
-    compute_axis,
     draw_points,
     draw_seeds,
     draw_spread_absences,
-    empty_panel,
     legend_entry,
-    measured_columns,
-    metric_axis,
+    legend_line,
+    mark_empty,
     series_styles,
 )
 from results.figures.page import is_narrow, legend_above, wrap_text
-from results.figures.theme import current
 from results.records import Table
 from results.study_results import StudyResults
+from results.style import current
 
 MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
 
 
-def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame = arms_frame(study, table)
     size, name = flops_unit(frame["flops"].max())
@@ -42,8 +38,7 @@ def compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     metric_axis(ax, table.metric, *measured_columns(frame, points))
     draw_against_compute(frame, points, ax)
     ax.set_xlabel(f"compute: {name} per image (forward), log scale")
-    if not (frame["n"] > 0).any():
-        empty_panel(ax)
+    mark_empty(frame, ax)
     if is_narrow(figure) or not name_families(frame, points, ax):
         legend(frame, ax)
     return [MARKS, *baseline_notes(frame)]
@@ -65,8 +60,7 @@ def legend(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw the families' legend above the axes, where their names do not fit beside them."""
     for name, look in series_styles(frame).items():
         rows = frame[frame["series"] == name]
-        line = look.dash if len(rows) > 1 else ""
-        ax.plot([], [], color=look.colour, marker=look.marker, linestyle=line, label=legend_entry(rows))
+        legend_line(ax, look, legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
     legend_above(ax, "")
 
 
@@ -76,28 +70,19 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
     assert figure is not None
     figure.draw_without_rendering()
     known, table = frame[frame["mean"].notna()].sort_values("at", kind="stable"), series_styles(frame)
-    points = [
-        (row.at, row.mean, wrapped_entry(frame[frame["series"] == row.series]), table[row.series].colour)
-        for row in rows_of(known.drop_duplicates("series", keep="last"))
-    ]
+    points = []
+    for row in rows_of(known.drop_duplicates("series", keep="last")):
+        entry = legend_entry(frame[frame["series"] == row.series])
+        points.append((row.at, row.mean, wrap_text(entry, 1.3, current().text), table[row.series].colour))
     return label_points(ax, points, covered_boxes(known, seeds, ax))
 
 
 def covered_boxes(known: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> list[Bbox]:
     """Return boxes, in pixels, of all marks, intervals, seeds, lines and texts. known: arms with a mean."""
-    boxes = [box_around(ax, row.at, *vertical_extent(row)) for row in rows_of(known)]
+    ends = (known[end].fillna(known["mean"]) for end in ("low", "high"))
+    boxes = [box_around(ax, *row) for row in zip(known["at"], *ends, strict=True)]
     singles = seeds.merge(known[["arm", "at"]], on="arm")
-    boxes += [box_around(ax, row.at, row.value, row.value) for row in rows_of(singles)]  # which reaches over BESIDE
+    boxes += [box_around(ax, row.at, row.value, row.value) for row in rows_of(singles)]  # reaches the seeds beside it
     for _, rows in known.groupby("series"):
         boxes += boxes_along(ax, list(zip(rows["at"], rows["mean"], strict=True)))
     return boxes + [text.get_window_extent() for text in ax.texts if text.get_text()]
-
-
-def vertical_extent(row: Any) -> tuple[float, float]:
-    """Return the ends of an arm's interval, or its mean twice."""
-    return (row.mean, row.mean) if pd.isna(row.low) else (row.low, row.high)
-
-
-def wrapped_entry(rows: pd.DataFrame) -> str:
-    """Return the family's legend entry, wrapped."""
-    return wrap_text(legend_entry(rows), 1.3, current().text)

@@ -8,24 +8,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results.figures.axes import axis_name, metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
-from results.figures.lines import (
-    SeriesStyle,
-    axis_name,
-    empty_panel,
-    metric_axis,
-    names_several_settings,
-    series_styles,
-    tick_labels,
-    value_text,
-    with_positions,
-)
+from results.figures.lines import SeriesStyle, empty_panel, legend_line, names_several_settings, series_styles
 from results.figures.page import legend_above
-from results.figures.theme import DASHES, GREY, current
+from results.figures.theme import DASHES, GREY
 from results.names import AXES
 from results.records import Table
 from results.statistics import inference, tuning
 from results.study_results import StudyResults
+from results.style import current
 from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
@@ -37,23 +29,33 @@ SMALL = 3.5  # the size of these marks
 BANDS = 6  # at most: more of them hide each other, and the lines
 
 
-def curves(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
     """Draw the study's training over `x`, one of AXES; return the lines to write below."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     figure.set_figheight(2.9)
     ax = figure.subplots()
-    lines, said = arms_to_follow(study, frame)
-    history = evaluations_frame(study, training_metric(study))
-    draw_training_curves(lines, history, ax, training_metric(study), x)
-    if said:
-        line_entries(lines, ax)
-    else:
+    lines, tuned, notes = draw_arms(study, frame, ax, x)
+    if not tuned:
         series_entries(lines, ax)
         if study.plan.curves:
             dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
     legend_above(ax, "")
-    notes = [*said, lines_note(lines), *unevaluated_note(lines, history)]
     return [*notes, *(uneven_speed_note(study, list(lines["arm"])) if x == "seconds" else [])]
+
+
+def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
+    """Draw the arms to follow over `x`; return them, whether they are tuned ones, and the lines to write below.
+
+    Only tuned arms, which are few, get their legend entries here. frame: rows of `arms_frame` with `at`.
+    """
+    lines, said = arms_to_follow(study, frame)
+    history = evaluations_frame(study, training_metric(study))
+    draw_training_curves(lines, history, ax, training_metric(study), x)
+    if said:
+        table = style_by_arm(lines)
+        for row in rows_of(lines):
+            legend_line(ax, table[row.arm], row.line, markersize=SMALL)
+    return lines, bool(said), [*said, lines_note(lines), *unevaluated_note(lines, history)]
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
@@ -80,7 +82,8 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
-        named = [f"{row.line}, {point_name(row, study)}" for row in rows_of(rows)]
+        setting = current().labels.get(x_setting(study.plan), x_setting(study.plan))
+        named = [f"{row.line}, {row.tick or f'{setting}={value_text(row.x)}'}" for row in rows_of(rows)]
         at = " and ".join(map(axis_name, study.plan.tune))
         other = f"; dashed: at the baseline's {at}" if DASHED in dashes.values() else ""
         return (
@@ -99,12 +102,6 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
     return dashes | {entries[name].points[point]: "-" for name, point in own.items()}
-
-
-def point_name(row: Any, study: StudyResults) -> str:
-    """Name an arm's point: "lr=0.004"."""
-    x = x_setting(study.plan)
-    return row.tick or f"{current().labels.get(x, x)}={value_text(row.x)}"
 
 
 def lines_note(frame: pd.DataFrame) -> str:
@@ -136,9 +133,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
-def draw_training_curves(
-    frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str = "val_accuracy", x: str = "step"
-) -> Axes:
+def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> Axes:
     """Draw the metric over `x`, a line per arm in its series' color.
 
     frame: rows of `arms_frame` with `at` and `dash`. history: rows of `evaluations_frame`.
@@ -177,23 +172,13 @@ def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     }
 
 
-def line_entries(frame: pd.DataFrame, ax: Axes) -> None:
-    """Add a legend entry per line."""
-    table = style_by_arm(frame)
-    for row in rows_of(frame):
-        look = table[row.arm]
-        ax.plot([], [], color=look.colour, linestyle=look.dash, marker=look.marker, label=row.line, markersize=SMALL)
-
-
 def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
     """Add a legend entry per series."""
     table = style_by_arm(frame)
     for _, rows in frame.groupby("series", sort=False):
-        look = table[rows["arm"].iloc[0]]
-        dash = look.dash if len(rows) == 1 else "-"
-        line = rows["line"].iloc[0]
+        look, line = table[rows["arm"].iloc[0]], rows["line"].iloc[0]
         named = "baseline" if rows["reference"].any() and names_several_settings(line) else line
-        ax.plot([], [], color=look.colour, linestyle=dash, marker=look.marker, label=named, markersize=SMALL)
+        legend_line(ax, look, named, linestyle=look.dash if len(rows) == 1 else "-", markersize=SMALL)
 
 
 def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:

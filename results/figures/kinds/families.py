@@ -5,26 +5,24 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.flops import flops_unit
+from results.figures.axes import compute_axis, flops_unit, measured_columns, metric_axis
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
 from results.figures.lines import (
     SeriesStyle,
-    compute_axis,
     draw_points,
     draw_seeds,
     draw_spread_absences,
-    empty_panel,
-    measured_columns,
-    metric_axis,
+    legend_line,
+    mark_empty,
     series_styles,
 )
 from results.figures.page import legend_above
-from results.figures.theme import current
 from results.records import Table
 from results.statistics import power_law
 from results.statistics.power_law import MIN_SIZES, Fits
 from results.store.schemas import Arm
 from results.study_results import StudyResults
+from results.style import current
 from results.units import is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
@@ -32,7 +30,7 @@ LEAST = 3  # seeds of a fit that is drawn
 MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
 
 
-def families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame, metric = families_frame(study, table), table.metric
     size, name = flops_unit(frame["flops"].max())
@@ -40,21 +38,16 @@ def families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     figure.set_figheight(3.0)
     ax = figure.subplots()
     points = seeds_frame(study, metric)
-    names = dict.fromkeys(frame["series"])
-    found = {name: errors_by_seed(frame[frame["series"] == name], points, metric) for name in names}
-    fitted = {name: with_enough_seeds(power_law.fit(own)) for name, own in found.items()}
+    series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
+    errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
+    fits = {name: power_law.fit(own) for name, own in errors.items()}
+    fitted = {name: fit if fit and len(fit.b) >= LEAST else None for name, fit in fits.items()}
     metric_axis(ax, metric, *measured_columns(frame, points))
     draw_over_compute(frame, points, fitted, ax, metric)
     ax.set_xlabel(f"total training compute ({name}), log scale")
     legend_above(ax, "")
-    if not (frame["n"] > 0).any():
-        empty_panel(ax)
-    return [MARKS, fits_note(frame, fitted), *excluded_trials_note(found)]
-
-
-def with_enough_seeds(fit: Fits | None) -> Fits | None:
-    """Return the fit if it rests on at least LEAST seeds."""
-    return fit if fit and len(fit.b) >= LEAST else None
+    mark_empty(frame, ax)
+    return [MARKS, fits_note(frame, fitted), *excluded_trials_note(errors)]
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
@@ -92,9 +85,7 @@ def draw_over_compute(
     frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`.
     """
     compute_axis(frame, ax)
-    for name, look in series_styles(
-        frame.assign(reference=False)
-    ).items():  # the baseline is in a family: none is black
+    for name, look in series_styles(frame.assign(reference=False)).items():  # no black: the baseline is in a family
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         draw_points(rows, ax, look)
         draw_seeds(rows, points, ax, look, 4.0)
@@ -102,7 +93,7 @@ def draw_over_compute(
         fit = fitted[name]
         if fit:
             draw_fit(fit, ax, look, metric)
-        ax.plot([], [], color=look.colour, marker=look.marker, linestyle="-" if fit else "", label=rows["line"].iloc[0])
+        legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if fit else "")
     return ax
 
 
@@ -110,24 +101,16 @@ def draw_fit(fit: Fits, ax: Axes, look: SeriesStyle, metric: str) -> None:
     """Draw the mean fit with its 95% t interval, within the fitted range."""
     compute = np.geomspace(fit.low, fit.high, DRAWN)
     error, estimates = fit.at(compute)
-    scale = unit(metric).scale
     intervals = [estimate.interval() for estimate in estimates]
-    ax.plot(compute, metric_from_error(error, scale, metric), color=look.colour, zorder=2)
+    ax.plot(compute, metric_from_error(error, metric), color=look.colour, zorder=2)
     if all(intervals):
-        low, high = np.array(intervals).T
-        ax.fill_between(
-            compute,
-            metric_from_error(low, scale, metric),
-            metric_from_error(high, scale, metric),
-            color=look.colour,
-            alpha=0.12,
-            linewidth=0,
-        )
+        low, high = (metric_from_error(end, metric) for end in np.array(intervals).T)
+        ax.fill_between(compute, low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
-def metric_from_error(error: np.ndarray, scale: float, metric: str) -> np.ndarray:
+def metric_from_error(error: np.ndarray, metric: str) -> np.ndarray:
     """Convert errors back to the metric in display units."""
-    return scale * (1 - error) if is_accuracy(metric) else error
+    return unit(metric).scale * (1 - error) if is_accuracy(metric) else error
 
 
 def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits | None]) -> str:

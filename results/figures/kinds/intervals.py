@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
+from results.figures.axes import attainable
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
-from results.figures.lines import attainable
 from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
-from results.figures.theme import COLUMN, GREY, LIGHT, PALE, current
+from results.figures.theme import GREY, LIGHT, PALE
 from results.records import Table
 from results.study_results import StudyResults
+from results.style import COLUMN, current
 from results.tables import layout
 from results.units import is_accuracy, unit
 
@@ -34,7 +35,7 @@ MARKS = (
 )
 
 
-def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`, sized to its arms; return the lines to write below."""
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
@@ -48,9 +49,11 @@ def intervals(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     (text_above if stacked else text_beside)(frame, panels[0], metric, dense)
     if aside:
         draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current().small))
-    elsewhere = f"* published in another setting, its level is not comparable: {layout.published_source(table)}."
-    marks = MARKS.format(baseline=baseline_note(frame))
-    return [marks, elsewhere] if published and stacked else [marks]
+    notes = [MARKS.format(baseline=baseline_note(frame))]
+    if published and stacked:
+        source = layout.published_source(table)
+        notes.append(f"* published in another setting, its level is not comparable: {source}.")
+    return notes
 
 
 def dense_row_beside(frame: pd.DataFrame) -> float:
@@ -143,7 +146,8 @@ def verdict_word(row: Any) -> str:
     if row.n == 0:
         return "no finished trial"
     known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
-    return ("baseline" if row.reference else known.replace("-", " ")) + count_text(row)
+    count = f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
+    return ("baseline" if row.reference else known.replace("-", " ")) + count
 
 
 def short_verdict(row: Any) -> str:
@@ -156,11 +160,6 @@ def decimals(metric: str) -> int:
     """Return the decimals in a figure, fewer than in a table unless the style sets them."""
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
     return current().digits.get(kind, usual)
-
-
-def count_text(row: Any) -> str:
-    """Write " (n = 3 of 5)" where trials are absent."""
-    return f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
 
 
 def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
@@ -214,15 +213,8 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
         if np.isnan(row.published):
             continue
         ax.plot([row.published], [y], "s", color=GREY)
-        ax.annotate(
-            minus_text(row.published),
-            (row.published, y),
-            xytext=(0, 5),
-            textcoords="offset points",
-            size=current().small,
-            ha="center",
-            color=GREY,
-        )
+        above: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
+        ax.annotate(minus_text(row.published), (row.published, y), size=current().small, color=GREY, **above)
     ax.margins(x=0.3)
     ax.xaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(axis="y", length=0, labelleft=False)

@@ -3,23 +3,13 @@
 That figure shows two heads tied, each at its own learning rate. So the rate is an axis, not a choice.
 """
 
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results.figures.axes import axis_name, with_positions
 from results.figures.frame import arms_frame, seeds_frame, series_label, signed_text, x_setting
-from results.figures.kinds.curves import (
-    arms_to_follow,
-    dash_entries,
-    draw_training_curves,
-    evaluations_frame,
-    line_entries,
-    lines_note,
-    training_metric,
-    unevaluated_note,
-)
-from results.figures.lines import axis_name, baseline_notes, draw_over_axis, marks_note, with_positions
-from results.figures.page import is_narrow, legends_above
+from results.figures.kinds.curves import dash_entries, draw_arms
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note
+from results.figures.page import legends_above, panels
 from results.records import Table
 from results.study_results import StudyResults
 from results.units import unit
@@ -27,39 +17,21 @@ from results.units import unit
 HEIGHT = 2.9  # inches a panel
 
 
-def learning_rate(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
-    final, *others = panels(figure, 2 if has_curves(study) else 1)
+    final, *others = panels(figure, 2 if has_curves(study) else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
-    named, notes = (
-        [(final, "at the end of training")],
-        [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)],
-    )
+    named = [(final, "at the end of training")]
+    notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
     for training in others:
-        title, below = draw_training_panel(study, frame, training)
-        named.append((training, title))
+        lines, tuned, below = draw_arms(study, frame, training, "step")
+        if not tuned:
+            dash_entries(lines, training)
+        named.append((training, "over training" if tuned else f"over training, by {axis_name(x)}"))
         notes += below
     legends_above(figure, named)
     return notes
-
-
-def draw_training_panel(study: StudyResults, frame: pd.DataFrame, ax: Axes) -> tuple[str, list[str]]:
-    """Draw the arms to follow over training; return the title and the lines to write below."""
-    lines, said = arms_to_follow(study, frame)
-    history = evaluations_frame(study, training_metric(study))
-    draw_training_curves(lines, history, ax, training_metric(study))
-    (line_entries if said else dash_entries)(lines, ax)
-    title = "over training" if said else f"over training, by {axis_name(x_setting(study.plan))}"
-    return title, [*said, lines_note(lines), *unevaluated_note(lines, history)]
-
-
-def panels(figure: Figure, count: int) -> list[Axes]:
-    """Add panels side by side, or stacked on a narrow page."""
-    stacked = is_narrow(figure)
-    figure.set_figheight(count * HEIGHT if stacked else HEIGHT)
-    shape = (count, 1) if stacked else (1, count)
-    return [figure.add_subplot(*shape, k) for k in range(1, count + 1)]
 
 
 def has_curves(study: StudyResults) -> bool:

@@ -1,36 +1,26 @@
 """Accuracy over the size of test images, or of their patches, for models trained at one size."""
 
 import re
-from dataclasses import replace
-from math import nan
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results import units
-from results.figures.frame import arms_frame, seeds_frame, series_label
-from results.figures.lines import (
-    baseline_notes,
-    draw_lines,
-    empty_panel,
-    measured_columns,
-    metric_axis,
-    swept_axis,
-    value_text,
-)
+from results.figures.axes import value_text
+from results.figures.frame import arms_frame, measured_by, seeds_frame, series_label
+from results.figures.lines import baseline_notes, draw_over_axis
 from results.figures.page import legend_above
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import table as table_of
 
 SETTING = {"": "image_size", "patch": "patch", "merge": "token_merging"}  # what an eval test@... varies: its setting
 TESTED = re.compile(r"test_\w+@(patch|merge|)([1-9]\d*)")  # a metric: what its eval varies, and the value
 TRAINED = "\n(trained)"
 
 
-def new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     sizes, metric = metrics_by_size(study), base_metric(table.metric)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
@@ -65,8 +55,8 @@ def base_metric(metric: str) -> str:
 
 def training_size(study: StudyResults) -> float:
     """Return the size of images, or of patches, in pixels at which the baseline is trained."""
-    planned = {arm.name: arm for arm in study.plan.arms}
-    return float(planned[study.plan.baseline].config[SETTING[kind_of(study)]])
+    baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
+    return float(baseline.config[SETTING[kind_of(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -74,28 +64,12 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
 
     Arms are named with the size, so that seeds stand where their mean does. Only tested sizes have verdicts.
     """
-    here = table if metric == table.metric else table_without_verdicts(study, metric)
-    frame, points = arms_frame(study, here), seeds_frame(study, metric)
+    here = table if metric == table.metric else measured_by(study, metric)[1]
+    frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
     single = len(study.plan.factors) == 1 and not study.plan.curves
     lines = [series_label(label, single=single) for label in frame["label"]]
-    frame = frame.assign(
-        series=frame["arm"], line=lines, x=size, tick="", at=size, arm=names_at_size(frame["arm"], size)
-    )
-    return frame, points.assign(arm=names_at_size(points["arm"], size))
-
-
-def names_at_size(arms: pd.Series, size: float) -> list[str]:
-    """Append the size to arm names."""
-    return [f"{arm}@{size:g}" for arm in arms]
-
-
-def table_without_verdicts(study: StudyResults, metric: str) -> Table:
-    """Build the table of another metric without verdicts, as the family covers only the study's own."""
-    columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
-    other = table_of(
-        replace(study, plan=study.plan.model_copy(update={"metric": metric, "claims": []}), columns=columns)
-    )
-    return replace(other, rows=[replace(row, verdict=None) for row in other.rows])
+    frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)
+    return frame, points.assign(arm=points["arm"].astype(str) + at_size)
 
 
 def draw_over_sizes(
@@ -106,13 +80,9 @@ def draw_over_sizes(
     frame: rows of `arms_frame`, an arm per series, `at` the size. points: rows of `seeds_frame`. setting: of the size.
     """
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
-    swept_axis(frame, ax, setting, places)
+    draw_over_axis(frame, points, ax, metric, setting, places)
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    metric_axis(ax, metric, *measured_columns(frame, points))
-    draw_lines(frame, points, ax)
-    if not (frame["n"] > 0).any():
-        empty_panel(ax)
     return ax
 
 

@@ -1,70 +1,53 @@
 """The metric over the amount of data, with few-shot accuracy beside it: arXiv 2010.11929, Figures 3 and 4."""
 
-from dataclasses import replace
-
 import pandas as pd
 from matplotlib.figure import Figure
 
-from results.figures.frame import arms_frame, seeds_frame, x_setting
-from results.figures.lines import baseline_notes, draw_over_axis, marks_note, tick_labels, value_text, with_positions
-from results.figures.page import is_narrow, legend_above, legend_across
+from results.figures.axes import tick_labels, value_text, with_positions
+from results.figures.frame import arms_frame, measured_by, seeds_frame, x_setting
+from results.figures.lines import baseline_notes, draw_over_axis, marks_note
+from results.figures.page import is_narrow, legend_above, legend_across, panels
 from results.records import Table
 from results.study_results import StudyResults
-from results.tables.study_table import table as table_of
 
 FEW_SHOT = "fewshot5_accuracy"
 HEIGHT = 2.6  # inches a panel
 
 
-def scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
-    beside, stacked = few_shot_study(study, table.metric), is_narrow(figure)
-    panels = 2 if beside else 1
-    figure.set_figheight(HEIGHT * panels if stacked else HEIGHT)
-    axes = figure.subplots(*((panels, 1) if stacked else (1, panels)), squeeze=False).flat
-    draw_over_axis(
-        frame, seeds_frame(study, table.metric), axes[0], table.metric, x, scale_tick_labels(frame, x, study.history)
-    )
-    if beside and not stacked:
-        legend_across(figure, axes[0], steps_text(study.trials))
+    labels = scale_tick_labels(frame, x, study.history)
+    own, *others = panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
+    draw_over_axis(frame, seeds_frame(study, table.metric), own, table.metric, x, labels)
+    if others and not is_narrow(figure):
+        legend_across(figure, own, steps_text(study.trials))
     else:
-        legend_above(axes[0], steps_text(study.trials))
+        legend_above(own, steps_text(study.trials))
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
-    if not beside:
-        return notes
-    frame, points = (
-        with_positions(arms_frame(beside, without_verdicts(table_of(beside)))),
-        seeds_frame(beside, FEW_SHOT),
-    )
-    draw_over_axis(frame, points, axes[1], FEW_SHOT, x, scale_tick_labels(frame, x, study.history))
-    return [*notes, "Few-shot accuracy is described, not tested: only the baseline's marks are filled."]
+    for beside in others:
+        frame = with_positions(arms_frame(*measured_by(study, FEW_SHOT)))
+        draw_over_axis(frame, seeds_frame(study, FEW_SHOT), beside, FEW_SHOT, x, labels)
+        notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
+    return notes
 
 
-def few_shot_study(study: StudyResults, metric: str) -> StudyResults | None:
-    """Return the study measured by 5-shot accuracy, if its plan asks for that and some trial has it.
+def has_few_shot(study: StudyResults, metric: str) -> bool:
+    """Tell whether the plan asks for 5-shot accuracy beside its metric and some trial has it.
 
-    Without such a plan, only arms shared with another study would have values.
+    Without a plan that asks, only arms shared with another study would have values.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
-    known = owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any()
-    return replace(study, plan=study.plan.model_copy(update={"metric": FEW_SHOT, "claims": []})) if known else None
-
-
-def without_verdicts(table: Table) -> Table:
-    """Drop the verdicts, as the family covers only the study's own metric."""
-    return replace(table, rows=[replace(row, verdict=None) for row in table.rows])
+    return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
 
 
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label per tick; a stage's data fraction has no image counts, as trials count the arms' images."""
     if x == "data_fraction":
         return fraction_labels(frame, history)
-    return (
-        [f"{value_text(100 * at)}%" for at in sorted(set(frame["at"]))]
-        if x.endswith(".data_fraction")
-        else tick_labels(frame)
-    )
+    if x.endswith(".data_fraction"):
+        return [f"{value_text(100 * at)}%" for at in sorted(set(frame["at"]))]
+    return tick_labels(frame)
 
 
 def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:

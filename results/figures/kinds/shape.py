@@ -4,30 +4,28 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results.figures.axes import axis_name, compute_axis, measured_columns, metric_axis
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
 from results.figures.lines import (
-    axis_name,
-    compute_axis,
     draw_points,
     draw_seeds,
     draw_spread_absences,
-    empty_panel,
-    measured_columns,
-    metric_axis,
+    legend_line,
+    mark_empty,
     series_styles,
 )
 from results.figures.page import legend_above
-from results.figures.theme import current
 from results.records import Table
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
+from results.style import current
 
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
 BASE, ALL = "baseline", "all"
-APART = 6.0  # and between intervals
+APART = 6.0  # points of paper between marks at one place
 
 
-def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
@@ -36,8 +34,7 @@ def shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     draw_over_relative_compute(frame, points, ax)
     ax.set_xlabel("relative compute (forward), log scale")
     legend_above(ax, "")
-    if not (frame["n"] > 0).any():
-        empty_panel(ax)
+    mark_empty(frame, ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
 
 
@@ -50,7 +47,8 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     planned = {arm.name: arm for arm in plan.arms}
     ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
     base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
-    frame = frame.assign(series=ways, line=[dimension_label(name) for name in ways], at=frame["flops"] / base)
+    labels = [current().labels.get(name) or WAYS.get(name, axis_name(name)) for name in ways]
+    frame = frame.assign(series=ways, line=labels, at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2))
 
@@ -61,11 +59,6 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
         return BASE
     keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
     return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
-
-
-def dimension_label(name: str) -> str:
-    """Return the label of a scaled dimension."""
-    return current().labels.get(name) or WAYS.get(name, axis_name(name))
 
 
 def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> Axes:
@@ -84,5 +77,5 @@ def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Ax
             draw_points(rows[rows["aside"] == aside], ax, look, aside)
             draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
         draw_spread_absences(rows, frame, ax, look)
-        ax.plot([], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=rows["line"].iloc[0])
+        legend_line(ax, look, rows["line"].iloc[0])
     return ax

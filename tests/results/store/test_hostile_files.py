@@ -11,9 +11,10 @@ import pytest
 import synthetic
 
 from ablations.execution.compute_eval import winner_weights
-from results import store, tensorboard
+from results import store
 from results.store import Broken, arrays, correctness, eval_files, files, inspection_data, lease
 from results.store.schemas import Eval
+from results.trackers import tensorboard
 
 ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file
 CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetensors", "-1-0123456789abcdef.safetensors")

@@ -41,7 +41,7 @@ def paper() -> styles.Style:
 
 def drawn(study: StudyResults, style: styles.Style) -> Figure:
     with styles.use(style), drawing():
-        figure = plots.figure(study, study_table.table(study), style.width)
+        figure = plots.figure(study, style.width)
         figure.draw_without_rendering()
     return figure
 

@@ -1,0 +1,141 @@
+"""The axes of figures: limits, ticks and labels for settings, metrics and compute."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+
+from results.figures.frame import is_number, metric_label, rows_of
+from results.figures.page import wrap_text
+from results.style import current
+from results.units import is_accuracy
+
+FLOPS_UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFLOPs", 1.0: "FLOPs"}
+SETTING_NAMES = {
+    "lr": "learning rate",
+    "patch": "patch size (pixels a side)",
+    "data_fraction": "share of the training images",
+    "image_size": "image size (pixels a side)",
+    "depth": "depth (blocks)",
+}
+TICK = 0.9  # inches that a label of the axis may take before it is broken
+
+
+def axis_name(field: str) -> str:
+    """Return a setting's readable name, with the stage's name for pretrain.lr."""
+    stage, _, rest = field.partition(".")
+    of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
+    return current().labels.get(field) or SETTING_NAMES.get(field, of_stage)
+
+
+def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add the column `at`: the numeric position on the axis, or the place in plan order for words."""
+    if all(map(is_number, frame["x"])):
+        return frame.assign(at=frame["x"].astype(float))
+    order = list(dict.fromkeys(map(str, frame["x"])))
+    return frame.assign(at=[float(order.index(str(value))) for value in frame["x"]])
+
+
+def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
+    """Set up the horizontal axis with a tick at each value of `at`."""
+    ticks = sorted(set(frame["at"]))
+    log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
+    ax.set_xscale("log" if log else "linear")
+    ax.set_xlim(*padded_limits(ticks, log))
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xticks(ticks, labels)
+    ax.set_xlabel(f"{axis_name(field)}, log scale" if log else axis_name(field))
+
+
+def tick_labels(frame: pd.DataFrame) -> list[str]:
+    """Return a wrapped label per tick."""
+    places = rows_of(frame.drop_duplicates("at").sort_values("at"))
+    return [wrap_text(row.tick or value_text(row.x), TICK, current().text) for row in places]
+
+
+def value_text(value: Any) -> str:
+    """Write a value for people: 0.0004, 5e-5, 8, 1,320, conv."""
+    if not is_number(value):
+        return str(value)
+    if value and abs(value) < 1e-4:  # as Python does, and so the names of arms
+        mantissa, exponent = f"{value:.6e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return f"{float(value):z,.6g}"
+
+
+def scale_for(ticks: Sequence[float]) -> str:
+    """Choose `log` where values are spaced more evenly by ratio, else `linear`."""
+    if len(ticks) < 2 or ticks[0] <= 0:
+        return "linear"
+    if len(ticks) == 2:
+        return "log" if ticks[1] >= 2 * ticks[0] else "linear"
+    steps, ratios = np.diff(ticks), np.diff(np.log(ticks))
+    return "log" if ratios.std() / ratios.mean() < steps.std() / steps.mean() else "linear"
+
+
+def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
+    """Return axis limits with a margin on both sides."""
+    low, high = ticks[0], ticks[-1]
+    if log:
+        margin = (high / low) ** 0.12 if high > low else 2.0
+        return low / margin, high * margin
+    margin = 0.12 * (high - low) or abs(low) * 0.5 or 1.0
+    return low - margin, high + margin
+
+
+def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
+    """Set up the vertical axis to fit what was measured, within 0 and 100% for accuracies."""
+    ax.set_ylabel(metric_label(metric))
+    known = pd.concat(measured).dropna()
+    if known.empty:
+        ax.set_yticks([])
+        return
+    low, high = attainable(metric, known.min(), known.max())
+    margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
+    ax.set_ylim(low - margin, high + margin)
+    ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low - margin, high + margin)
+    most = 100.0 if is_accuracy(metric) else float("inf")
+    ax.set_yticks([tick for tick in ticks if low - margin <= tick <= min(high + margin, most)])
+
+
+def attainable(metric: str, low: float, high: float) -> tuple[float, float]:
+    """Clip an interval to the metric's range."""
+    return (max(low, 0.0), min(high, 100.0)) if is_accuracy(metric) else (low, high)
+
+
+def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
+    """Return the columns that a metric axis must fit: means, interval ends and seeds."""
+    return frame["mean"], frame["low"], frame["high"], seeds["value"]
+
+
+def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
+    """Set up a logarithmic compute axis around the values of `at`."""
+    ax.set_xscale("log")
+    low, high = padded_limits(sorted(set(frame["at"])), log=True)
+    ax.set_xlim(low, high)
+    log_ticks(ax.xaxis, low, high)
+
+
+def flops_unit(most: float) -> tuple[float, str]:
+    """Return (size, name) of the largest unit of FLOPs not above `most`."""
+    return next(((size, name) for size, name in FLOPS_UNITS.items() if most >= size), (1.0, "FLOPs"))
+
+
+def log_ticks(axis: Axis, low: float, high: float) -> None:
+    """Put ticks at 1, 2 and 5 times powers of ten, or closer in a narrow range."""
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(MaxNLocator(4))
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for steps in ([1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]):
+        ticks = [t for t in sorted(d * s for d in decades for s in steps) if low <= t <= high]
+        if len(ticks) >= 3:
+            axis.set_major_locator(FixedLocator(ticks))
+            break
+    axis.set_major_formatter(lambda tick, _: f"{tick:,g}")
