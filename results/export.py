@@ -143,7 +143,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file. Raises ValueError for a file that is damaged or no Parquet."""
+    """Open a Parquet file. Raises ValueError for a file that is damaged or not Parquet."""
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file

@@ -1,4 +1,4 @@
-"""Records of tables and comparisons, and the one place that turns them into JSON."""
+"""Records of tables and comparisons, and their conversion to JSON."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -31,10 +31,7 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write the report of `studies` to `path`, atomically.
-
-    inside: trial id -> inspection.
-    """
+    """Write the report of `studies` to `path`, atomically. inside: trial id -> inspection."""
     store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
 
 
@@ -73,7 +70,7 @@ def breakable(name: str) -> Markup:
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Collect what the template shows of one study. uses: trial id -> number of studies that share it."""
+    """Collect the template's values for one study. uses: trial id -> number of studies that share it."""
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
@@ -175,7 +172,7 @@ def verdict_summary(table: Table) -> str:
 
 
 def progress_text(trials: pd.DataFrame) -> str:
-    """Count what became of trials: "18 of 20 trials finished, 2 diverged"."""
+    """Count trials by status: "18 of 20 trials finished, 2 diverged"."""
     states = Counter(trials["status"])
     rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
     return f"{states['finished']} of {len(trials)} trials finished{rest}"

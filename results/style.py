@@ -94,7 +94,7 @@ Rule = tuple[Callable[[Any], object], str]  # is true of an allowed value; what 
 
 
 def number(low: float, high: float) -> Rule:
-    """Allow numbers from `low` to `high`."""
+    """Return the rule that allows numbers from `low` to `high`."""
     return lambda value: type(value) in (int, float) and low <= value <= high, f"a number from {low:g} to {high:g}"
 
 

@@ -14,7 +14,7 @@ LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 @dataclass(frozen=True)
 class Unit:
-    """How a metric is written: number x scale with fixed decimals, and the names of its units.
+    """The unit of a metric: its scale, its decimals and its names.
 
     range: the largest possible difference of two numbers.
     """

@@ -24,9 +24,9 @@ USUAL = "test_accuracy"  # the metric of rows that name none
 
 @dataclass(frozen=True)
 class Side:
-    """An arm of one of the two sets, with its row in its own study's table.
+    """An arm of one of the two sets, with its row of the study's table.
 
-    contrast: the differences from its baseline, None for a baseline. outcomes: what became of each planned trial.
+    contrast: the differences from its baseline, None for a baseline. outcomes: the end of each planned trial.
     """
 
     study: StudyResults
@@ -48,7 +48,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Test:
-    """B - A, without identical trials: seeds whose final weights are equal on both sides.
+    """The test of B - A, without identical trials: seeds whose final weights are equal on both sides.
 
     p: of no difference, or of B diverging no more often than A. p_margin: of equivalence within the margin that both
     sides declare. method: paired, overlapping, welch or none. pairs: the number of paired seeds. repeated: seeds of one
@@ -105,7 +105,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
 
 
 def sides(studies: Sequence[StudyResults]) -> list[Side]:
-    """List every arm of every study, including tuned arms at their own value."""
+    """List every arm of every study, including tuned arms at their tuned values."""
     found = []
     for untuned in studies:
         rows = {row.arm: row for row in study_table.table(untuned).rows}
@@ -374,7 +374,7 @@ def test_notes(test: Test) -> list[str]:
 
 
 def change_notes(judged: Judged) -> list[str]:
-    """Note a verdict against the baseline that changed, with the test of the change."""
+    """Note a changed verdict against the baseline, with the test of the change."""
     change = judged.change
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []

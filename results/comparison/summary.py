@@ -71,7 +71,7 @@ def verdict_cell(row: ComparedRow) -> str:
 
 
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
-    """Return mean and n of one side."""
+    """Return the cells for mean and n of one side."""
     if side is None:
         return [Cell(""), Cell("")]
     mean = layout.plus_minus(unit.value(side.mean), side.ci95, unit)

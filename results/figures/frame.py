@@ -22,7 +22,7 @@ IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "publishe
 
 
 def styled_metric_name(metric: str) -> str:
-    """Return the style's label of a metric, else its readable name."""
+    """Return the label that the style gives a metric; by default its readable name."""
     return current().labels.get(metric) or metric_name(metric.replace("val_", "validation_"))
 
 
@@ -41,14 +41,14 @@ def x_setting(plan: Plan) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a real number and no boolean."""
+    """Tell whether a value is a real number and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Build a frame with a row per arm, in the style's order.
 
-    Columns: arm, label, x (value of `x_setting`), tick (its label, if the style has one), series and line (name and
+    Columns: arm, label, x (value of `x_setting`), tick (the style's label of x, or ""), series and line (name and
     label of its other settings), reference (is a baseline), n, planned, gap (why trials are absent), mean, low, high,
     delta, delta_low, delta_high, verdict, published, flops. Metrics are in display units; unknown values are NaN.
     """
@@ -89,7 +89,10 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 
 def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return the study and its table by another metric, without verdicts: the family covers only the study's own."""
+    """Return the study and its table under another metric, without verdicts.
+
+    The family of tests covers only the study's own metric.
+    """
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
     other = replace(study, plan=plan, columns=columns)
@@ -98,7 +101,7 @@ def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
 
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
-    """Name the line an arm belongs to: what it changes, and its place on other axes than `x`."""
+    """Name an arm's line by what the arm changes and by its place on axes other than `x`."""
     change, values = arm_change(arm, plan), arm.values
     if x in plan.factors and not given_name(arm, plan):
         change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
@@ -107,7 +110,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the label of a series; with a single factor, a bare value that is a word."""
+    """Return the label of a series. single: of one factor, a word stands without the factor's name."""
     label = current().label(name)
     if label != name:
         return label
@@ -117,7 +120,7 @@ def series_label(name: str, single: bool = True) -> str:
 
 
 def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Restrict the frame to series along the study's curve; without a curve, each arm becomes a series."""
+    """Make every arm a separate series, unless the study has curves."""
     if plan.curves:
         return frame
     if len(plan.factors) == 1:
@@ -132,13 +135,13 @@ def arm_change(arm: Arm, plan: Plan) -> str:
 
 
 def given_name(arm: Arm, plan: Plan) -> str:
-    """Return the name of an arm that changes several settings; "" for one named by its factors."""
+    """Return the given name of an arm that changes several settings; "" for an arm named by its factors."""
     change = arm_change(arm, plan)
     return "" if all(part.partition("=")[0] in plan.factors for part in change.split(",")) else change
 
 
 def absence_text(row: Row) -> str:
-    """Say why an arm has fewer finished trials than planned: "1 diverged, 2 missing"; "" for none."""
+    """Say why trials of an arm are absent: "1 diverged, 2 missing"; "" where none is."""
     counts = {"diverged": row.diverged, "failed": row.failed, "missing": row.missing}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 

@@ -25,7 +25,7 @@ GAP = 9.0  # points of paper between crosses, as wide as what is written above t
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The look of a series in every panel."""
+    """The color, marker and dash pattern of a series."""
 
     colour: str
     marker: str
@@ -35,8 +35,8 @@ class SeriesStyle:
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return a style per series in plan order: black diamonds for baselines, the palette for others.
 
-    Colors that the user's style gives by name come first. Series of one color get different marks and dashes while they
-    last.
+    Colors that the user's style gives by name come first. Series that share a color get different marks and dashes, as
+    long as there are enough.
     """
     style, baselines = current(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
@@ -237,7 +237,7 @@ def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
-    """Say so in a panel where no arm has a finished trial."""
+    """Write "no finished trial yet" in a panel where no arm has a finished trial."""
     if not (frame["n"] > 0).any():
         empty_panel(ax, "no finished trial yet")
 

@@ -148,7 +148,7 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Put each panel's legend above it, or high legends of panels side by side across the figure."""
+    """Put each panel's legend above it; tall legends of panels side by side span the figure instead."""
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             legend_above(ax, title)

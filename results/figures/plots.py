@@ -53,7 +53,7 @@ def picture(
 
 
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """Draw the study's figure below its question, with measurements and absences described.
+    """Draw the study's figure, with its question above and notes on marks and absent trials.
 
     A style with `notes: false` leaves descriptions to the caption; an untitled figure always has them.
     """
@@ -92,7 +92,7 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
 
 
 def objective_labels(plan: Plan) -> dict[str, str]:
-    """Return labels for the metrics of arms that do not learn labels."""
+    """Return names for the metrics of a study that is not trained on class labels; {} for others."""
     if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
         return {}
     return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}

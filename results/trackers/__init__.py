@@ -1,4 +1,4 @@
-"""Results for experiment trackers: written to files here, without a network; their packages are optional extras."""
+"""Results for experiment trackers, written to files without a network. Their packages are optional extras."""
 
 from collections.abc import Sequence
 from importlib import import_module

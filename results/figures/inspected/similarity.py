@@ -19,7 +19,7 @@ LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key"
 
 
 def notes_by_site(inside: Inspection) -> dict[str, str]:
-    """Map each site at which the position embedding has a map to the note on that map."""
+    """Map each site where the position embedding can be drawn to its note."""
     return {site["site"]: site["note"] for site in inside.facts["sites"] if site["site"]}
 
 
@@ -58,7 +58,7 @@ def pair_map(inside: Inspection, site: str) -> np.ndarray:
 
 
 def comparable(insides: Sequence[Inspection]) -> list[int]:
-    """Return the places of the trials with a map at the site that most of them have."""
+    """Return the indices of the trials that share the most common site."""
     counts = Counter(site for inside in insides for site in notes_by_site(inside))
     most = max(counts, key=lambda site: counts[site], default="")
     return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]

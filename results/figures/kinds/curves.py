@@ -1,4 +1,4 @@
-"""Validation over training with bands over seeds, also of unfinished trials: arXiv 2010.11929, Figure 9."""
+"""Validation over training, with bands over seeds and unfinished trials: arXiv 2010.11929, Figure 9."""
 
 from dataclasses import replace
 from typing import Any
@@ -44,9 +44,10 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> 
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
-    """Draw the arms to follow over `x`; return them, whether they are tuned ones, and the lines to write below.
+    """Draw the arms to follow over `x`.
 
-    Only tuned arms, which are few, get their legend entries here. frame: rows of `arms_frame` with `at`.
+    Return their rows, whether they stand at tuned values, and the lines to write below. Only arms at tuned values,
+    which are few, get legend entries here. frame: rows of `arms_frame` with `at`.
     """
     lines, said = arms_to_follow(study, frame)
     history = evaluations_frame(study, training_metric(study))
@@ -97,7 +98,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Map arms at tuned values to dashes, also at the baseline's value. Empty while no value can be chosen."""
+    """Map each arm at its tuned value, or at its baseline's, to dashes; {} before a value can be chosen."""
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
@@ -159,7 +160,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 
 
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return a style per arm: its series' color, its own dashes, and marks where these are ambiguous.
+    """Return a style per arm: the color of its series, its dashes, and marks where these are ambiguous.
 
     frame: rows of `arms_frame` with `dash`.
     """
@@ -208,7 +209,7 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds at common steps: columns at, mean, low, high.
 
-    Finished trials count, or running ones where none has finished. low and high are NaN below BAND seeds.
+    Finished trials count, or running trials where none has finished. low and high are NaN below BAND seeds.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished

@@ -57,12 +57,12 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def dense_row_beside(frame: pd.DataFrame) -> float:
-    """Return the least height, in inches, of rows with their names left of them."""
+    """Return the least row height, in inches, where names stand left of the rows."""
     return max([DENSE_ROW, *(text_height(name, current().text) for name in wrapped_names(frame))])
 
 
 def dense_row_above(frame: pd.DataFrame) -> float:
-    """Return the least height, in inches, of rows with name and verdict on a line above the interval."""
+    """Return the least row height, in inches, where name and verdict stand on a line above the interval."""
     size = current().small
     widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
@@ -206,7 +206,7 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) 
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
-    """Draw published values on a separate gray axis: another setting."""
+    """Draw published values on a separate gray axis, as they come from another setting."""
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
     for y, row in enumerate(rows_of(frame)):

@@ -1,6 +1,6 @@
 """The metric over the learning rate, and validation over training: arXiv 2010.11929, Figure 9.
 
-That figure shows two heads tied, each at its own learning rate. So the rate is an axis, not a choice.
+In that figure two heads tie, each at a different learning rate. So the rate is an axis here.
 """
 
 from matplotlib.figure import Figure
@@ -35,13 +35,13 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def has_curves(study: StudyResults) -> bool:
-    """Tell whether some trial was evaluated more than once, or none at all yet."""
+    """Tell whether some trial was evaluated more than once, or no trial has been evaluated yet."""
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Compare arms at their own tuned value; [] for a study that tunes nothing."""
+    """Compare arms at their tuned values; [] for a study that tunes nothing."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

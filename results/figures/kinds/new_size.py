@@ -34,7 +34,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Map each test size to its metric: at the training size the study's, unless an eval measured that size."""
+    """Map each test size to its metric.
+
+    The training size has the study's metric, unless an eval measured that size.
+    """
     base, kind = base_metric(study.plan.metric), kind_of(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))

@@ -42,7 +42,10 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 
 
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
-    """Return a label per tick; a stage's data fraction has no image counts, as trials count the arms' images."""
+    """Return a label per tick.
+
+    A stage's data fraction has no image counts: trials count the images of their arms.
+    """
     if x == "data_fraction":
         return fraction_labels(frame, history)
     if x.endswith(".data_fraction"):
@@ -65,7 +68,7 @@ def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
 
 
 def image_count_text(found: pd.Series) -> str:
-    """Write the lines of a label: "1,294 images", or a range over "images"."""
+    """Write the count below a label: "1,294 images", or a range on two lines."""
     low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
     return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 
