@@ -6,98 +6,69 @@ Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in t
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
 from vitcore.options import Settings
 from vitcore.sizes import of_architecture
-from vitcore.training.init_from import fingerprint
-from vitcore.training.teacher import identified
+from vitcore.training.parents import LINKS, identified
 from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
 # The behaviour before the field existed. Frozen: independent of the default, never changed.
-NEUTRAL: dict[str, Callable[[Config], Any]] = {
-    "data_fraction": lambda config: 1.0,
-    "data_seed": lambda config: config.seed,
-    "label_smoothing": lambda config: 0.0,
-    "evaluations": lambda config: 10,
-    "options": lambda config: {},
-    "model": lambda config: "",
-    "position_at": lambda config: first_place(config),
-    "final_norm": lambda config: "before",
-    "registers": lambda config: 0,
-    "head": lambda config: "linear",
-    "head_init": lambda config: "zeros",
-    "layer_scale": lambda config: 0.0,
-    "qk_norm": lambda config: False,
-    "init": lambda config: "unit-positions",
-    "mlp": lambda config: "gelu",
-    "norm": lambda config: "layer",
-    "bias": lambda config: "all",
-    "block": lambda config: "pre",
-    "self_attention": lambda config: "full",
-    "token_merging": lambda config: 0,
-    "embedding_norm": lambda config: False,
-    "optimizer": lambda config: "adamw",
-    "layer_decay": lambda config: 1.0,
-    "schedule": lambda config: "cosine",
-    "weight_decay_on": lambda config: "matrices",
-    "dropout": lambda config: 0.0,
-    "attention_dropout": lambda config: 0.0,
-    "patch_dropout": lambda config: 0.0,
-    "drop_path": lambda config: 0.0,
-    "augment": lambda config: "none",
-    "augment_repeats": lambda config: 1,
-    "random_erasing": lambda config: 0.0,
-    "random_erasing_fill": lambda config: "constant" if config.random_erasing else config.random_erasing_fill,
-    "mixup": lambda config: 0.0,
-    "cutmix": lambda config: 0.0,
-    "mix_prob": lambda config: 1.0 if config.mixup or config.cutmix else config.mix_prob,
-    "mix_switch_prob": lambda config: 0.5 if config.mixup and config.cutmix else config.mix_switch_prob,
-    "ema": lambda config: 0.0,
-    "precision": lambda config: "float32",
-    "objective": lambda config: "classification",
-    "init_from": lambda config: "none",
-    "teacher": lambda config: "none",
-}
+NEUTRAL: Settings = {
+    "data_fraction": 1.0, "evaluations": 10, "options": {},
+    "model": "", "mlp": "gelu", "norm": "layer", "bias": "all", "block": "pre", "self_attention": "full",
+    "token_merging": 0, "embedding_norm": False, "final_norm": "before", "registers": 0, "head": "linear",
+    "head_init": "zeros", "layer_scale": 0.0, "qk_norm": False, "init": "unit-positions",
+    "optimizer": "adamw", "layer_decay": 1.0, "schedule": "cosine", "weight_decay_on": "matrices",
+    "label_smoothing": 0.0, "dropout": 0.0, "attention_dropout": 0.0, "patch_dropout": 0.0, "drop_path": 0.0,
+    "augment": "none", "augment_repeats": 1, "random_erasing": 0.0, "mixup": 0.0, "cutmix": 0.0, "ema": 0.0,
+    "precision": "float32", "objective": "classification", "init_from": "none", "teacher": "none",
+}  # fmt: skip
 
 # Raised when a change alters what the rest of vitcore computes; 1 is neutral, as for a field.
 NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
+def neutral_values(config: Config) -> Settings:
+    """Return the neutral value of every field that has one, including fields whose value depends on another."""
+    places = POSITION[config.position].places
+    mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
+    return {
+        **NEUTRAL,
+        "data_seed": config.seed,
+        "position_at": places[0] if places else "",
+        "random_erasing_fill": "constant" if config.random_erasing else config.random_erasing_fill,
+        "mix_prob": 1.0 if mixes else config.mix_prob,
+        "mix_switch_prob": 0.5 if mixes_both else config.mix_switch_prob,
+    }
+
+
 def identity(config: Config) -> Settings:
     """Return the fields that identify a trial, as plain JSON values."""
+    neutral = neutral_values(config)
     fields = {
         name: value
         for name, value in (dict(config) | {"options": options(config)}).items()
-        if name not in HOW_IT_RUNS and not (name in NEUTRAL and value == NEUTRAL[name](config))
+        if name not in HOW_IT_RUNS and not (name in neutral and value == neutral[name])
     }
     fields["data"] = describe(config.data).fingerprint
-    if "init_from" in fields:
-        fields["init_from"] = fingerprint(config.init_from)
-    if "teacher" in fields:
-        fields["teacher"] = identified(config.teacher)
+    for key in LINKS:
+        if key in fields:
+            fields[key] = identified(key, getattr(config, key))
     versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
-    if config.model:  # which has no part of ours, whatever the fields say
-        fields, versions = (without_architecture(mapping) for mapping in (fields, versions))
+    if config.model:  # a reference model has no part of ours, whatever the fields say
+        fields, versions = (
+            {name: value for name, value in mapping.items() if not of_architecture(name)}
+            for mapping in (fields, versions)
+        )
     fields["parts"] = {slot: version for slot, version in versions.items() if slot in fields or version != 1}
     raised = {name: number for name, number in NUMERICS.items() if number != 1}
     return fields | ({"numerics": raised} if raised else {})
-
-
-def without_architecture(mapping: Settings) -> Settings:
-    return {name: value for name, value in mapping.items() if not of_architecture(name)}
-
-
-def first_place(config: Config) -> str:
-    """Return the default site of the chosen position."""
-    places = POSITION[config.position].places
-    return places[0] if places else ""
 
 
 def options(config: Config) -> Settings:
@@ -122,11 +93,12 @@ def trial_id(config: Config) -> str:
 
 
 def arm_key(config: Config) -> str:
-    """Return the identity without its seeds; all trials of an arm share this key."""
+    """Return the key that all trials of an arm share: a hash of the identity without its seeds."""
     return digest(unseeded(config))
 
 
 def unseeded(config: Config) -> Settings:
+    """Return the identity without its seeds."""
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 
@@ -139,8 +111,8 @@ def trial_ids(
 ) -> Iterator[str]:
     """Return the ids of a trial with each of these seeds.
 
-    data_seed: if written in the config; None: equal to the seed, and so neutral. starts: seed -> the trial that the
-    setting `key` names.
+    data_seed: as written in the config; None: equal to the seed, and so neutral. starts: for each seed, the trial that
+    the setting `key` names.
     """
     shared = unseeded(config)
     for seed in seeds:

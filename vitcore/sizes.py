@@ -16,46 +16,29 @@ SIZES = {
 }
 
 REFERENCE = "timm/"  # model=timm/NAME is a classifier of timm's
-# What a reference model brings itself; the options of these slots too.
+# The fields that a reference model fixes, and the options of these slots.
 ARCHITECTURE = (
-    "width",
-    "depth",
-    "heads",
-    "mlp_ratio",
-    "mlp",
-    "norm",
-    "bias",
-    "block",
-    "self_attention",
-    "token_merging",
-    "embedding_norm",
-    "patch",
-    "position",
-    "position_at",
-    "pool",
-    "final_norm",
-    "registers",
-    "stem",
-    "head",
-    "head_init",
-    "layer_scale",
-    "qk_norm",
-    "init",
-)
+    "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "token_merging",
+    "embedding_norm", "patch", "position", "position_at", "pool", "final_norm", "registers", "stem", "head",
+    "head_init", "layer_scale", "qk_norm", "init",
+)  # fmt: skip
 
 
 def is_reference(model: object) -> bool:
-    """Tell whether the name is a timm model, not a size of ours."""
+    """Tell whether `model` names a model of timm."""
     return str(model).startswith(REFERENCE)
 
 
 def of_architecture(key: str) -> bool:
-    """Tell whether a reference model fixes a setting or its option."""
+    """Tell whether a reference model fixes this setting, or the setting that this option belongs to."""
     return key.partition(".")[0] in ARCHITECTURE
 
 
 def sizes(model: object) -> dict[str, float]:
-    """'S/16' -> width, depth, heads, mlp_ratio, patch; empty for ''."""
+    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16; nothing for "".
+
+    Raises ConfigError for an unknown name.
+    """
     if model == "":
         return {}
     name, slash, patch = str(model).partition("/")

@@ -17,10 +17,9 @@ from vitcore.model.position import POSITION
 from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
-from vitcore.training import teacher
 from vitcore.training.distributed import check_ranks
-from vitcore.training.init_from import checked
 from vitcore.training.objectives import OBJECTIVE
+from vitcore.training.parents import LINKS, check_teacher, normalized
 from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 
@@ -38,8 +37,8 @@ def complete_parts(config: Config) -> None:
     if not config.model:
         check_sizes(config)
     check_fraction(config)
-    set_field(config, "init_from", checked(config.init_from))
-    set_field(config, "teacher", teacher.checked(config.teacher))
+    for key in LINKS:
+        set_field(config, key, normalized(key, getattr(config, key)))
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     check_names(config)
@@ -52,7 +51,7 @@ def complete_parts(config: Config) -> None:
     for slot, variant in chosen.items():
         config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
         variant.check(config)
-    teacher.check_teacher(config)
+    check_teacher(config)
     if config.patch_dropout and not config.model:
         check_patch_dropout(config)
     if config.token_merging:

@@ -26,7 +26,7 @@ from ablations.execution.machine import nodes
 from results.store.schemas import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
-from vitcore.training.distributed import ALONE, Alone, TCPStore, exchange_failed, joined
+from vitcore.training.distributed import ALONE, Ranks, TCPStore, exchange_failed, joined
 
 # Keys of the store: READY/rank; WORD/number, for reports in their order; BEAT/rank, the number of heartbeats.
 READY, WORD, BEAT = "ready", "word", "beat"
@@ -113,7 +113,7 @@ def joined_ranks(
     plugins: Iterable[str],
     data_dir: Path | None,
     hung: Callable[[RankLost], None] = lambda lost: None,
-) -> Iterator[Alone]:
+) -> Iterator[Ranks]:
     """Start the other ranks of a trial, and join them as rank 0; with gpus=1 there are none.
 
     Raises RankLost with the first failure if a rank does not start or is lost. If this process hangs in a collective

@@ -39,8 +39,8 @@ from vitcore.runtime import memory
 from vitcore.runtime.device import device_of, hardware
 from vitcore.runtime.memory import OutOfMemory
 from vitcore.training.distillation import Trained
-from vitcore.training.init_from import is_trial
 from vitcore.training.loop import train
+from vitcore.training.parents import is_trial
 from vitcore.training.run import Outcome
 from vitcore.training.step import ASKED, NONE
 

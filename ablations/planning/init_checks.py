@@ -11,8 +11,8 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.identity import trial_id
 from vitcore.options import ConfigError
-from vitcore.training import distillation, init_from, transfer
-from vitcore.training.teacher import parent_of
+from vitcore.training import distillation, transfer
+from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
 
 GO_ON = ("finished", "interrupted", "running")  # states of trials that others may start from once they have finished
 
@@ -22,8 +22,8 @@ def check(config: Config, parent: Config | None) -> None:
     if parent is not None:
         check_no_leak(config, parent)
         (distillation if parent_of(config) == "teacher" else transfer).check(config, parent)
-    elif config.init_from != init_from.NONE and not init_from.is_trial(config.init_from):
-        transfer.check(config, read_shapes(config.init_from, init_from.file_sha256(config.init_from)))
+    elif config.init_from != NONE and not is_trial(config.init_from):
+        transfer.check(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
 
 
 @cache  # a plan asks for every arm

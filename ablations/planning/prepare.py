@@ -16,8 +16,7 @@ from results.store.schemas import Plan
 from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.options import ConfigError
-from vitcore.training import init_from as origin
-from vitcore.training import teacher
+from vitcore.training import parents
 
 if TYPE_CHECKING:
     from ablations.study.design import Design
@@ -57,10 +56,11 @@ def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan |
     try:
         data = {name: describe(name).fingerprint for name in sorted(data_names(design, old))}
         weights = [*values_of_key(asked, "init_from"), *planned_values(old, "init_from")]
-        files = {origin.checked(name) for name in weights if is_file(name)}
-        starts = {name: origin.fingerprint(name) for name in sorted(files)}
+        files = {parents.normalized("init_from", name) for name in weights if is_file(name)}
+        starts = {name: parents.identified("init_from", name) for name in sorted(files)}
         teachers = {*values_of_key(asked, "teacher"), *planned_values(old, "teacher")}
-        starts |= {name: teacher.identified(teacher.checked(name)) for name in sorted(teachers) if is_file(name)}
+        for name in sorted(filter(is_file, teachers)):
+            starts[name] = parents.identified("teacher", parents.normalized("teacher", name))
     except (ConfigError, OSError):
         return ""  # building the plan will say what is wrong
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
@@ -97,4 +97,4 @@ def is_text(value: object) -> bool:
 
 
 def is_file(init_from: str) -> bool:
-    return init_from.endswith(origin.FILES)
+    return init_from.endswith(parents.FILES)

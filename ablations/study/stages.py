@@ -20,11 +20,10 @@ from typing import Any
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import of_architecture
-from vitcore.training import init_from, teacher
+from vitcore.training import parents
 
 Values = dict[str, Any]
-CHECKED = {"init_from": init_from.checked, "teacher": teacher.checked}
-LINKS = tuple(CHECKED)  # the settings that may name a stage
+LINKS = parents.LINKS  # the settings that may name a stage
 FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages
 NAME = re.compile("[a-z][a-z0-9-]*")
 HEAD = ("head", "head_init")  # what a stage keeps to itself
@@ -191,7 +190,7 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tu
     for key, start in starts:
         if start not in stages:
             try:
-                CHECKED[key](str(start))
+                parents.normalized(key, str(start))
             except ValueError as error:
                 known = f"; stages are {listed(stages)}" if stages else ""
                 raise ValueError(f"{path}: {error}{known}{nearest(start, stages)}") from None

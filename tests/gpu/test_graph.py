@@ -103,7 +103,7 @@ def test_a_part_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
             logits = super().forward(images, keys)
             return logits if logits.is_meta or logits.abs().max().item() < 1e30 else logits * 0
 
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Reading)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Reading)
     run = finished(small())
     assert "synchronizing" in run.facts["cuda_graph"]
     assert run.weights == finished(small(cuda_graph="off")).weights

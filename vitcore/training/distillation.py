@@ -13,13 +13,12 @@ from vitcore.data.lookup import describe
 from vitcore.interop.weight_files import read_tensor_file, read_tensors
 from vitcore.model.build import build
 from vitcore.options import ConfigError, Settings
-from vitcore.training.init_from import NONE, is_trial
-from vitcore.training.teacher import named
+from vitcore.training.parents import NONE, is_trial, timm_teacher
 
 if TYPE_CHECKING:
     from vitcore.config import Config
     from vitcore.data.splits import Data
-    from vitcore.training.distributed import Alone
+    from vitcore.training.distributed import Ranks
 
 
 class Trained(NamedTuple):
@@ -41,7 +40,7 @@ class Teacher(nn.Module):
         return self.model(images * self.scale + self.shift)  # type: ignore[no-any-return]
 
 
-def teacher_for(config: Config, data: Data, ranks: Alone, trained: Trained | None) -> Teacher | None:
+def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device. trained: on rank 0, the trial that `teacher` names.
 
     Raises ConfigError if it is missing or does not fit.
@@ -55,8 +54,8 @@ def teacher_for(config: Config, data: Data, ranks: Alone, trained: Trained | Non
         theirs, width = (torch.tensor(own, device=device).view(1, -1, 1, 1) for own in (mean, std))
         scale, shift = data.std / white / width, (data.mean / white - theirs) / width
         return Teacher(model.to(device), scale, shift)
-    stated = ranks.told(lambda: json.dumps(trained.config).encode() if trained else None)
-    weights = ranks.told(lambda: trained.weights if trained else None)
+    stated = ranks.broadcast(lambda: json.dumps(trained.config).encode() if trained else None)
+    weights = ranks.broadcast(lambda: trained.weights if trained else None)
     if stated is None or weights is None:
         raise ConfigError(f"teacher={config.teacher}: the weights of that trial are not at hand")
     model = build(type(config)(**json.loads(stated)))
@@ -71,7 +70,7 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """
     import timm  # late: takes seconds
 
-    name, path = named(config.teacher)
+    name, path = timm_teacher(config.teacher)
     if not timm.is_model(name):
         raise ConfigError(f"teacher={config.teacher}: timm {timm.__version__} has no model {name}")
     with torch.random.fork_rng(devices=[]):

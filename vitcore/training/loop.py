@@ -34,7 +34,7 @@ from vitcore.runtime.memory_limits import check_memory
 from vitcore.training import checkpoint
 from vitcore.training.checkpoint import Checkpoints
 from vitcore.training.distillation import Teacher, Trained, teacher_for
-from vitcore.training.distributed import ALONE, Alone, Places
+from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Memory, Metrics, Outcome, Run, Status
@@ -58,7 +58,7 @@ def train(
     teacher: Trained | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 2.0,
-    ranks: Alone = ALONE,
+    ranks: Ranks = ALONE,
 ) -> Outcome:
     """Train `config`, from the run's newest checkpoint if there is one, until the end or until `stop()`.
 
@@ -76,7 +76,7 @@ def train(
         if ranks.rank == 0:
             check_memory(dict(config), measure(config), capacity(torch_device(config)))
         data = load(config, data_dir).to(torch_device(config))
-        start = weights_for(config, ranks.told(lambda: parent))
+        start = weights_for(config, ranks.broadcast(lambda: parent))
         make = partial(Training, config, data, start, ranks, teacher_for(config, data, ranks, teacher))
         suspicion: Suspicion | None = None
         while True:
@@ -93,7 +93,7 @@ def train(
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
     """Make a Training and restore the newest checkpoint, if any; save a new suspicion at once."""
     training = make()
-    if (payload := training.ranks.told(run.checkpoint)) is not None:
+    if (payload := training.ranks.broadcast(run.checkpoint)) is not None:
         training.restore(payload)
     if suspicion is not None:
         training.suspicion = suspicion
@@ -108,7 +108,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     checkpoints = Checkpoints(partial(training.save_checkpoint, run), checkpoint_seconds)
     shown = time.monotonic()
     while training.step < config.steps:
-        if (stopping := training.ranks.agreed(stop)) or checkpoints.due():
+        if (stopping := training.ranks.agree(stop)) or checkpoints.due():
             checkpoints.save()
         if stopping:
             return training.outcome("stopped", {})
@@ -145,7 +145,7 @@ class Training:
         config: Config,
         data: Data,
         start: Weights | None = None,
-        ranks: Alone = ALONE,
+        ranks: Ranks = ALONE,
         teacher: Teacher | None = None,
     ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
@@ -262,7 +262,7 @@ class Training:
             work = partial(self.answers, images.at(self.ranks.share(len(images))))
             (answers, targets), self.evaluation_batch = shrinking(work, self.evaluation_batch)
         self.model.train()
-        whole = (self.ranks.gathered(share, len(images)) for share in (answers, targets))
+        whole = (self.ranks.gather(share, len(images)) for share in (answers, targets))
         loss, correct = self.objective.scores(*whole)
         return loss, correct.cpu().numpy()
 
@@ -362,7 +362,7 @@ class Training:
         )
 
 
-def places(order: Order, batch: int, part: Places, step: int) -> Indices:
+def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
     """Return the indices, in the training data, of a rank's images of a step."""
     return order.places(step * batch, batch)[part]
 

@@ -27,6 +27,7 @@ from vitcore.runtime.compile_cache import compiled, compiles
 from vitcore.runtime.cuda_graph import capture, on_side_stream, without_waiting
 from vitcore.runtime.device import in_precision, sent
 from vitcore.runtime.memory import out_of_memory
+from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
 from vitcore.training.optimization.ema import Average
 from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from vitcore.config import Config
     from vitcore.data.splits import Data
     from vitcore.training.distillation import Teacher
-    from vitcore.training.distributed import Alone
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
@@ -91,15 +91,15 @@ class TrainStep:
     """
 
     def __init__(
-        self, config: Config, data: Data, start: Weights | None, ranks: Alone, teacher: Teacher | None = None
+        self, config: Config, data: Data, start: Weights | None, ranks: Ranks, teacher: Teacher | None = None
     ) -> None:
         self.config, self.data, self.device, self.ranks = config, data, data.mean.device, ranks
         self.objective, self.teacher = OBJECTIVE[config.objective](config), teacher
-        self.model: Model = ranks.prepared(build(config)).to(self.device)
+        self.model: Model = ranks.prepare(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
         self.parameters = list(self.model.parameters())  # collected once: measurable in a small step
-        self.replica = ranks.replica(self.model)
+        self.replica = Replica[Batch](ranks, self.model)
         self.compiling = compiles(config, self.device.type)
         self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
         self.augment = AUGMENT[config.augment](config)

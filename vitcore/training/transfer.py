@@ -15,7 +15,7 @@ from torch import Tensor
 from vitcore.interop.weight_files import read_fitting, read_tensor_file
 from vitcore.model.build import Model, Reference, build
 from vitcore.options import ConfigError
-from vitcore.training.init_from import NONE, is_trial
+from vitcore.training.parents import NONE, is_trial
 
 if TYPE_CHECKING:
     from vitcore.config import Config

@@ -5,6 +5,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -15,7 +16,7 @@ from vitcore.data import cifar, pack_writer
 from vitcore.data.pack_sources import Member, find_source, open_member
 from vitcore.data.pack_writer import Options, pack
 from vitcore.options import ConfigError
-from vitcore.training import init_from, transfer
+from vitcore.training import parents, transfer
 
 OPTIONS = Options(8, 8)
 
@@ -25,7 +26,7 @@ def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, suffix: str) -> Non
     """Their fingerprint is not waited for, nor their content."""
     path = tmp_path / f"weights{suffix}"
     os.mkfifo(path)
-    readers: list[Callable[[str], object]] = [init_from.fingerprint, transfer.read]
+    readers: list[Callable[[str], object]] = [partial(parents.identified, "init_from"), transfer.read]
     for read in readers:
         with pytest.raises(ConfigError, match=r"init_from=.*weights.*: Not a regular file"):
             read(str(path))

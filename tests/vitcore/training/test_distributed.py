@@ -34,7 +34,7 @@ from results.store.schemas import Plan
 from vitcore import Config, train
 from vitcore.identity import trial_id
 from vitcore.options import ConfigError
-from vitcore.training.distributed import Several, TCPStore
+from vitcore.training.distributed import Ranks, TCPStore
 from vitcore.training.run import Memory, Outcome
 
 CPU = torch.device("cpu")
@@ -71,16 +71,16 @@ def difference(one: Memory, other: Memory) -> float:
 @pytest.mark.parametrize(("batch", "count"), [(8, 2), (33, 2), (10, 4), (9, 4), (128, 8), (2, 1)])
 def test_parts_make_up_the_batch_and_hold_both_images_of_a_pair(batch: int, count: int) -> None:
     """Every place once; with place i also B - 1 - i, in the order in which a part, turned round, is its partners."""
-    parts = [np.arange(batch)[Several(rank, count, CPU).part(batch)] for rank in range(count)]
+    parts = [np.arange(batch)[Ranks(rank, count, CPU).part(batch)] for rank in range(count)]
     assert sorted(np.concatenate(parts)) == list(range(batch))
     assert all((part[::-1] == batch - 1 - part).all() and len(part) >= 2 for part in parts)
-    assert all(Several(rank, count, CPU).largest_part(batch) == max(map(len, parts)) for rank in range(count))
+    assert all(Ranks(rank, count, CPU).largest_part(batch) == max(map(len, parts)) for rank in range(count))
 
 
 @pytest.mark.parametrize(("images", "count"), [(7, 2), (8, 4), (3, 4), (1, 2)])
 def test_shares_make_up_the_evaluated_images(images: int, count: int) -> None:
     """Each image once; all of them everywhere where there are fewer than ranks."""
-    shares = [list(range(images))[Several(rank, count, CPU).share(images)] for rank in range(count)]
+    shares = [list(range(images))[Ranks(rank, count, CPU).share(images)] for rank in range(count)]
     if images >= count:
         assert [*itertools.chain(*shares)] == list(range(images))
     else:

@@ -15,8 +15,8 @@ from vitcore.model.build import build
 from vitcore.model.position import POSITION, Context
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
-from vitcore.training.masked_autoencoder import MaskedAutoencoder, normalized_patches, split
 from vitcore.training.objectives import OBJECTIVE
+from vitcore.training.objectives.masked_autoencoder import MaskedAutoencoder, normalized_patches
 from vitcore.training.run import Memory
 from vitcore.training.transfer import take_over
 
@@ -49,7 +49,7 @@ def test_loss_is_that_of_normalized_pixels_of_masked_patches(channels: int, leve
     given = keys(3)
     targets = goal.targets(pixels, torch.zeros(3), given)
     predicted = torch.randn(3, *goal.shape, generator=generator)
-    chosen = split(given, (8 // patch) ** 2, goal.options)[1]  # type: ignore[attr-defined]
+    chosen = goal.options.split(given, (8 // patch) ** 2)[1]  # type: ignore[attr-defined]
     errors = []
     for image in range(3):
         for position, place in enumerate(chosen[image].tolist()):
@@ -70,7 +70,7 @@ def test_encoder_sees_the_visible_patches_alone() -> None:
     """Other pixels in the masked patches change nothing; the tokens are those of the visible ones with their places."""
     model, given = perturbed(mae(registers=2)), keys(3)
     images = torch.randn(3, 1, 8, 8, dtype=torch.float64)
-    left, masked = split(given, 16, model.objective.options)
+    left, masked = model.objective.options.split(given, 16)
     hidden = images.clone()
     for image, places in enumerate(masked.tolist()):
         for place in places:
@@ -96,7 +96,7 @@ def test_decoder_puts_every_token_where_it_belongs() -> None:
         states = decoder.embed(model.encoder.norm(states))
         found = model(images, given)
         for image in range(3):
-            left, masked = (one.tolist() for one in split(given[image : image + 1], 16, decoder.options))
+            left, masked = (one.tolist() for one in decoder.options.split(given[image : image + 1], 16))
             tokens = [states[image, 0]]
             for place in range(16):
                 token = states[image, 1 + left[0].index(place)] if place in left[0] else decoder.mask
@@ -111,13 +111,13 @@ def test_decoder_puts_every_token_where_it_belongs() -> None:
 def test_masks_are_keyed() -> None:
     """Three quarters of the patches, another mask each epoch and seed, the same one at every evaluation."""
     options = mae().options_of("objective", OBJECTIVE["mae"].Options)
-    left, masked = split(keys(2000), 16, options)  # type: ignore[arg-type]
+    left, masked = options.split(keys(2000), 16)  # type: ignore[arg-type]
     assert (left.shape, masked.shape) == ((2000, 4), (2000, 12))
     assert torch.equal(torch.cat([left, masked], dim=1).sort(dim=1).values, torch.arange(16).expand(2000, -1))
     counts = torch.bincount(left.flatten(), minlength=16)
     assert (counts - 500).abs().max() < 5 * 500**0.5
     for other in (keys(2000, epoch=1), keys(2000, seed=1)):
-        assert not torch.equal(masked, split(other, 16, options)[1])  # type: ignore[arg-type]
+        assert not torch.equal(masked, options.split(other, 16)[1])  # type: ignore[arg-type]
     training = Training(config := mae(), load(config))
     assert training.evaluate()["val_loss"] == training.evaluate()["val_loss"]
 

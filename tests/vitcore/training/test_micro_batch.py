@@ -78,7 +78,7 @@ def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.Mon
     """The training ends as with the micro-batch that fits, and says which that was."""
     expected = Memory()
     assert train(tiny(micro_batch=2), expected).micro_batch == 2
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     monkeypatch.setattr(Scarce, "failure", failure)
     run = Memory()
@@ -96,7 +96,7 @@ def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPa
     """The metrics are of all images, however few at a time."""
     calm, scarce = Memory(), Memory()
     train(tiny(), calm)
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     monkeypatch.setattr(Scarce, "evaluated", 100)
     train(tiny(), scarce)
     assert [line["val_loss"] for line in scarce.lines] == pytest.approx([line["val_loss"] for line in calm.lines])
@@ -104,7 +104,7 @@ def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPa
 
 def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint remembers, so that nothing runs out again; a smaller one asked for since wins."""
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     run, left = Memory(), iter(range(3))
     assert train(tiny(), run, stop=lambda: next(left, None) is None).micro_batch == 2
@@ -115,7 +115,7 @@ def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.M
 
 def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halving ends at 1, with a cause that says so."""
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 0)
     with pytest.raises(OutOfMemory, match="out of memory at micro-batch 1"):
         train(tiny())
@@ -164,7 +164,7 @@ def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not out_of_memory(ValueError("out of memory"))
     assert not out_of_memory(RuntimeError("could not create a primitive"))  # oneDNN's of its own, as nothing is limited
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
     monkeypatch.setattr(Scarce, "failure", RuntimeError("device-side assert triggered"))
     with pytest.raises(RuntimeError, match="device-side assert"):

@@ -13,8 +13,8 @@ from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.options import ConfigError
 from vitcore.training.loop import Training
-from vitcore.training.masked_patches import Corruption, MaskedViT, corrupted, mean_colours
 from vitcore.training.objectives import OBJECTIVE
+from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colours
 from vitcore.training.run import Memory
 
 

@@ -182,7 +182,7 @@ def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
 
     expected = finished(tiny(ema=0.9, cuda_graph="off"))
     monkeypatch.setattr(step, "without_waiting", without_waiting)
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Waiting)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Waiting)
     run = finished(tiny(ema=0.9))
     assert run.facts == {"cuda_graph": "none: RuntimeError: called a synchronizing CUDA operation"}
     assert graphs == []
@@ -244,7 +244,7 @@ def test_out_of_memory_halves_the_micro_batch_before_the_capture(
             return super().forward(images, keys)
 
     expected = finished(tiny(micro_batch=6))
-    monkeypatch.setattr("vitcore.training.objectives.ViT", Scarce)
+    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     run = Memory()
     assert train(tiny(), run).micro_batch == 6
     assert run.weights == expected.weights

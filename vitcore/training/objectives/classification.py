@@ -1,0 +1,141 @@
+"""Predicting the class, alone or with a teacher, and DeiT's distillation token (arXiv 2012.12877, section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitcore.keyed_random import Keys
+from vitcore.model.head import HEAD
+from vitcore.model.initialization import Initial, initialise, normal
+from vitcore.model.vit import ViT
+from vitcore.training.objectives.objective import Objective
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+
+class Classification(Objective):
+    """Predicts the class of the image by cross-entropy (arXiv 2010.11929, section 3.1)."""
+
+    numerics = 1
+
+    class Options(Objective.Options):
+        """The training loss. Metrics always use cross-entropy."""
+
+        #: Binary cross-entropy treats each class separately; all classes in a mixed image are positive
+        #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
+        loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
+        #: Of a `teacher`: the class that it gives, or its probabilities (arXiv 2012.12877, section 4).
+        distillation: Literal["hard", "soft"] = "hard"
+        alpha: Annotated[float, Field(ge=0, le=1)] = 0.5  #: Share of the teacher in the loss.
+        tau: Annotated[float, Field(gt=0)] = 1.0  #: Temperature of soft distillation. The paper's is 3, with alpha 0.1.
+        #: Whether a token of its own, with a head of its own, learns from the teacher. Evaluations average both heads.
+        #: Without a teacher it learns the labels: the paper's two class tokens.
+        token: bool = False
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.options = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def model(cls, config: Config) -> ViT:
+        return DistilledViT(config) if config.options_of(cls.slot, cls.Options).token else ViT(config)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.config.classes,)
+
+    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+        return labels
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of logits (B, classes), or the weighted loss of two heads (B, 2, classes)."""
+        if logits.ndim == 2:
+            return self.label_loss(logits, targets)
+        own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
+        return own * (1 - self.options.alpha) + other * self.options.alpha
+
+    def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
+        """Return the weighted sum of the label loss and the distillation loss, from the teacher's logits (B, classes).
+
+        With two heads, the second learns from the teacher.
+        """
+        own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
+        options = self.options
+        taught = distillation_loss(other, teacher, options.distillation == "soft", options.tau)
+        return self.label_loss(own, targets) * (1 - options.alpha) + taught * options.alpha
+
+    def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss on the labels (B,), or on their shares (B, classes) in mixed images."""
+        if self.options.loss == "cross-entropy":
+            return super().loss(logits, targets)
+        present = F.one_hot(targets, self.config.classes) if targets.ndim == 1 else targets > 0
+        smoothing = self.config.label_smoothing
+        wanted = present.to(logits.dtype) * (1 - smoothing) + smoothing / self.config.classes
+        return F.binary_cross_entropy_with_logits(logits, wanted)
+
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+        return F.cross_entropy(answers, targets).item(), answers.argmax(dim=1) == targets
+
+
+def distillation_loss(logits: Tensor, teacher: Tensor, soft: bool, tau: float) -> Tensor:
+    """Return the mean loss of a student's logits (B, classes) against its teacher's.
+
+    Hard: cross-entropy with the class that the teacher gives (arXiv 2012.12877, equation 3). Soft: tau^2 KL(teacher |
+    student) at temperature tau (equation 2, in the direction of arXiv 1503.02531 and facebookresearch/deit, which also
+    divides by the classes).
+    """
+    if not soft:
+        return F.cross_entropy(logits, teacher.argmax(dim=1))
+    student, wanted = (F.log_softmax(some / tau, dim=1) for some in (logits, teacher))
+    return F.kl_div(student, wanted, reduction="batchmean", log_target=True) * tau**2
+
+
+class DistilledViT(ViT):
+    """A ViT with a distillation token before the patches, which a second head reads.
+
+    In training, logits (B, 2, classes) of both heads; else their mean (B, classes), as in DeiT's inference. The token
+    has no separate position: DeiT only ever uses the sum of token and position.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.prefix += 1
+        self.objective = DistillationToken(config)
+        self.head.add_module("distillation", HEAD[config.head](config))  # a head too, by its name
+        initialise(self, config.seed, config.init, config.width)
+
+    def prefix_tokens(self) -> list[Tensor]:
+        return [*super().prefix_tokens(), self.objective.token]
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        own, distilled = self.vectors(images, keys)
+        second = self.head.get_submodule("distillation")
+        logits = torch.stack([self.head(own), second(distilled)], dim=1)  # (B, 2, classes)
+        return logits if self.training else logits.mean(dim=1)
+
+    def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
+        return self.vectors(images, keys)[0]
+
+    def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
+        """Return the inputs of the two heads, each (B, D)."""
+        *_, x = self.states(images, keys)  # (B, T, D)
+        before = self.config.final_norm == "before"
+        x = self.encoder.norm(x) if before else x
+        own, distilled = self.pool(x, self.prefix), x[:, self.prefix - 1]
+        return (own, distilled) if before else (self.encoder.norm(own), self.encoder.norm(distilled))
+
+
+class DistillationToken(Initial):
+    """The learned token, drawn from N(0, 0.02) as in DeiT, whereas the class token starts at zero."""
+
+    draws = {"token": normal(0.02)}
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.empty(1, 1, config.width))

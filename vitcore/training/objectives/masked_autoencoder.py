@@ -1,0 +1,214 @@
+"""The masked autoencoder of arXiv 2111.06377, section 3: the encoder sees the visible patches, the decoder all.
+
+Shapes: B images, C channels, P patch, N patches in raster order, M of them masked, T tokens, D width, d the decoder's.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitcore.data.lookup import describe
+from vitcore.keyed_random import Keys, bits, code
+from vitcore.model.dropout import check_patches_may_leave
+from vitcore.model.encoder import Encoder
+from vitcore.model.head import LinearHead
+from vitcore.model.initialization import Initial, initialise, normal
+from vitcore.model.position import POSITION, Context
+from vitcore.model.stem import STEM
+from vitcore.model.vit import ViT
+from vitcore.options import ConfigError, Settings, listed
+from vitcore.training.objectives.masked_patches import check_masking, of_places
+from vitcore.training.objectives.objective import Objective
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+    from vitcore.model.position import Grid
+
+MASKED = code("masked autoencoder")
+EPSILON = 1e-6  # of a patch's variance, as in the reference implementation
+
+
+class MaskingOptions(Objective.Options):
+    """The share of masked patches, and the decoder."""
+
+    ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
+    #: Channels of the decoder. 0: half of the encoder's, as the paper's 512 beside ViT-L.
+    decoder_width: Annotated[int, Field(ge=0, le=2**16)] = 0
+    #: Blocks of the decoder. 0: a third of the encoder's, as the paper's 8 beside ViT-L.
+    decoder_depth: Annotated[int, Field(ge=0, le=1024)] = 0
+    decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: the encoder's.
+
+    def decoder(self, config: Config) -> dict[str, int]:
+        """Return width, depth and heads of the decoder."""
+        return {
+            "width": self.decoder_width or config.width // 2,
+            "depth": self.decoder_depth or max(1, config.layers // 3),
+            "heads": self.decoder_heads or config.heads,
+        }
+
+    def masked(self, patches: int) -> int:
+        """Return the number of masked patches, rounded as in the reference implementation: at least one is visible."""
+        return patches - max(1, int(patches * (1 - self.ratio)))
+
+    def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
+        """Return the places of each image's visible patches (B, N - M) and masked ones (B, M), in order."""
+        left = patches - self.masked(patches)
+        order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
+        return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
+
+
+class MAE(Objective):
+    """Predicts the pixels of masked patches from a quarter of the image (arXiv 2111.06377, section 3).
+
+    The loss is the mean squared error of pixels that are normalized within their patch. The masks are a function of
+    (seed, epoch, image), and in evaluations of (seed, image). The accuracy is the share of an image's masked variance
+    that is explained, at least 0.
+    """
+
+    numerics = 1
+    keyed = True
+    labels = False
+    Options = MaskingOptions
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.levels = describe(config.data).levels
+        self.options = config.options_of(self.slot, self.Options)
+
+    @classmethod
+    def canonical(cls, config: Config) -> Settings:
+        """Return the decoder's default sizes as 0."""
+        usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
+        return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raise ConfigError for settings that show masked patches, or under which a patch has no variance."""
+        local = [name for name, stem in STEM.items() if stem.local]
+        single, stem, smoothing = config.channels * config.patch**2 == 1, config.stem, config.label_smoothing
+        impossible = {
+            f"stem={stem}: objective=mae needs patches that see no other: {listed(local)}": stem not in local,
+            f"label_smoothing={smoothing}: objective=mae has no classes: 0": smoothing,
+            f"patch_dropout={config.patch_dropout}: objective=mae leaves patches out itself: 0": config.patch_dropout,
+            f"patch={config.patch}: objective=mae needs at least two values a patch": single,
+        }
+        check_masking(config, impossible)
+        check_patches_may_leave(config, "objective=mae")
+        decoder = config.options_of(cls.slot, cls.Options).decoder(config)
+        width, heads = decoder["width"], decoder["heads"]
+        if width < 8 or width % 4 or width % heads:
+            allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+            raise ConfigError(f"objective.decoder_width={width}: {allowed}")
+
+    @classmethod
+    def model(cls, config: Config) -> ViT:
+        return MaskedAutoencoder(config)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.options.masked(math.prod(self.config.grid)), self.config.channels * self.config.patch**2
+
+    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+        """Return the normalized pixels of the masked patches (B, M, C P P)."""
+        assert keys is not None
+        values = normalized_patches(pixels, self.config.patch, self.levels)
+        return of_places(values, self.options.split(keys, values.shape[1])[1])
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(logits, targets)
+
+    def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return each image's squared error, and the error of predicting zeros (B, 2): all pixels are too many."""
+        return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
+
+    def remembered(self, targets: Tensor) -> Tensor:
+        return targets.new_empty(len(targets))
+
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+        errors, variances = answers.unbind(dim=1)
+        return errors.mean().item(), (1 - errors / variances.clamp(min=1e-12)).clamp(min=0)
+
+
+class MaskedAutoencoder(ViT):
+    """A ViT that predicts the pixels of masked patches from the others.
+
+    Images (B, C, H, W) and their keys (B,) to predictions (B, M, C P P) of the masked patches. Without keys the masks
+    are those of the key 0.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        options = config.options_of("objective", MaskingOptions)
+        decoder = decoder_config(config, options)
+        self.patch_dropout = partial(visible, options)
+        self.objective = Decoder(decoder, config.width, self.prefix, options)
+        pixels = config.channels * config.patch**2
+        self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
+        initialise(self, config.seed, config.init, config.width)
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        if keys is None:
+            keys = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        *_, x = self.states(images, keys)
+        return self.head(self.objective(self.encoder.norm(x), keys, self.grid(images)))  # type: ignore[no-any-return]
+
+
+def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
+    """Return the visible ones of the patches x (B, N, D): (B, N - M, D). Without keys, as for features, return all."""
+    return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
+
+
+class Decoder(Initial):
+    """Pre-norm blocks over all places, with fixed positions; masked patches begin as a learned vector (section 3).
+
+    Maps tokens (B, T, D) to the states (B, M, d) of the masked patches. Prefix tokens have no position.
+    """
+
+    draws = {"mask": normal(0.02)}
+
+    def __init__(self, config: Config, encoder_width: int, prefix: int, options: MaskingOptions) -> None:
+        super().__init__()
+        self.prefix, self.options = prefix, options
+        self.embed = nn.Linear(encoder_width, config.width)
+        self.mask = nn.Parameter(torch.empty(config.width))
+        self.position = POSITION[config.position](config)
+        self.encoder = Encoder(config)
+
+    def forward(self, x: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+        N = math.prod(grid)
+        left, masked = self.options.split(keys, N)
+        x = self.embed(x)  # (B, T, d)
+        every = self.mask.to(x.dtype).expand(len(x), N, -1)
+        every = every.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), x[:, self.prefix :])  # (B, N, d)
+        x = torch.cat([x[:, : self.prefix], self.position.tokens(every, 0, grid).to(x.dtype)], dim=1)
+        *_, x = self.encoder(x, Context(self.position, grid, self.prefix))
+        return of_places(self.encoder.norm(x)[:, self.prefix :], masked)
+
+
+def decoder_config(config: Config, options: MaskingOptions) -> Config:
+    """Return the decoder as the config of a plain ViT of its own size."""
+    plain = {
+        "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
+        "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
+        "layer_scale": 0.0, "qk_norm": False, "dropout": 0.0, "attention_dropout": 0.0, "drop_path": 0.0, "options": {},
+    }  # fmt: skip
+    return config.model_copy(update=plain | options.decoder(config))
+
+
+def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
+    """Return the pixels of each patch (B, N, C P P), of mean 0 and variance 1, of bytes (B, C, H, W) below `levels`.
+
+    The variance is the unbiased one of pixels from 0 to 1, plus 1e-6: a patch of one colour is all zero.
+    """
+    B, C, H, W = pixels.shape
+    cut = pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)
+    values = cut.reshape(B, -1, C * patch**2).float() / (levels - 1)
+    variance, mean = torch.var_mean(values, dim=2, keepdim=True)
+    return (values - mean) * (variance + EPSILON).rsqrt()

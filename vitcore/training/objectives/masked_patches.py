@@ -1,0 +1,164 @@
+"""Masked patch prediction, the self-supervision of arXiv 2010.11929, section B.1.2.
+
+Shapes: B images, C channels, P patch, N patches in raster order, M = N // 2 of them corrupted, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcore.data.lookup import describe
+from vitcore.keyed_random import Keys, below, bits, code
+from vitcore.model.head import LinearHead
+from vitcore.model.initialization import Initial, initialise, zeros
+from vitcore.model.vit import ViT
+from vitcore.options import ConfigError
+from vitcore.training.objectives.objective import Objective
+
+if TYPE_CHECKING:
+    from vitcore.config import Config
+
+SHADES = 8  # of a channel: 3 bits
+CHOICE, FATE, OTHER = (code(f"masked patch {what}") for what in ("choice", "fate", "other"))
+
+
+class MaskedPatch(Objective):
+    """Predicts the 3-bit mean colour of corrupted patches, half of all (arXiv 2010.11929, section B.1.2).
+
+    Each channel has 8 shades, so RGB has 512 classes and grayscale 8. Accuracy and loss are over the corrupted patches.
+    The corruption is a function of (seed, epoch, image), and in evaluations of (seed, image).
+    """
+
+    numerics = 1
+    keyed = True
+    labels = False
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.levels = describe(config.data).levels
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raise ConfigError for settings that this objective does not support, such as mixup."""
+        check_masking(config, {})
+
+    @classmethod
+    def model(cls, config: Config) -> ViT:
+        return MaskedViT(config)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return math.prod(self.config.grid) // 2, SHADES**self.config.channels
+
+    def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
+        """Return the colour classes of the corrupted patches (B, M)."""
+        assert keys is not None
+        colours = mean_colours(pixels, self.config.patch, self.levels)  # (B, N)
+        return colours.gather(1, corrupted(keys, colours.shape[1]))
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return super().loss(logits.flatten(0, 1), targets.flatten())
+
+    def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return cross-entropy and correctness of each patch (B, M, 2), which take less memory than the logits."""
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)
+
+    def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+        losses, right = answers.unbind(dim=2)
+        return losses.mean().item(), right.mean(dim=1)
+
+
+def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
+    """Raise ConfigError for settings under which no patches can be predicted.
+
+    impossible: further messages, each with the condition under which it is raised.
+    """
+    objective = f"objective={config.objective}"
+    conditions = {
+        f"model={config.model}: {objective} is of this package's ViT": config.model,
+        f"head={config.head}: {objective} predicts by one layer: linear": config.head != "linear",
+        f"mixup={config.mixup}: with {objective} 0": config.mixup,
+        f"cutmix={config.cutmix}: with {objective} 0": config.cutmix,
+        f"patch={config.patch}: {objective} needs at least two patches": math.prod(config.grid) < 2,
+        **impossible,
+    }
+    for message, condition in conditions.items():
+        if condition:
+            raise ConfigError(message)
+
+
+class MaskedViT(ViT):
+    """A ViT that predicts the mean colour of the corrupted patches, by one layer on each patch's state.
+
+    Images (B, C, H, W) and their keys (B,) to logits (B, M, 8^C) of the patches that `corrupted` names; without keys
+    nothing is corrupted, and the logits (B, N, 8^C) are of all patches.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.objective = Corruption(config)
+        self.head = LinearHead(config.model_copy(update={"classes": SHADES**config.channels}))
+        initialise(self, config.seed, config.init, config.width)
+
+    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
+        x = super().patches(images, keys)  # (B, N, D)
+        return x if keys is None else self.objective(x, keys)
+
+    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
+        *_, x = self.states(images, keys)
+        x = self.encoder.norm(x)[:, self.prefix :]  # (B, N, D)
+        return self.head(x if keys is None else of_places(x, corrupted(keys, x.shape[1])))  # type: ignore[no-any-return]
+
+
+class Corruption(Initial):
+    """Corrupts half of the patch embeddings.
+
+    A learned [mask] embedding replaces 80% of these, another patch of the image 10%, and 10% stay as they are.
+    Positions are added afterwards.
+    """
+
+    draws = {"mask": zeros}  # as the class token
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.mask = nn.Parameter(torch.empty(config.stem_width))
+
+    def forward(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Return the patch embeddings (B, N, D), half of them corrupted."""
+        N = x.shape[1]
+        place = torch.arange(N, device=x.device)
+        chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(keys, N), True)
+        fate = below(10, keys, FATE, N).where(chosen, 9)  # (B, N): up to 7 the mask, 8 another patch, 9 itself
+        other = of_places(x, (place + 1 + below(N - 1, keys, OTHER, N)) % N)
+        x = torch.where((fate == 8)[..., None], other, x)
+        return torch.where((fate < 8)[..., None], self.mask.to(x.dtype), x)
+
+
+def corrupted(keys: Tensor, patches: int) -> Tensor:
+    """Choose the half of each image's patches to corrupt: their places (B, N // 2)."""
+    return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
+
+
+def of_places(x: Tensor, places: Tensor) -> Tensor:
+    """Gather the rows of x (B, N, D) at `places` (B, M): (B, M, D)."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+def mean_colours(pixels: Tensor, patch: int, levels: int) -> Tensor:
+    """Return the 3-bit mean colour of each patch (B, N), 0 to 8^C - 1, of bytes (B, C, H, W) below `levels`.
+
+    Each channel's mean is cut into 8 shades of equal width; the first channel counts most. The arithmetic is in whole
+    numbers, so that no rounding moves a patch over an edge.
+    """
+    B, C, H, W = pixels.shape
+    cut = pixels.view(B, C, H // patch, patch, W // patch, patch).to(torch.int64)
+    shades = cut.sum(dim=(3, 5)).flatten(2) * SHADES // (levels * patch**2)  # (B, C, N)
+    weights = SHADES ** torch.arange(C - 1, -1, -1, device=pixels.device)
+    return (shades * weights[:, None]).sum(dim=1)
