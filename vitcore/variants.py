@@ -10,9 +10,9 @@ from typing import Any
 from vitcore.data.augmentation.augment import AUGMENT, Augment
 from vitcore.model.block import BLOCK, Block
 from vitcore.model.head import HEAD, Head
+from vitcore.model.initialization import Part
 from vitcore.model.mlp import MLP, FeedForward
 from vitcore.model.norm import NORM, Norm
-from vitcore.model.part import Part
 from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.position import POSITION, Position
 from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention

@@ -1,6 +1,4 @@
-"""softmax(q k^T / sqrt(d_h) + bias) v: PyTorch's fused kernel, or two matrix products.
-
-The products serve a learned bias on a CPU. Any bf16 on a CPU is computed in float32."""
+"""Attention by PyTorch's fused kernel or by two matrix products: softmax(q k^T / sqrt(d_h) + bias) v."""
 
 from __future__ import annotations
 
@@ -10,16 +8,16 @@ from torch import Tensor
 
 
 def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the weights (..., T, T) of q and k (..., T, d_h), written out."""
+    """Return the attention weights (..., T, T) of q and k (..., T, d_h)."""
     logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     return (logits if bias is None else logits + bias).softmax(dim=-1)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of q, k and v, each (B, H, T, d_h), with a bias that expands to (B, H, T, T).
+    """Return attention's output (B, H, T, d_h) for q, k and v of that shape, and a bias that expands to (B, H, T, T).
 
-    On a CPU no fused kernel has the gradient of a bias; two products copy q and k once less than PyTorch's fallback.
-    The CPU kernel's gradient in bf16 takes many times as long as in float32, so bf16 is computed in float32.
+    On a CPU a learned bias takes two products: no fused kernel has its gradient, and PyTorch's fallback copies q and k
+    once more. A CPU computes bf16 in float32, because the gradient of its kernel is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):

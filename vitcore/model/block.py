@@ -1,4 +1,4 @@
-"""A block of the encoder: attention and MLP, with residual connections. A new one is a class and a line of BLOCK."""
+"""Blocks of the encoder: attention and MLP with residual connections. A new one is a class and a line of BLOCK."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.model.dropout import drop_path
-from vitcore.model.initialization import Initial, constant
+from vitcore.model.initialization import Initial, Part, constant
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import norm
-from vitcore.model.part import Part
 from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.model.token_merging import token_merging
 
@@ -33,10 +32,10 @@ class LayerScale(Initial):
 
 
 class Block(Part):
-    """Maps tokens (B, T, D) to as many or fewer. `merges`: whether the block merges tokens after its attention."""
+    """Maps tokens (B, T, D) to as many tokens, or to fewer if they are merged."""
 
     slot = "block"
-    merges: ClassVar[bool] = False
+    merges: ClassVar[bool] = False  # whether the block can merge tokens after its attention
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -77,7 +76,7 @@ class PreNorm(TwoBranches):
 class PostNorm(TwoBranches):
     """z' = LN(MSA(z) + z);  z'' = LN(MLP(z') + z')  (arXiv 1706.03762, section 3.1).
 
-    The last block ends with a norm of its own, so that `final_norm=none` is the original encoder.
+    The last block ends with a norm, so `final_norm=none` is the original encoder.
     """
 
     numerics = 1
@@ -89,9 +88,9 @@ class PostNorm(TwoBranches):
 
 
 class Parallel(Block):
-    """z' = MSA(LN(z)) + MLP(LN(z)) + z, with one norm for both branches (arXiv 2302.05442, section 2.1).
+    """z' = MSA(LN(z)) + MLP(LN(z)) + z, with one norm for the two branches (arXiv 2302.05442, section 2.1).
 
-    As in timm's `ParallelScalingBlock`, layer scale and stochastic depth apply to the sum of both branches.
+    As in timm's `ParallelScalingBlock`, layer scale and stochastic depth apply to the sum of the branches.
     """
 
     numerics = 1
@@ -110,9 +109,9 @@ BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": P
 
 
 def drop_rate(config: Config, layer: int) -> float:
-    """Return the stochastic-depth rate of a block, rising linearly to `drop_path` in the last (arXiv 1603.09382).
+    """Return the stochastic-depth rate of a block (arXiv 1603.09382).
 
-    The first block has rate 0, as in timm; the paper's line starts before that block.
+    It rises linearly from 0 in the first block, as in timm, to `drop_path` in the last.
     """
     return config.drop_path * layer / max(1, config.layers - 1)
 

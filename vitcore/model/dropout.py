@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys, bits, code, kept
-from vitcore.model.position import POSITION, Position
+from vitcore.model.position import leaving_free
 from vitcore.options import ConfigError, listed
 
 if TYPE_CHECKING:
@@ -22,20 +22,16 @@ def dropout(rate: float, site: str) -> Noise:
 
 
 def drop_path(rate: float, site: str) -> Noise:
-    return DropPath(rate, site) if rate else unchanged
-
-
-def patch_dropout(rate: float) -> Noise:
-    return PatchDropout(rate) if rate else unchanged
+    return DropPath(rate, "path " + site) if rate else unchanged
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """Return x: no noise, or no norm. A function costs less than calling a module that does nothing."""
+    """Return x. A function costs less than calling a module that does nothing."""
     return x
 
 
 class Dropout(nn.Module):
-    """Each element is zero with probability `rate` in training, the others scaled up (arXiv 1207.0580)."""
+    """Sets elements to zero with probability `rate` in training, and scales up the others (arXiv 1207.0580)."""
 
     def __init__(self, rate: float, site: str) -> None:
         super().__init__()
@@ -46,28 +42,22 @@ class Dropout(nn.Module):
         if not self.training:
             return x
         assert keys is not None, "dropout in training needs the images' keys"
-        mask = kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
-        return x * (mask.to(x.dtype) / (1 - self.rate))
+        return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
+
+    def mask(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Draw which elements of x stay, in a shape that expands to that of x."""
+        return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 
-class DropPath(nn.Module):
-    """Stochastic depth: the branch of an image is left out with probability `rate` (arXiv 1603.09382)."""
+class DropPath(Dropout):
+    """Stochastic depth: leaves out an image's branch with probability `rate` (arXiv 1603.09382)."""
 
-    def __init__(self, rate: float, site: str) -> None:
-        super().__init__()
-        self.rate, self.site = rate, code("path " + site)
-
-    def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return x (B, ...) with the noise of training."""
-        if not self.training:
-            return x
-        assert keys is not None, "stochastic depth in training needs the images' keys"
-        mask = kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
-        return x * (mask.to(x.dtype) / (1 - self.rate))
+    def mask(self, x: Tensor, keys: Tensor) -> Tensor:
+        return kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
 
 
 class PatchDropout(nn.Module):
-    """A random share of each image's patches is left out, the others stay in order (arXiv 2208.07220, section 3)."""
+    """Leaves out a random share of each image's patches; the others stay in order (arXiv 2208.07220, section 3)."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -83,13 +73,14 @@ class PatchDropout(nn.Module):
         return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
-def check_patches_may_leave(config: Config, what: str) -> None:
-    """Raise ConfigError, beginning with `what`, for parts that need every patch on the grid inside of the encoder."""
-    sites = ("rotate", "bias", "between")
-    free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
-    if config.position not in free:
-        raise ConfigError(f"{what}: position={config.position} acts where patches are gone: {listed(free)}")
+def check_patches_may_leave(config: Config, setting: str) -> None:
+    """Raise ConfigError for parts that need every patch on the grid inside of the encoder.
+
+    setting: the key and value that take patches away, for the message.
+    """
+    if config.position not in (free := leaving_free("rotate", "bias", "between")):
+        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")
     if config.position_at not in ("", "input"):
-        raise ConfigError(f"{what}: position_at={config.position_at}: input, as later patches are gone")
+        raise ConfigError(f"{setting}: position_at={config.position_at}: input, as later patches are gone")
     if config.self_attention == "axial":
-        raise ConfigError(f"{what}: self_attention=axial needs every patch of a row")
+        raise ConfigError(f"{setting}: self_attention=axial needs every patch of a row")

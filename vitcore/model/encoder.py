@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Encoder(nn.Module):
-    """L blocks, optionally after a norm as in CLIP (arXiv 2103.00020), and the final `norm`.
+    """L blocks, optionally after a norm as in CLIP (arXiv 2103.00020).
 
-    The ViT applies `norm`, before or after pooling.
+    The ViT applies the final `norm`, before or after pooling.
     """
 
     def __init__(self, config: Config) -> None:

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcore.model.initialization import constant, lecun_normal, zeros
-from vitcore.model.part import Part
+from vitcore.model.initialization import Part, constant, lecun_normal, zeros
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -23,21 +22,23 @@ class Head(Part):
     class Options(Part.Options):
         """The last layer's bias."""
 
-        #: Where the logits start. Binary cross-entropy begins at the classes' frequency with -log(classes): from 0, all
-        #: logits first fall together, and short trainings learn nothing else (big_vision: `init_head_bias`).
+        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency. From 0,
+        #: all logits first fall together, and short trainings learn nothing else (big_vision: `init_head_bias`).
         bias: float = 0.0
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         bias = config.options_of(self.slot, self.Options).bias
-        # At zero, as in the reference, or as flax's Dense: LeCun normal with bias zero.
-        self.draws = {"weight": zeros if config.head_init == "zeros" else lecun_normal}
-        self.draws["bias"] = constant(bias) if bias else zeros
+        # Zero as in the reference, or LeCun normal as flax's Dense.
+        self.draws = {
+            "weight": zeros if config.head_init == "zeros" else lecun_normal,
+            "bias": constant(bias) if bias else zeros,
+        }
         self.weight = nn.Parameter(torch.empty(config.classes, config.width))
         self.bias = nn.Parameter(torch.empty(config.classes))
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), the paper's pre-logits, on which few-shot probes train."""
+        """Return the input of the last layer (B, D), the paper's pre-logits, which few-shot probes read."""
         return x
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,23 +46,20 @@ class Head(Part):
 
 
 class LinearHead(Head):
-    """One layer (arXiv 2010.11929, section 3.1: the head of fine-tuning)."""
+    """The last layer alone (arXiv 2010.11929, section 3.1: for fine-tuning)."""
 
     numerics = 1
 
 
 class MLPHead(Head):
-    """A hidden layer of width D with tanh before it (arXiv 2010.11929, section 3.1: the head of pre-training)."""
+    """A hidden layer of width D with tanh, then the last layer (arXiv 2010.11929, section 3.1: for pre-training)."""
 
     numerics = 1
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.hidden = nn.Linear(config.width, config.width)
-        self.draws = {
-            **self.draws,
-            "hidden.weight": lecun_normal,
-        }
+        self.draws = {**self.draws, "hidden.weight": lecun_normal}
 
     def features(self, x: Tensor) -> Tensor:
         return self.hidden(x).tanh()  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Initial values, one rule for all arms: those of google-research/vision_transformer (models_vit.py).
+"""Initial values by one rule for all arms, as in google-research/vision_transformer (models_vit.py).
 
-Each parameter is drawn on the CPU from a generator of its own, keyed by (seed, name): removing a part leaves
-the values of all others as they were, and no device changes them.
+Each parameter has a generator, keyed by (seed, name), and is drawn on the CPU. So removing a part leaves the values of
+all others unchanged, and values do not depend on the device.
 """
 
 import hashlib
@@ -14,16 +14,15 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vitcore.variant import Variant
+
 Draw = Callable[[Tensor, Generator], Any]
-Drawn = tuple[int, str]  # how many values a parameter has; what is done to draw them
+Drawn = tuple[int, str]  # the number of values of a parameter; the operations that draw them
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
-    """Draw every parameter of a model of this width, bare tables as INIT[init].
-
-    A parameter on the meta device has no values and is left alone.
-    """
+    """Draw every parameter of a model of this width, bare tables as INIT[init] says; skip the meta device."""
     scale = INIT[init]
     for module in model.modules():
         if isinstance(module, Initial):
@@ -38,7 +37,7 @@ def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
 
 
 def generator(seed: int, name: str) -> Generator:
-    """Return a generator for one parameter: a pure function of (seed, name)."""
+    """Return the generator of a parameter, a pure function of (seed, name)."""
     key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
 
@@ -56,9 +55,9 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 def drawn(model: nn.Module) -> dict[str, Drawn]:
     """Return how each parameter of a model on the meta device is initialized.
 
-    Parameters of one name that are drawn alike have the same initial values at the same seed: the generator's key is
-    (seed, name), and what is done with it is written down here, operation by operation, without doing it. Where
-    nothing is done on the meta device, as by lecun_normal, the class that draws stands for it.
+    Two models with equal entries for a name have equal initial values there at equal seeds: the generator's key is
+    (seed, name), and the entry lists the operations on it. Where no operation runs on the meta device, as in
+    lecun_normal, the entry is the name of the class that draws.
     """
     found = {}
     for name, parameter in model.named_parameters():
@@ -72,7 +71,7 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types
-    """Record what changes meta tensors: the operations, their numbers, and the shapes of their tensors."""
+    """Records the operations that change meta tensors, with their numbers and the shapes of their tensors."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # nor has this
@@ -80,7 +79,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Skip torch.compile, as vitcore.analysis.cost.Flops does."""
+        """Let torch.compile run in this mode, as vitcore.analysis.cost.Flops does."""
         return False
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,25 +91,29 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 
 class Initial(nn.Module):
-    """A module that says how its parameters, and those of the modules inside it, are drawn."""
+    """A module that draws its parameters, and the parameters of layers inside it."""
 
-    draws: Mapping[str, Draw] = {}  # parameters of this module that are not drawn by the rule of their layer
-    draw_table: Draw  # how a bare table is drawn, by an entry of INIT
-    tables_are_biases = False  # of the attention's logits
+    draws: Mapping[str, Draw] = {}  # how to draw parameters that do not follow the rule of their layer
+    draw_table: Draw  # how to draw a bare table, by an entry of INIT
+    tables_are_biases = False  # whether bare tables are biases of the attention's logits
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill `values`, the parameter called `name` in this module: by `draws`, else by the rule of its layer.
+        """Fill `values`, the parameter called `name` in this module, by `draws` or by the rule of its layer.
 
-        A linear layer is Xavier uniform with bias zero, as models_vit.py calls its attention and Dense. A convolution
-        is LeCun normal (flax's default), a norm one and zero. A bare table, such as of positions, follows `init`.
+        A linear layer is Xavier uniform with bias zero, as in models_vit.py. A convolution is LeCun normal (flax's
+        default), a norm one and zero. A bare table, such as learned positions, follows `init`.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         draw = self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
         draw(values, generator)
 
 
+class Part(Variant, Initial):
+    """A variant that is a module of the model. The constructor makes its parameters; `initial` draws them."""
+
+
 def rule_of(owner: nn.Module, name: str) -> Draw | None:
-    """Return how the layer `owner` initializes its own parameter `name`; None for a bare table."""
+    """Return how to draw the parameter `name` of the layer `owner`; None for a bare table."""
     if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
         return ones if name == "weight" else zeros
     if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":
@@ -139,7 +142,7 @@ def constant(value: float) -> Draw:
 
 
 def stacked(count: int, draw: Draw) -> Draw:
-    """Draw each of `count` projections by itself: one fan over the whole stack would shrink them."""
+    """Draw each of `count` stacked projections separately; one fan over the whole stack would shrink them."""
 
     def draw_each(values: Tensor, generator: Generator) -> None:
         for projection in values.chunk(count):
@@ -154,9 +157,9 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 
 
 def lecun_normal(values: Tensor, generator: Generator) -> None:
-    """Draw from a normal cut at two deviations, of variance 1 / fan_in once cut (jax's lecun_normal).
+    """Draw from a normal truncated at two deviations, of variance 1 / fan_in after truncation (jax's lecun_normal).
 
-    Values beyond the cut are drawn again, as nn.init.trunc_normal_ does in PyTorch 2.14; 2.11 gives other values.
+    Values beyond the cut are drawn again, as in nn.init.trunc_normal_ of PyTorch 2.14; PyTorch 2.11 gives other values.
     """
     if values.is_meta:
         return
@@ -168,19 +171,19 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
 
 @dataclass(frozen=True)
 class Scale:
-    """The deviation of bare tables in a model of some width, and of those that are biases of the attention's logits."""
+    """The standard deviations of bare tables."""
 
-    table: Callable[[int], float]
-    bias: float
+    table: Callable[[int], float]  # from the model's width
+    bias: float  # where the table is a bias of the attention's logits
 
 
-# How bare tables, as of positions, are drawn; all else is the same in the three.
-#   unit-positions  normal(1): the scale of the patches that they are added to and of the queries that read them, and
+# How bare tables such as learned positions are drawn.
+#   unit-positions  normal(1): the scale of the patches that positions are added to, of the queries that read them, and
 #                   about that of sinusoidal positions. With the paper's, narrow models learn their positions late or
 #                   never (ablations/recipes/digits.yaml has the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
-#   big-vision      normal(1 / sqrt(D)), D the model's width (google-research/big_vision, models/vit.py); it has no
-#                   biases of logits: 0.02, as Swin's
+#   big-vision      normal(1 / sqrt(D)), D the model's width (google-research/big_vision, models/vit.py), which has no
+#                   biases of logits: for these 0.02, as in Swin
 INIT: dict[str, Scale] = {
     "unit-positions": Scale(lambda width: 1.0, bias=1.0),
     "paper": Scale(lambda width: 0.02, bias=0.02),

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys
 from vitcore.model.dropout import dropout
-from vitcore.model.initialization import normal, stacked, xavier_uniform
-from vitcore.model.part import Part
+from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.options import Settings
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Part):
-    """Maps each token (B, T, D) alone: up, an activation, down, with dropout after both layers."""
+    """Maps each token (B, T, D) alone: up, an activation, down, with dropout after each layer."""
 
     slot = "mlp"
     draws = {"up.bias": normal(1e-6), "down.bias": normal(1e-6)}
@@ -53,11 +52,11 @@ class FeedForward(Part):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return `hidden` as None where it is the width that `mlp_ratio` gives."""
+        """Return `hidden` as None if `mlp_ratio` gives that width."""
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:
-        """Apply the activation to (B, T, ups F); returns (B, T, F)."""
+        """Map the hidden vectors (B, T, ups F) to one (B, T, F)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
@@ -83,7 +82,7 @@ class SquaredReLU(FeedForward):
 
 
 class GatedLinearUnit(FeedForward):
-    """act(x W) * (x V), then down (arXiv 2002.05202). Both hidden vectors come from one product, the gate first.
+    """gate(x W) * (x V), then down (arXiv 2002.05202). One product computes the two hidden vectors, the gate's first.
 
     The hidden width is 2/3 of `mlp_ratio`'s, rounded to a multiple of 8: as many parameters as without the gate.
     """

@@ -1,4 +1,4 @@
-"""The norm of the encoder's blocks, of its output and of queries and keys. A new one is a class and a line of NORM."""
+"""Norms of the blocks, of the encoder's output and of queries and keys. A new one is a class and a line of NORM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from vitcore.model.part import Part
+from vitcore.model.initialization import Part
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -16,13 +16,13 @@ EPSILON = 1e-6  # as in flax's and timm's ViT
 
 
 class Norm(Part):
-    """A norm over the last axis, made of (config, width)."""
+    """A norm over the last axis, constructed from a config and the number of channels."""
 
     slot = "norm"
 
 
 class LayerNorm(nn.LayerNorm, Norm):
-    """Mean and variance of each token are 0 and 1, then scaled and shifted (arXiv 1607.06450)."""
+    """Normalizes each token to mean 0 and variance 1, then scales and shifts it (arXiv 1607.06450)."""
 
     numerics = 1
 
@@ -31,7 +31,7 @@ class LayerNorm(nn.LayerNorm, Norm):
 
 
 class RMSNorm(nn.RMSNorm, Norm):
-    """The mean square of each token is 1, then scaled; nothing is centered or shifted (arXiv 1910.07467)."""
+    """Normalizes each token to a mean square of 1, then scales it, without centering or shift (arXiv 1910.07467)."""
 
     numerics = 1
 
@@ -43,5 +43,5 @@ NORM: dict[str, Callable[[Config, int], Norm]] = {"layer": LayerNorm, "rms": RMS
 
 
 def norm(config: Config, width: int) -> Norm:
-    """Make the norm that `config` chooses, over `width` channels."""
+    """Return the norm that `config` chooses, over `width` channels."""
     return NORM[config.norm](config, width)

@@ -1,4 +1,4 @@
-"""Poolings: from tokens to one vector per image (arXiv 2010.11929, D.3). A pooling is a class and a line of POOLING.
+"""Poolings map tokens to a vector for each image (arXiv 2010.11929, D.3). A new one is a class and a line of POOLING.
 
 Shapes: B images, T tokens (`prefix` of them before the N patches), D width, L layers, H heads, d_h = D / H.
 """
@@ -12,39 +12,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcore.model.initialization import constant, normal, stacked, xavier_uniform, zeros
+from vitcore.model.initialization import Part, constant, normal, stacked, xavier_uniform, zeros
 from vitcore.model.norm import EPSILON
-from vitcore.model.part import Part
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 
 class Pooling(Part):
-    """Reads the tokens. `class_token`: whether the model has one at all; `every_layer`: reads those of each layer.
-
-    `plain`: the vector is the last state of the class token, or the mean of the patches' last states, and no more.
-    """
+    """Maps tokens (B, T, D) to vectors (B, D)."""
 
     slot = "pool"
-    class_token: ClassVar[bool] = False
-    every_layer: ClassVar[bool] = False
-    plain: ClassVar[bool] = False
+    class_token: ClassVar[bool] = False  # whether it reads a class token; the model has one only then
+    every_layer: ClassVar[bool] = False  # whether it reads the tokens of each layer
+    plain: ClassVar[bool] = False  # whether it returns the class token, or the mean of the patches, of the last layer
 
     def __init__(self, config: Config) -> None:
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """Reduce a layer's tokens (B, T, D) to those that the pooling reads, if it reads every layer; default: all."""
+        """Return the tokens to keep of a layer's tokens (B, T, D), if the pooling reads every layer; default: all."""
         return x
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
-        """Tokens (B, T, D), or what was kept of every layer's (L, B, ..., D), to (B, D); the class token is first."""
+        """Map tokens (B, T, D), class token first, or the kept tokens of every layer (L, B, ..., D), to (B, D)."""
         raise NotImplementedError
 
 
 class ClassToken(Pooling):
-    """The state of a learned extra token at the output of the encoder (arXiv 2010.11929, equation 4)."""
+    """The class token at the output of the encoder (arXiv 2010.11929, equation 4)."""
 
     numerics = 1
     class_token = True
@@ -55,7 +51,7 @@ class ClassToken(Pooling):
 
 
 class GlobalAverage(Pooling):
-    """The mean of the patches alone (arXiv 2010.11929, D.3: needs a learning rate of its own)."""
+    """The mean of the patches alone (arXiv 2010.11929, D.3, where it needs another learning rate)."""
 
     numerics = 1
     plain = True
@@ -67,8 +63,7 @@ class GlobalAverage(Pooling):
 class AttentionPooling(Pooling):
     """A learned query attends to the patches, then an MLP with a residual (MAP: arXiv 2106.04560, section 3.1).
 
-    As big_vision's MAPHead: the heads and the MLP's width are the model's. The query is a plain vector, which weight
-    decay leaves alone, as there.
+    As in big_vision's MAPHead, heads and MLP have the model's sizes, and weight decay leaves the query alone.
     """
 
     numerics = 1
@@ -101,12 +96,12 @@ class AttentionPooling(Pooling):
         return pooled + self.down(F.gelu(self.up(self.norm(pooled))))  # type: ignore[no-any-return]
 
 
-class GeneralisedMean(Pooling):
+class GeneralizedMean(Pooling):
     """(mean x^p)^(1/p) over the patches, one learned p: 1 is the mean, infinity the maximum (arXiv 1711.02512).
 
-    The paper pools features that a ReLU made positive. A token's are not: as the authors' code does
-    (https://github.com/filipradenovic/cnnimageretrieval-pytorch), what is below 1e-6 counts as 1e-6, so that a
-    feature is pooled where it is positive. Computed in logarithms, where no power underflows.
+    The paper pools positive features, after a ReLU. Here values below 1e-6 count as 1e-6, as in the authors' code
+    (https://github.com/filipradenovic/cnnimageretrieval-pytorch), so a feature is pooled where it is positive. The
+    computation is in logarithms, where no power underflows.
     """
 
     numerics = 1
@@ -122,9 +117,9 @@ class GeneralisedMean(Pooling):
 
 
 class EveryLayer(Pooling):
-    """A learned mean of the class token's states at the output of every layer (ELMo: arXiv 1802.05365, equation 1).
+    """A learned mean of the class token over the outputs of all layers (ELMo: arXiv 1802.05365, equation 1).
 
-    The weights are a softmax over the layers, all equal at the start. The paper's overall scale is left to the head.
+    The weights are a softmax over the layers, equal at the start. The paper's overall scale is left to the head.
     """
 
     numerics = 1
@@ -147,6 +142,6 @@ POOLING: dict[str, type[Pooling]] = {
     "cls": ClassToken,
     "gap": GlobalAverage,
     "map": AttentionPooling,
-    "gem": GeneralisedMean,
+    "gem": GeneralizedMean,
     "layers": EveryLayer,
 }

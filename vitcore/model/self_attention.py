@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from vitcore.model.attention import attend, softmax_of
 from vitcore.model.dropout import dropout
-from vitcore.model.initialization import normal, stacked, xavier_uniform
+from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.model.norm import norm
-from vitcore.model.part import Part
 from vitcore.model.pooling import POOLING
-from vitcore.model.position import POSITION, Context, Position
+from vitcore.model.position import Context, leaving_free
 from vitcore.options import ConfigError, listed
 
 if TYPE_CHECKING:
@@ -25,15 +24,12 @@ if TYPE_CHECKING:
 
 
 class SelfAttention(Part):
-    """Maps tokens (B, T, D) to (B, T, D). Queries, keys and values come from one product.
-
-    `merges`: whether the attention is defined for tokens that stand for several patches.
-    """
+    """Maps tokens (B, T, D) to (B, T, D). One product computes queries, keys and values."""
 
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
-    maps = 1  # attention maps of a head
-    merges: ClassVar[bool] = False
+    maps: ClassVar[int] = 1  # attention maps of a head
+    merges: ClassVar[bool] = False  # whether tokens may stand for several patches
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -56,9 +52,9 @@ class SelfAttention(Part):
         return self.dropout(self.out(x), context.keys)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries, keys and values (B, H, T, d_h), and what is added to the logits, if anything."""
+        """Return queries, keys and values (B, H, T, d_h), and the bias of the logits or None."""
         B, T, _ = x.shape
-        # Unbound before they are transposed, the three gradients keep the product's layout and are copied once.
+        # Unbound before they are transposed, the gradients keep the product's layout and are copied once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
         q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
         if self.leaves_keys:
@@ -66,13 +62,13 @@ class SelfAttention(Part):
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
-        """Return attention's output (B, H, T, d_h)."""
+        """Return the values weighted by attention (B, H, T, d_h)."""
         if self.training and self.drops_weights:
             return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
         return attend(q, k, v, bias)
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Compute the attention weights (B, H, T, T) and the bias of their logits, for inspection."""
+        """Return the attention weights (B, H, T, T) and the bias of their logits, for inspection."""
         q, k, _, bias = self.inputs(x, context)
         return softmax_of(q, k, bias), bias
 
@@ -87,7 +83,7 @@ class Full(SelfAttention):
 class Gated(SelfAttention):
     """Full attention whose output is multiplied by sigmoid(x W), element by element (arXiv 2505.06708, G1).
 
-    As timm's `Attention(gated=True)`. The gate has a bias where queries, keys and values do.
+    It equals timm's `Attention(gated=True)`. The gate has a bias where queries, keys and values have one.
     """
 
     numerics = 1
@@ -105,7 +101,7 @@ class Gated(SelfAttention):
 
 
 class ValueResidual(SelfAttention):
-    """Full attention of the mean of a layer's values and the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
+    """Full attention to the mean of the layer's values and the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
 
     numerics = 1
 
@@ -120,8 +116,8 @@ class ValueResidual(SelfAttention):
 class Axial(SelfAttention):
     """Patches attend within their row in even layers, within their column in odd ones (arXiv 2010.11929, D.6).
 
-    The paper's axial block is two of these: attention along rows and an MLP, then along columns and another MLP. It
-    has the parameters of two blocks, so `depth` is twice the paper's. There is no token outside of the grid.
+    The paper's axial block is two of our blocks: attention along rows and an MLP, then attention along columns and
+    another MLP. So `depth` is twice the paper's. No token may stand outside of the grid.
     """
 
     numerics = 1
@@ -139,15 +135,15 @@ class Axial(SelfAttention):
         q, k, v = (self.lines(x, context) for x in (q, k, v))
         x = super().attended(q, k, v, None, context)  # (B, H lines, length, d_h)
         x = x.view(len(x), self.heads, -1, *x.shape[2:])  # (B, H, lines, length, d_h)
-        return self.turned(x).flatten(2, 3)
+        return self.oriented(x).flatten(2, 3)
 
     def lines(self, x: Tensor, context: Context) -> Tensor:
         """Reshape (B, H, N, d_h) to (B, H lines, length, d_h), where lines are rows or columns."""
         B, H, _, d = x.shape
-        return self.turned(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
+        return self.oriented(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
 
-    def turned(self, x: Tensor) -> Tensor:
-        """Put the lines of (B, H, rows, columns, d_h) first, or back."""
+    def oriented(self, x: Tensor) -> Tensor:
+        """Swap rows and columns of (B, H, rows, columns, d_h) in the layers that attend along columns."""
         return x.transpose(2, 3) if self.layer % 2 else x
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
@@ -160,10 +156,10 @@ class Axial(SelfAttention):
 
 
 class Differential(SelfAttention):
-    """The difference of two attention maps a head, each of half the head's width (arXiv 2410.05258, section 2.1).
+    """The difference of two attention maps in each head, each of half its width (arXiv 2410.05258, section 2.1).
 
-    (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, then an RMS norm of each head, scaled by 1 - lambda_init. As timm's
-    `DiffAttention`. `heads` counts pairs of maps.
+    (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, then an RMS norm of each head, scaled by 1 - lambda_init. It equals
+    timm's `DiffAttention`. `heads` counts pairs of maps.
     """
 
     numerics = 1
@@ -188,7 +184,7 @@ class Differential(SelfAttention):
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries and keys of both maps (B, 2 H, T, d_h / 2), values (B, H, T, d_h)."""
+        """Return queries and keys of the two maps (B, 2 H, T, d_h / 2), values (B, H, T, d_h) and no bias."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
         q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))
@@ -199,7 +195,7 @@ class Differential(SelfAttention):
         return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)  # type: ignore[no-any-return]
 
     def difference(self, both: Tensor) -> Tensor:
-        """Subtract each head's second map, times lambda, from its first: (B, 2 H, T, d) to (B, H, T, d)."""
+        """Subtract lambda times each head's second map from the first: (B, 2 H, T, d) to (B, H, T, d)."""
         first, second = both.view(len(both), self.heads, 2, *both.shape[2:]).unbind(2)
         plus, minus = torch.dot(self.lambda_q1, self.lambda_k1), torch.dot(self.lambda_q2, self.lambda_k2)
         return first - (plus.exp() - minus.exp() + self.lambda_init) * second
@@ -219,7 +215,6 @@ SELF_ATTENTION: dict[str, type[SelfAttention]] = {
 
 
 def need_sites_free(config: Config, *sites: str) -> None:
-    """Raise ConfigError if the position embedding acts at one of `sites`, which this attention does not support."""
-    free = [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
-    if config.position not in free:
+    """Raise ConfigError if the position embedding acts at a site that the attention does not support."""
+    if config.position not in (free := leaving_free(*sites)):
         raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")

@@ -1,4 +1,4 @@
-"""From an image to patch tokens. A new one is a class and a line of STEM.
+"""Stems map an image to patch tokens. A new one is a class and a line of STEM.
 
 Shapes: B images, C channels, P patch, N patches in raster order, D width. Every stem divides the side by P.
 """
@@ -16,9 +16,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from vitcore.model.initialization import lecun_normal, zeros
-from vitcore.model.part import Part
-from vitcore.model.patch_resize import inverse_resize, resized
+from vitcore.model.initialization import Part, lecun_normal, zeros
 from vitcore.options import ConfigError, Settings
 
 if TYPE_CHECKING:
@@ -26,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Stem(Part):
-    """Images (B, C, H, W) to tokens (B, N, D). `local`: whether a token is of the pixels of its patch alone."""
+    """Maps images (B, C, H, W) to tokens (B, N, D)."""
 
     slot = "stem"
-    local: ClassVar[bool] = False
+    local: ClassVar[bool] = False  # whether a token depends on the pixels of its patch alone
 
     @classmethod
     def blocks(cls, config: Config) -> int:
@@ -38,7 +36,7 @@ class Stem(Part):
 
     @classmethod
     def patches(cls, config: Config) -> list[int]:
-        """Return the patch sizes that training steps draw from: often one."""
+        """Return the patch sizes that training steps draw from, by default one."""
         return [config.patch]
 
     def __init__(self, config: Config) -> None:
@@ -48,8 +46,8 @@ class Stem(Part):
 class PatchStem(Stem):
     """Cuts the image into P x P patches and projects each (arXiv 2010.11929, equation 1).
 
-    The weight is laid out as that of the equal strided convolution: (D, C, P, P). Images are cut into patches of
-    another size, `self.patch`, by the weight resized to it (vitcore.model.patch_resize).
+    The weight (D, C, P, P) is laid out as for the equal strided convolution. Patches of another size, `self.patch`, are
+    projected by the resized weight (PI-resize: arXiv 2212.08013, section 3.4).
     """
 
     numerics = 1
@@ -59,12 +57,12 @@ class PatchStem(Stem):
     class Options(Stem.Options):
         """The options of the projection."""
 
-        #: A matrix product over cut patches, or the strided convolution. They are equal to rounding.
+        #: A matrix product over cut patches, or a strided convolution. The two are equal to rounding.
         form: Literal["linear", "convolution"] = "linear"
         #: Whether the projection has a bias. CLIP's has none.
         bias: bool = True
-        #: Sizes of patches, of which each step of training draws one (FlexiViT: arXiv 2212.08013, section 3.2). The
-        #: weights have the size `patch`, at which the model is evaluated. Empty: that size alone.
+        #: Patch sizes, of which each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights
+        #: have the size `patch`, at which the model is evaluated. Empty: `patch` alone.
         patches: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=64)] = []
 
     @classmethod
@@ -73,7 +71,7 @@ class PatchStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the sizes in order; `patch` alone becomes the empty list."""
+        """Return the patch sizes in ascending order, or the empty list for `patch` alone."""
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
 
@@ -105,32 +103,50 @@ class PatchStem(Stem):
         return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
 
     def weight_at(self, size: int) -> Tensor:
-        """Return the weight (D, C, size, size) for patches of this size."""
+        """Return the weight (D, C, size, size) for patches of `size` pixels."""
         if size == self.weight.shape[-1]:
             return self.weight
         resize = getattr(self, f"to_{size}", None)
         return resized(self.weight, inverse_resize(self.weight.shape[-1], size) if resize is None else resize)
 
 
-class ConvStem(Stem):
-    """3x3 convolutions of stride 2 whose channels double up to D, then 1x1 (arXiv 2106.14881, the stem of ViT_C).
+def resized(weight: Tensor, resize: Tensor) -> Tensor:
+    """Return the weight (D, C, P, P) for patches of another size, (D, C, Q, Q), by `inverse_resize` (Q, P).
 
-    P = 1 is one 3x3 convolution of stride 1. The paper's own norm is `batch`, a statistic of the batch, which ties its
-    images together; unless asked for, this is a group norm. Its ViT_C has one block fewer: `fewer_blocks=1`.
+    Over patches of white noise, no other weight comes closer to the original's product with the patch resized to P.
+    """
+    resize = resize.to(weight)
+    return resize @ weight @ resize.T
+
+
+def inverse_resize(patch: int, other: int) -> Tensor:
+    """Return the pseudo-inverse (Q, P) of the transposed bilinear resizing of one axis, in float64.
+
+    The pseudo-inverse for two axes is the Kronecker product of two such matrices.
+    """
+    lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
+    resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as the paper's code
+    inverse: Tensor = torch.linalg.pinv(resize.T)
+    return inverse
+
+
+class ConvStem(Stem):
+    """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 (arXiv 2106.14881, the stem of ViT_C).
+
+    P = 1 is one 3x3 convolution of stride 1. The paper's norm is `batch`, which couples the images of a batch; the
+    default is a group norm. The paper's ViT_C has one block fewer: `fewer_blocks=1`.
     """
 
     numerics = 1
 
     class Options(Stem.Options):
-        """The options of the convolutions, and of the blocks that they replace.
+        """The options of the convolutions, and of the blocks that they replace."""
 
-        The paper's 18GF model has channels [64, 128, 128, 256, 256, 512].
-        """
-
-        #: Of each 3x3 convolution, of stride 2 at the first and where they change. Empty: they double up to the width.
+        #: Channels of each 3x3 convolution, which has stride 2 at the first and where channels change. Empty: they
+        #: double up to the width. The paper's 18GF model has [64, 128, 128, 256, 256, 512].
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
         norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
-        fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Blocks of the encoder that the stem stands for.
+        fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Blocks of the encoder that the stem replaces.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -184,8 +200,8 @@ class ConvStem(Stem):
 class HMLPStem(Stem):
     """Patches that grow: convolutions without overlap, norms and GELU (arXiv 2203.09795, section 5).
 
-    P = 16 is 4 x 2 x 2 with D / 4, D / 4 and D channels, as the paper's; the last two are 2 for any larger multiple of
-    4. No patch sees another, so the norm is of each place; the paper's own is `batch`.
+    P = 16 is 4 x 2 x 2 with D / 4, D / 4 and D channels, as in the paper. For every multiple of 4 above 4 the last two
+    sides are 2. No patch sees another, so the default norm is over the channels of each place; the paper's is `batch`.
     """
 
     numerics = 1
@@ -194,8 +210,7 @@ class HMLPStem(Stem):
     class Options(Stem.Options):
         """The norm."""
 
-        #: Between the convolutions.
-        norm: Literal["batch", "layer"] = "layer"
+        norm: Literal["batch", "layer"] = "layer"  #: The norm after each convolution.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -224,7 +239,7 @@ class HMLPStem(Stem):
 
 
 class ResidualStem(Stem):
-    """Base of stems with residual blocks, each of which starts as the identity (vit_jax/models_resnet.py)."""
+    """A stem with residual blocks, each of which starts as the identity (vit_jax/models_resnet.py)."""
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         if name.endswith("norm3.weight"):  # the scale of a block's last norm
@@ -236,10 +251,9 @@ class ResidualStem(Stem):
 class ResNetStem(ResidualStem):
     """The paper's hybrid: a ResNet, then 1x1 patches of its feature map (arXiv 2010.11929, sections 3.1 and 4.1).
 
-    The BiT ResNet (arXiv 1912.11370) of its code and of timm's hybrids, whose modules these are: weight-standardised
-    convolutions, group norm, a root of 7x7 and max pooling, TensorFlow's 'same' padding. P = 32 is the whole network,
-    P = 16 has the blocks of its last stage in the third instead (50 layers: stages of 3, 4 and 9 blocks), P = 8 and
-    P = 4 are its first two stages and its first.
+    The ResNet is BiT's (arXiv 1912.11370), built from timm's modules: weight-standardized convolutions, group norm, a
+    7x7 root with max pooling, TensorFlow's 'same' padding. P = 32 is the whole network. P = 16 moves the blocks of the
+    last stage to the third (50 layers: stages of 3, 4 and 9 blocks). P = 8 is the first two stages, P = 4 the first.
     """
 
     numerics = 1
@@ -247,7 +261,7 @@ class ResNetStem(ResidualStem):
     class Options(Stem.Options):
         """The options of the ResNet."""
 
-        layers: Literal[26, 50] = 50  #: Of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
+        layers: Literal[26, 50] = 50  #: Layers of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -268,7 +282,7 @@ class ResNetStem(ResidualStem):
 
     @classmethod
     def stages(cls, config: Config) -> list[int]:
-        """Return the blocks of each stage."""
+        """Return the number of blocks of each stage."""
         whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(cls.slot, cls.Options).layers]
         return {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}[config.patch]
 
@@ -285,9 +299,9 @@ class ResNetStem(ResidualStem):
 class SmallResNetStem(ResidualStem):
     """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
 
-    As its BiT ResNet (arXiv 1912.11370) it has group norm and weight-standardised convolutions; the blocks are timm's
-    `Bottleneck`, the one of its ViT hybrids. The 7x7 root and its max pooling, made for 224 pixels, are one 3x3
-    convolution of stride 1; every stage has two blocks and halves the side, so that P = 2 has one stage, P = 16 four.
+    As in BiT's ResNet (arXiv 1912.11370), it has group norm and weight-standardized convolutions. The blocks are timm's
+    `Bottleneck`, as in its ViT hybrids. One 3x3 convolution of stride 1 replaces the 7x7 root and max pooling, which
+    are made for 224 pixels. Every stage has two blocks and halves the side: P = 2 has one stage, P = 16 four.
     """
 
     numerics = 1
@@ -330,14 +344,14 @@ class SmallResNetStem(ResidualStem):
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Layer norm of (B, C, H, W) over the channels of each place."""
+    """Layer norm over the channels of each place of (B, C, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
-    """Return (channels, stride) of each 3x3 convolution; without `channels`, doubling widths at stride 2."""
+    """Return (channels, stride) of each 3x3 convolution; without `channels`, they double at stride 2."""
     first = min(config.patch, 2)
     if not channels:
         return [(width, first) for width in doubling(config)]
@@ -346,13 +360,13 @@ def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
 
 
 def doubling(config: Config) -> list[int]:
-    """Return the channels of the stages: one for each halving (at least one), doubling up to D."""
+    """Return the channels of the stages, doubling up to D: one stage for each halving, at least one."""
     stages = max(1, config.patch.bit_length() - 1)
     return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
 
 
 def need_halvings(slot: str, config: Config) -> None:
-    """Raise ConfigError for a patch that convolutions of stride 2 do not make."""
+    """Raise ConfigError for a patch that is no power of two."""
     if config.patch & (config.patch - 1):
         raise ConfigError(f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two")
 
@@ -363,7 +377,7 @@ def groups(channels: int) -> int:
 
 
 def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Module:
-    """timm's group norm, which brings its own activation, with this file's groups."""
+    """Return timm's group norm, which includes the activation, with the groups of this file."""
     return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
 
 

@@ -1,4 +1,4 @@
-"""Token merging, ToMe: each layer merges the patches that are most alike (arXiv 2210.09461, section 3).
+"""Token merging (ToMe): each layer merges the most similar patches (arXiv 2210.09461, section 3).
 
 Shapes: B images, T tokens (`prefix` of them before the patches), D width, H heads, d_h = D / H.
 """
@@ -27,9 +27,9 @@ def unmerged(x: Tensor, context: Context) -> Tensor:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Return tokens (B, T, D) with `count` patches fewer, by the keys that the attention left in `context`.
+    """Return tokens (B, T, D) with `count` patches fewer, merged by the keys that the attention left in `context`.
 
-    The number of patches that each token stands for is left there for later layers.
+    Leaves the sizes, the number of patches that each token stands for, in `context` for later layers.
     """
     keys = context.shared["keys"].mean(dim=1)  # (B, T, d_h)
     sizes = context.shared.get("sizes", x.new_ones(x.shape[:2]))
@@ -40,9 +40,9 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
     """Merge x (B, T, D) and sizes (B, T) to T - count tokens, at most half of the patches (bipartite soft matching).
 
-    Tokens alternate between two sets. The `count` patches of the first set with the most similar keys (B, T, d_h), by
-    the cosine, are each averaged, weighted by size, into the most similar patch of the second. The rest of the first
-    set comes before the second; prefix tokens stay where they are.
+    Patches alternate between two sets. Of the first set, the `count` patches whose keys (B, T, d_h) have the largest
+    cosine similarity to a key of the second set are averaged into that patch, weighted by size. The rest of the first
+    set comes before the second set. Prefix tokens stay in place.
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)
@@ -61,5 +61,5 @@ def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> t
 
 
 def wide(places: Tensor, x: Tensor) -> Tensor:
-    """Places (B, n) for every channel of x (B, T, D)."""
+    """Expand places (B, n) to all channels of x (B, T, D): (B, n, D)."""
     return places[..., None].expand(-1, -1, x.shape[2])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys
-from vitcore.model.dropout import dropout, patch_dropout, unchanged
+from vitcore.model.dropout import Noise, PatchDropout, dropout, unchanged
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import HEAD
 from vitcore.model.initialization import Initial, initialise, normal, zeros
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class ViT(Initial):
     """A Vision Transformer with its initial values, drawn on the CPU from `config.seed`.
 
-    `ViT(config)(images)`: images (B, C, H, W), float, standardised; gives logits (B, classes). In training, dropout
-    and stochastic depth also need `keys` (B,), one an image (vitcore.keyed_random).
+    `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout and
+    stochastic depth also need `keys` (B,), one for each image (vitcore.keyed_random).
     """
 
     # The class token starts at zero, as in the reference; registers differ from each other (facebookresearch/dinov2).
@@ -40,7 +40,7 @@ class ViT(Initial):
         self.stem = STEM[config.stem](config)
         self.position = POSITION[config.position](config)
         self.dropout = dropout(config.dropout, "embedding")
-        self.patch_dropout = patch_dropout(config.patch_dropout)
+        self.patch_dropout: Noise = PatchDropout(config.patch_dropout) if config.patch_dropout else unchanged
         self.pool = POOLING[config.pool](config)
         self.prefix = int(self.pool.class_token) + config.registers
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width)) if self.pool.class_token else None
@@ -53,11 +53,11 @@ class ViT(Initial):
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), the paper's pre-logits, on which few-shot probes train."""
+        """Return the input of the last layer (B, D), the paper's pre-logits, which few-shot probes read."""
         return self.head.features(self.pooled(images))
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the vector (B, D) that the head reads."""
+        """Return the pooled tokens (B, D), which the head reads."""
         context = self.context(images, keys)
         states = self.encoder(self.embed(images, context), context)
         if self.pool.every_layer:
@@ -75,11 +75,11 @@ class ViT(Initial):
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 
     def context(self, images: Tensor, keys: Keys) -> Context:
-        """Return what all layers of a forward pass share."""
+        """Return the state that all layers of a forward pass share."""
         return Context(self.position, self.grid(images), self.prefix, keys)
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
-        """Return the tokens (B, T, D) that enter the encoder: class token, registers, patches, all with dropout."""
+        """Return the tokens (B, T, D) that enter the encoder: class token, registers and patches, with dropout."""
         x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
         x = self.patch_dropout(x, context.keys)
         if prefix := self.prefix_tokens():
@@ -93,7 +93,7 @@ class ViT(Initial):
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:
-        """Cut images into patches of this size within the block (FlexiViT: arXiv 2212.08013).
+        """Cut images into patches of `patch` pixels within the block (FlexiViT: arXiv 2212.08013).
 
         Raises ConfigError for a stem whose weights cannot be resized.
         """
@@ -106,7 +106,7 @@ class ViT(Initial):
             self.patch = self.stem.patch = self.config.patch
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the stem's patches (B, N, D), without position. `keys` is for subclasses that corrupt patches."""
+        """Return the patch embeddings (B, N, D), without position. `keys` is for subclasses that corrupt patches."""
         return self.stem(images)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from vitcore.analysis.restore import restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.build import build
-from vitcore.model.patch_resize import inverse_resize, resized
+from vitcore.model.stem import inverse_resize, resized
 from vitcore.options import ConfigError
 from vitcore.runtime.compile_cache import compiles
 from vitcore.training.loop import Training

@@ -14,14 +14,14 @@ from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoP
 from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
 
-__all__ = ["POSITION", "Context", "Grid", "Position"]
+__all__ = ["POSITION", "Context", "Grid", "Position", "leaving_free"]
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
 
 class NoPosition(Position):
-    """ "Considering the inputs as a bag of patches" (arXiv 2010.11929, D.4)."""
+    """No position: the input is a bag of patches (arXiv 2010.11929, D.4)."""
 
     numerics = 1
 
@@ -29,7 +29,7 @@ class NoPosition(Position):
 class CPE(Position):
     """Conditional position: a depthwise 3x3 convolution with zero padding, added after the first block.
 
-    The PEG of CPVT (arXiv 2102.10882): it is the padding that tells places apart.
+    This is the PEG of CPVT (arXiv 2102.10882). The padding tells places apart.
     """
 
     numerics = 1
@@ -59,3 +59,8 @@ POSITION: dict[str, type[Position]] = {
     "alibi2d": ALiBi2D,
     "cpe": CPE,
 }
+
+
+def leaving_free(*sites: str) -> list[str]:
+    """Return the names of the positions that do nothing at these sites."""
+    return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]

@@ -1,4 +1,4 @@
-"""Absolute positions: a vector for each place, added to the tokens or put beside them.
+"""Absolute positions: a vector for each place, added to the tokens or concatenated with them.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from vitcore.model.pooling import POOLING
 from vitcore.model.position.resample import Grid, resample, square
 from vitcore.model.position.sites import Position, rows_and_columns
 from vitcore.options import ConfigError, Settings
@@ -24,15 +25,15 @@ Table = nn.Parameter | nn.ParameterList
 
 
 class Absolute(Position):
-    """A vector for each place: added to the patch tokens, or put beside a stem's that are narrower (concat)."""
+    """A vector for each place, added to the patch tokens, or concatenated with narrower tokens of the stem."""
 
     places: ClassVar[tuple[str, ...]] = ("input",)
-    even_parts: ClassVar[int] = 1  # into how many parts of one width the vector is cut
+    even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
 
     class Options(Position.Options):
         """The way the vector joins the patch."""
 
-        combine: Literal["add", "concat"] = "add"  #: Whether it is added to the patch or put beside it.
+        combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated with it.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels that `concat` gives to the position. 0: half of them.
 
     def __init__(self, config: Config) -> None:
@@ -68,7 +69,7 @@ class Absolute(Position):
             raise ConfigError(f"{key}={width}: position={config.position} needs a multiple of {cls.even_parts}")
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        """Return the vectors (N, `width`) of all places, for the input or for `layer`."""
+        """Return the vectors (N, width) of all places, for the input or for `layer`."""
         raise NotImplementedError
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
@@ -79,9 +80,9 @@ class Absolute(Position):
 
 
 class Learned(Absolute):
-    """Learned tables: one at the input; one a layer, added to what enters it; or one that all layers share.
+    """Learned tables: one at the input, one at the input of each layer, or one that all layers share.
 
-    At the input the class token, where there is one, has a row of its own, as in the reference implementation.
+    At the input a class token has a separate row, as in the reference implementation.
     """
 
     places = ("input", "every-layer", "shared")
@@ -90,46 +91,40 @@ class Learned(Absolute):
     class Options(Absolute.Options):
         """The class token's row."""
 
-        #: Whether the class token has one.
-        class_row: bool = True
+        class_row: bool = True  #: Whether the class token has a row.
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
         return cls.position_width(config) // cls.even_parts != config.width
 
     @classmethod
-    def has_class_row(cls, config: Config) -> bool:
-        """Tell whether the class token gets a row: at the input, if it has the position's width."""
-        options = config.options_of(cls.slot, cls.Options)
-        return options.class_row and config.position_at == "input" and options.combine == "add"
+    def allows_class_row(cls, config: Config) -> bool:
+        """Tell whether a class token may have a row: there is one, and the table is added to the input."""
+        added = config.options_of(cls.slot, cls.Options).combine == "add"
+        return POOLING[config.pool].class_token and config.position_at == "input" and added
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return `class_row` at its default where the position has no row for a class token."""
-        from vitcore.model.pooling import POOLING
-
-        possible = POOLING[config.pool].class_token and config.position_at == "input"
-        concat = config.options_of(cls.slot, cls.Options).combine == "concat"
-        return {} if possible and not concat else {"class_row": True}
+        """Return `class_row` at its default where a class token cannot have a row."""
+        return {} if cls.allows_class_row(config) else {"class_row": True}
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.layers = config.layers if config.position_at == "every-layer" else 0
 
     def new_table(self, *size: int) -> Table:
-        """Return a table of this size, one in a list for each layer if every layer has its own."""
+        """Return an empty table of this size, or a list with a table for each layer."""
         if not self.layers:
             return nn.Parameter(torch.empty(size))
         return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
 
     def of(self, layer: int, table: Table) -> Tensor:
+        """Return the table of a layer."""
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:
-        """Return the class token's own position, where the pooling has a class token."""
-        from vitcore.model.pooling import POOLING
-
-        wanted = POOLING[config.pool].class_token and self.has_class_row(config)
+        """Return an empty row for the class token, if it has one."""
+        wanted = self.allows_class_row(config) and config.options_of(self.slot, self.Options).class_row
         return nn.Parameter(torch.empty(config.width)) if wanted else None
 
     def class_token(self, token: Tensor) -> Tensor:
@@ -137,7 +132,7 @@ class Learned(Absolute):
 
 
 class Learned1D(Learned):
-    """A learned vector for each place in the raster order (arXiv 2010.11929, D.4)."""
+    """A learned vector for each place in raster order (arXiv 2010.11929, D.4)."""
 
     numerics = 1
 
@@ -154,9 +149,9 @@ class Learned1D(Learned):
 
 
 class Learned2D(Learned):
-    """Two learned tables of half the width; a patch has its column's and its row's entry, concatenated.
+    """Learned vectors of half the width for columns and for rows, concatenated (arXiv 2010.11929, D.4).
 
-    arXiv 2010.11929, D.4 (X- and Y-embedding). At another grid each is resampled along its axis.
+    On another grid each table is resampled along its axis.
     """
 
     numerics = 1
@@ -182,14 +177,14 @@ class Learned2D(Learned):
 
 
 class Fixed(Absolute):
-    """Vectors by a formula, so that any grid has them."""
+    """Vectors by a formula, defined on any grid."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
 
     def formula(self, grid: Grid) -> Tensor:
-        """Return the vectors (N, `width`) in float64."""
+        """Return the vectors (N, width) in float64."""
         raise NotImplementedError
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
@@ -198,11 +193,11 @@ class Fixed(Absolute):
 
 
 class Index(Fixed):
-    """The raw place in the raster order, 0 to N - 1, in the first channel: a naive encoding.
+    """The index in raster order, 0 to N - 1, in the first channel: a naive encoding.
 
-    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ discusses and rejects it: the values grow
-    with the grid, beyond what was seen in training. In one channel, because a layer norm is blind to what is the same
-    in all of them: the number added to every channel is no position at all.
+    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the values grow with
+    the grid, beyond the values seen in training. It is in one channel because a layer norm removes a number that is
+    added to every channel.
     """
 
     numerics = 1
@@ -213,10 +208,10 @@ class Index(Fixed):
 
 
 class IndexNormalized(Index):
-    """The place in the raster order from 0 to 1, in the first channel: a naive encoding.
+    """The index in raster order, scaled to 0 to 1, in the first channel: a naive encoding.
 
-    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ discusses and rejects it: a step means
-    something else on every grid.
+    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the step between
+    neighbors depends on the grid.
     """
 
     numerics = 1
@@ -226,20 +221,20 @@ class IndexNormalized(Index):
 
 
 class SinCos(Fixed):
-    """Sines and cosines of the place at rates from 1 down to about 1 / `temperature`."""
+    """Sines and cosines of the place, at rates from 1 down to about 1 / temperature."""
 
     class Options(Absolute.Options):
         """The rates."""
 
-        temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: One over the lowest rate, about. Both papers have it.
+        temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: About 1 / the lowest rate. The default is the papers'.
 
     options: Options
 
 
 class SinCos1D(SinCos):
-    """The original Transformer's, over the raster order (arXiv 1706.03762, section 3.5).
+    """The original Transformer's encoding, over the raster order (arXiv 1706.03762, section 3.5).
 
-    Channels: sin and cos of place / temperature^(2i / D), alternating.
+    Channels 2i and 2i + 1 are sin and cos of place / temperature^(2i / D).
     """
 
     numerics = 1
@@ -252,9 +247,9 @@ class SinCos1D(SinCos):
 
 
 class SinCos2D(SinCos):
-    """A quarter of the channels each: sin and cos of the column, then sin and cos of the row (arXiv 2104.02057).
+    """Sin and cos of the column, then of the row, in a quarter of the channels each (arXiv 2104.02057).
 
-    As `posemb_sincos_2d` of google-research/big_vision (arXiv 2205.01580): rates from 1 to 1 / temperature inclusive.
+    The rates run from 1 to 1 / temperature inclusive, as in big_vision's `posemb_sincos_2d` (arXiv 2205.01580).
     """
 
     numerics = 1

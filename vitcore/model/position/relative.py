@@ -1,4 +1,4 @@
-"""Relative positions: what attention reads from the offset between query and key.
+"""Relative positions: attention depends on the offset between query and key.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 class Relative(Position):
     """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
-    Offsets p_q - p_k run over the raster order, unclipped; each layer has its own table (2N - 1, d_h), the most
-    negative offset first, shared by the heads. The paper leaves the last two open: this is arXiv 1803.02155's choice
-    of heads, and no sharing of layers.
+    Offsets p_q - p_k run over the raster order, unclipped. Each layer has a table (2N - 1, d_h), the most negative
+    offset first. The heads share it, as in arXiv 1803.02155; the paper leaves open whether heads and layers share.
     """
 
     numerics = 1
@@ -44,8 +43,8 @@ class Relative(Position):
         if grid != self.grid:
             raise no_way(self.grid, grid)
         # Windows of the reversed table are its rows by key, the last query's first. Their gradient is a sum over
-        # windows, where that of table[offset] is a scatter. Products with the table itself, (B, H, N, 2N - 1), shifted
-        # afterwards, take longer than either (`ablate bench study position-embedding --arm position=relative`).
+        # windows; the gradient of table[offset] is a slower scatter. Products with the table, (B, H, N, 2N - 1), and a
+        # shift take longer than either (`ablate bench study position-embedding --arm position=relative`).
         B, H, N, d = q.shape
         r = (self.tables[layer] / math.sqrt(d)).flip(0).unfold(0, N, 1).flip(0)  # (N, d_h, N)
         # einsum("bhid,idj->bhij", q, r), which does more around the same product
@@ -57,7 +56,7 @@ class Relative(Position):
 
 
 def no_way(*grids: Grid) -> ConfigError:
-    """Return the error for raster offsets, which have no meaning on another grid."""
+    """Return the error for another grid, on which raster offsets have another meaning."""
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
         f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
@@ -68,8 +67,7 @@ def no_way(*grids: Grid) -> ConfigError:
 class RelativeBias(Position):
     """A learned scalar for each 2-D offset, head and layer, added to the logits (Swin: arXiv 2103.14030, equation 4).
 
-    The table is indexed by p_q - p_k in row-major order, as in Swin and timm. For another grid it is resampled as in
-    BEiT.
+    The table is indexed by p_q - p_k in row-major order, as in Swin and timm, and resampled to other grids as in BEiT.
     """
 
     numerics = 1
@@ -88,7 +86,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """Return the table's row of each pair of query and key (N * N,)."""
+        """Return the table's row for each pair of query and key (N * N,)."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
@@ -107,9 +105,9 @@ class RelativeBias(Position):
 
 
 class ALiBi2D(Position):
-    """-slope * distance between the patches added to the logits, a fixed slope a head: nothing is learned.
+    """The bias -slope * distance between patches, with a fixed slope for each head.
 
-    The slopes are ALiBi's (arXiv 2108.12409, section 3), the distance Euclidean, as in CROMA (arXiv 2311.00566).
+    The slopes are ALiBi's (arXiv 2108.12409, section 3), the distance is Euclidean as in CROMA (arXiv 2311.00566).
     """
 
     numerics = 1
@@ -131,10 +129,11 @@ class ALiBi2D(Position):
 
 
 class RoPE2D(Position):
-    """Turns the queries and keys of patches by angles that their places give (RoPE-ViT: arXiv 2403.13298).
+    """Rotates the queries and keys of patches by angles that depend on the place (RoPE-ViT: arXiv 2403.13298).
 
-    Channels 2i and 2i + 1 are a complex number. Axial: the first half of these turn with the column, the second with
-    the row, at rates base^(-4i / d_h). Mixed: each turns with both, at rates learned for each layer and head.
+    Channels 2i and 2i + 1 are a complex number. Axial: the first half of the numbers rotates with the column, the
+    second half with the row, at rates base^(-4i / d_h). Mixed: each number rotates with column and row, at rates
+    learned for each layer and head.
     """
 
     numerics = 1
@@ -142,8 +141,8 @@ class RoPE2D(Position):
     class Options(Position.Options):
         """The frequencies."""
 
-        mixed: bool = False  #: Learned frequencies that mix rows and columns, in the place of fixed axial ones.
-        base: Annotated[float, Field(ge=0)] = 0.0  #: Of the frequencies. 0: the paper's, 100 for axial, 10 for mixed.
+        mixed: bool = False  #: Learned frequencies that mix rows and columns, instead of fixed axial frequencies.
+        base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: the paper's, 100 for axial, 10 for mixed.
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
@@ -168,7 +167,7 @@ class RoPE2D(Position):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Mixed: for each head of a layer two axes at a right angle, in a random direction, at the axial rates."""
+        """Draw two axes at a right angle for each head of a layer, in a random direction, at the axial rates."""
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
@@ -185,30 +184,33 @@ class RoPE2D(Position):
         return torch.stack([column, row])[..., None]
 
     def axial(self, grid: Grid) -> Tensor:
-        """cos and sin (2, N, d_h / 2) of the axial angles."""
+        """Return cos and sin (2, N, d_h / 2) of the axial angles."""
         rate = self.magnitudes()
         rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
-        return turns(rates, self.columns_and_rows(grid))
+        return rotations(rates, self.columns_and_rows(grid))
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         fixed, other_grid = self.get_buffer("fixed"), grid != self.grid
         if self.options.mixed:
-            cos, sin = turns(self.rates[layer], self.columns_and_rows(grid).to(fixed) if other_grid else fixed)
+            cos, sin = rotations(self.rates[layer], self.columns_and_rows(grid).to(fixed) if other_grid else fixed)
         else:
             cos, sin = self.axial(grid).to(fixed) if other_grid else fixed
         a, b = x[..., ::2], x[..., 1::2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
 
 
-def turns(rates: Tensor, places: Tensor) -> Tensor:
-    """cos and sin (2, ..., N, K) of the angles at all places (2, N, 1); `rates` (..., 2, K), in radians a patch."""
+def rotations(rates: Tensor, places: Tensor) -> Tensor:
+    """Return cos and sin (2, ..., N, K) of the angles at `places` (2, N, 1); rates (..., 2, K) in radians per patch."""
     across, down = rates[..., None, :].unbind(-3)  # (..., 1, K)
     angles = places[0] * across + places[1] * down  # no matrix product: autocast would round the angles to bfloat16
     return torch.stack([angles.cos(), angles.sin()])
 
 
 def slopes(heads: int) -> list[float]:
-    """ALiBi's: geometric from 2^(-8/H) to 2^-8; H no power of 2: filled up from the series of twice as many."""
+    """Return ALiBi's slopes, geometric from 2^(-8/H) to 2^-8.
+
+    If H is no power of 2, the rest comes from the series for twice as many heads.
+    """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]
     return series + [2 ** (-8 * (head + 0.5) / power) for head in range(heads - power)]

@@ -1,4 +1,4 @@
-"""Resample learned position tables to a patch grid of another size.
+"""Resampling learned position tables to another patch grid.
 
 Shapes: R x C patches (rows, columns) in raster order, D channels, H heads.
 """
@@ -13,10 +13,10 @@ Grid = tuple[int, int]  # rows, columns
 
 
 def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
-    """A table (R*C, D) of the places of grid `old`, as (R'*C', D) at those of `new`; itself where they are equal.
+    """Return a table (R*C, D) of the places of grid `old`, resampled to the places of `new`: (R'*C', D).
 
-    Bicubic with antialiasing, which equals timm's `resample_abs_pos_embed` (arXiv 2010.11929, section 3.2: "2D
-    interpolation"). A table of one axis is a grid of one row.
+    The interpolation is bicubic with antialiasing, as in timm's `resample_abs_pos_embed` (arXiv 2010.11929, section
+    3.2: "2D interpolation"). A table of one axis is a grid of one row.
     """
     if old == new:
         return table
@@ -27,7 +27,7 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def square(places: int) -> Grid:
-    """Return the grid of so many places: images are square. Raises ValueError for a number that is no square."""
+    """Return the square grid with this number of places. Raises ValueError if there is none."""
     side = math.isqrt(places)
     if side * side != places:
         raise ValueError(f"{places} places are no square grid")
@@ -35,10 +35,10 @@ def square(places: int) -> Grid:
 
 
 def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
-    """Return a table ((2R-1)*(2C-1), H) of the offsets within grid `old`, as ((2R'-1)*(2C'-1), H); itself where equal.
+    """Return a table ((2R-1)*(2C-1), H) of offsets within grid `old`, resampled to `new`: ((2R'-1)*(2C'-1), H).
 
-    As BEiT (arXiv 2106.08254, its code) and timm's `resize_rel_pos_bias_table`: near offsets keep their spacing and far
-    ones are spread in a geometric series; linear between them, constant beyond.
+    As in the code of BEiT (arXiv 2106.08254) and timm's `resize_rel_pos_bias_table`, near offsets keep their spacing
+    and far offsets are spread in a geometric series. The interpolation is linear between them and constant beyond.
     """
     if old == new:
         return table
@@ -48,7 +48,7 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def spread(old: int, new: int) -> Tensor:
-    """Return weights (2 new - 1, 2 old - 1) of one axis: what each new offset takes from the old ones."""
+    """Return the weight of each old offset in each new offset of an axis: (2 new - 1, 2 old - 1)."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)
@@ -62,7 +62,7 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """Return the r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = `reach`."""
+    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2

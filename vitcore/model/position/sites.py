@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.keyed_random import Keys
-from vitcore.model.part import Part
+from vitcore.model.initialization import Part
 from vitcore.model.position.resample import Grid
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Position(Part):
-    """A position embedding. This base class adds none; a variant overrides the sites that it needs.
+    """A position embedding. This base class does nothing; a variant overrides the sites that it needs.
 
-    Each site gets the layer (0 is the first) and the grid (rows, columns) of the images, which may differ from the
-    config's. Sites see patches alone; only `class_token` sees a prefix token.
+    A site receives the layer, counted from 0, and the grid (rows, columns) of the images, which may differ from the
+    config's. Sites receive patches alone; `class_token` receives the class token.
     """
 
     slot = "position"
@@ -37,19 +37,19 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Return whether `init=big-vision` draws a bias, or a table whose width is not the model's."""
+        """Tell whether the model's width is not the table's, so that `init=big-vision` once drew other values."""
         return False
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """One higher where big-vision's initial values follow the model's width: at first they followed the table's."""
+        """Return `numerics`, or one more where `init=big-vision` at first drew values by the table's width."""
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
         return own + 1 if isinstance(own, int) and moved else own
 
     @classmethod
     def stem_width(cls, config: Config) -> int:
-        """Return the width of the tokens that the stem gives, and that `tokens` takes at layer 0."""
+        """Return the width of the stem's tokens, which `tokens` receives at layer 0."""
         return config.width
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
@@ -57,10 +57,9 @@ class Position(Part):
         return x
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        """Return the learned table `name` of a position of another grid, resampled to this grid.
+        """Return the learned table `name` of another grid, resampled to this grid if it depends on the grid.
 
-        A table that does not depend on the grid is returned as it is. Raises ConfigError if the kind cannot be
-        resampled.
+        Raises ConfigError if the table cannot be resampled.
         """
         return table
 
@@ -69,13 +68,13 @@ class Position(Part):
         return token
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Rotate queries, then keys, (B, H, N, d_h)."""
+        """Return queries or keys (B, H, N, d_h), rotated by their place."""
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
-        """Return what is added to the attention's logits, (B, H, N, N) or a shape that expands to it.
+        """Return the bias of the attention's logits, in a shape that expands to (B, H, N, N), or None.
 
-        It may read q (B, H, N, d_h). The logits already carry their 1 / sqrt(d_h).
+        It may depend on the queries (B, H, N, d_h). It is added after the division by sqrt(d_h).
         """
         return None
 
@@ -86,11 +85,10 @@ class Position(Part):
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all layers of a forward pass share.
+    """The state that all layers of a forward pass share. Its methods apply the position to the patches alone.
 
-    grid: rows and columns of the images' patches. prefix: how many tokens stand before the patches. keys (B,): of the
-    images, in training (vitcore.keyed_random). shared: what a layer leaves for those after it. The methods apply a site
-    of the position to the patches alone.
+    grid: rows and columns of the images' patches. prefix: the number of tokens before the patches. keys (B,): random
+    keys of the images, in training (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
     """
 
     position: Position
@@ -104,7 +102,7 @@ class Context:
         return self.on_patches(self.position.tokens, x, layer)
 
     def rotate(self, x: Tensor, layer: int) -> Tensor:
-        """Rotate queries or keys (B, H, T, d_h)."""
+        """Return queries or keys (B, H, T, d_h), rotated by their place."""
         return self.on_patches(self.position.rotate, x, layer)
 
     def between(self, x: Tensor, layer: int) -> Tensor:
@@ -112,10 +110,10 @@ class Context:
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
-        """Return what is added to the logits of q (B, H, T, d_h): 0 for pairs with a prefix token; None for nothing.
+        """Return the bias of the logits for queries (B, H, T, d_h), or None.
 
-        For merged tokens, which have no position, it is the logarithm of their sizes: a key counts once for each patch
-        that it stands for (proportional attention: arXiv 2210.09461, equation 1).
+        Pairs with a prefix token have a bias of 0. Merged tokens have no position: their bias is the logarithm of their sizes, so that a key counts once for each
+        patch that it stands for (proportional attention: arXiv 2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)
@@ -126,13 +124,13 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Scale tokens (B, T, D) so that the patches' mean is that over all patches before merging."""
+        """Return tokens (B, T, D) scaled by size, so that their mean counts each patch before merging once."""
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
-        """Apply `site` to the patches of x (..., T, D). A site that returns its input costs nothing."""
+        """Return x (..., T, D) with `site` applied to its patches. A site that returns its input costs nothing."""
         patches = x[..., self.prefix :, :] if self.prefix else x
         placed = site(patches, layer, self.grid)
         if placed is patches:
@@ -141,7 +139,7 @@ class Context:
 
 
 def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Return the row (N,) and the column (N,) of each patch."""
+    """Return the row (N,) and the column (N,) of each patch in raster order."""
     rows, columns = grid
     place = torch.arange(rows * columns)
     return (place // columns).to(dtype), (place % columns).to(dtype)
