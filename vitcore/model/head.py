@@ -22,8 +22,8 @@ class Head(Part):
     class Options(Part.Options):
         """The last layer's bias."""
 
-        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency. From 0,
-        #: all logits first fall together, and short trainings learn nothing else (big_vision: `init_head_bias`).
+        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency.
+        #: From 0, all logits first fall together, and short trainings learn nothing else (big_vision: `init_head_bias`).
         bias: float = 0.0
 
     def __init__(self, config: Config) -> None:

@@ -112,8 +112,8 @@ class Context:
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
         """Return the bias of the logits for queries (B, H, T, d_h), or None.
 
-        Pairs with a prefix token have a bias of 0. Merged tokens have no position: their bias is the logarithm of their sizes, so that a key counts once for each
-        patch that it stands for (proportional attention: arXiv 2210.09461, equation 1).
+        Pairs with a prefix token have a bias of 0. Merged tokens have no position: their bias is the logarithm of their
+        sizes, so a key counts once for each of its patches (proportional attention: arXiv 2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)
