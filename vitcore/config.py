@@ -1,7 +1,7 @@
-"""Config: one flat, frozen, validated record of a trial; layers of settings merged into one.
+"""Config: one flat, frozen, validated record of a trial, and how layers of settings are merged into one.
 
-Field name = override key = table column = command-line word. Importing this module loads no torch. Making a Config
-does: it is validated against the parts that exist.
+A field's name is its override key, table column and command-line word. Importing this module loads no torch. Making a
+Config does, to validate it against the variants that exist.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,12 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Config(Options):
-    """Everything that a trial's outcome depends on (and, last, how it is run).
+    """Everything that a trial's outcome depends on, and how the trial runs.
 
-    `model="S/16"` fills width, depth, heads, mlp_ratio and patch where it is written; `model="timm/resnet18"` stays,
-    and the fields from width to init then mean nothing. `epochs` becomes `steps`; `image_size`, `channels` and
-    `classes` come from `data` unless set. An option of one variant is
-    spelt `Config(position="mine", **{"position.base": 100.0})`; `options` then holds every option of the chosen
-    variants, validated, written out or not.
+    `model="S/16"` fills width, depth, heads, mlp_ratio and patch. With `model="timm/resnet18"`, the fields from width
+    to init do not apply. `epochs` becomes `steps`. `image_size`, `channels` and `classes` come from `data` unless set.
+    An option of a variant is spelled `Config(position="mine", **{"position.base": 100.0})`; `options` then holds every
+    option of the chosen variants, validated, including defaults.
 
     Raises ConfigError for unknown keys, wrong types, impossible values and combinations.
     """
@@ -136,20 +135,23 @@ class Config(Options):
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Derive missing settings from the given ones."""
-        from vitcore.data.lookup import describe  # late: says of unknown data what is wrong as a ConfigError
+        from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
 
         values = merge(values)
         refuse_misplaced_variant(values, cls.model_fields)
         if is_reference(model := values.get("model")) and (own := [key for key in values if of_architecture(key)]):
             raise ConfigError(f"{own[0]}={values[own[0]]}: model={model} has its own: leave it out")
-        values = gather_options(values)
+        options = {key: values.pop(key) for key in list(values) if "." in key}  # as merge leaves them
+        values |= {"options": options} if options else {}
         if isinstance(data := values.get("data", "digits"), str):
             about = describe(data)
             for name in ("image_size", "channels", "classes"):
                 values.setdefault(name, getattr(about, name))
             if "epochs" in values:
-                values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **default_sizes(values))))
+                names = ("batch", "data_fraction", "val_fraction")
+                given = {name: values.get(name, cls.model_fields[name].default) for name in names}
+                values["steps"] = about.steps(**dict(Epochs(epochs=values.pop("epochs"), **given)))
         values.setdefault("data_seed", values.get("seed", 0))
         return values
 
@@ -173,7 +175,7 @@ class Config(Options):
 
     @property
     def patches(self) -> list[int]:
-        """Return the patch sizes that training steps draw from: `patch` alone, unless the stem has several."""
+        """The patch sizes that training steps draw from: `patch` alone, unless the stem has several."""
         from vitcore.model.stem import STEM
 
         return STEM[self.stem].patches(self)
@@ -193,7 +195,7 @@ class Config(Options):
         return POSITION[self.position].stem_width(self)
 
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
-        """Return the validated options of the variant chosen for `slot`: those spelt 'slot.name'."""
+        """Return the validated options of the variant chosen for `slot`. Raises ConfigError."""
         prefix = f"{slot}."
         mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
         try:
@@ -212,10 +214,10 @@ class Epochs(Options):
 
 
 def merge(*layers: Values) -> dict[str, Any]:
-    """Merge settings from weakest to strongest; a named size, `steps` and `epochs` hold where they are written.
+    """Merge layers of settings, the strongest last. Raises ConfigError for `steps` beside `epochs` in a layer.
 
-    Options belong to their variant: a layer that chooses another one drops those of its slot in the layers before. A
-    reference model drops the architecture in the layers before, and a named size drops such a model.
+    A named size, `steps` and `epochs` replace what earlier layers say. A layer that chooses another variant drops the
+    earlier options of its slot. A reference model drops the earlier architecture, and a named size drops a reference.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -238,31 +240,18 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def chooses_another(layer: Values, before: Values, slot: str) -> bool:
-    """Tell whether `layer` changes the variant of `slot` from the one set so far, or from the default."""
+    """Tell whether `layer` changes the variant of `slot` that is set before it or by default."""
     if slot not in layer or slot not in Config.model_fields:
         return False
     return bool(layer[slot] != before.get(slot, Config.model_fields[slot].default))
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Replace `options` by dotted keys ('position.base')."""
+    """Replace `options` by dotted keys ('position.base'). Raises ConfigError for keys without a dot."""
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")
     for key in options:
         if not isinstance(key, str) or "." not in key:
-            raise ConfigError(f"unknown key '{key}': an option is spelt 'slot.name', as in position.base")
+            raise ConfigError(f"unknown key '{key}': an option is spelled 'slot.name', as in position.base")
     return {**options, **{key: value for key, value in values.items() if key != "options"}}
-
-
-def gather_options(values: Values) -> dict[str, Any]:
-    """Move dotted keys ('position.base') into `options`."""
-    dotted = {key: value for key, value in values.items() if "." in key}
-    plain = {key: value for key, value in values.items() if "." not in key}
-    return plain | ({"options": dotted} if dotted else {})
-
-
-def default_sizes(values: Values) -> dict[str, Any]:
-    """Return the settings that convert epochs to steps: batch and fractions, as written or by default."""
-    names = ("batch", "data_fraction", "val_fraction")
-    return {name: values.get(name, Config.model_fields[name].default) for name in names}

@@ -1,6 +1,6 @@
-"""The contracts of every part, as checks that tests and `ablate check` run alike.
+"""The contracts of every variant, as checks that the tests and `ablate check` run.
 
-A check takes (slot, name) and raises AssertionError naming what was broken.
+A check takes (slot, name) and raises AssertionError that names the broken rule.
 """
 
 import math
@@ -30,25 +30,17 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """Return the contracts of an entry: those of every slot, those of parts of the model, and those of its slot."""
+    """Return the contracts of a variant by name: of every slot, of parts of the model, and of its slot."""
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
 
 def tiny(slot: str, name: str) -> Config:
-    """Return the smallest meaningful training: 16 patches, two layers, four steps on digits."""
-    small = {
-        "width": 16,
-        "depth": 2,
-        "heads": 2,
-        "patch": 4 if slot == "stem" else 2,  # a stem may halve the side more than once
-        "pool": "gap",
-        "steps": 4,
-        "batch": 8,
-        "evaluations": 1,
-    }
-    return Config(**merge(small, {slot: name}))
+    """Return the config of a tiny training: 16 patches, two layers, four steps on digits."""
+    patch = 4 if slot == "stem" else 2  # a stem may halve the side more than once
+    model = {"width": 16, "depth": 2, "heads": 2, "patch": patch, "pool": "gap"}
+    return Config(**merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name}))
 
 
 def trains(slot: str, name: str) -> None:
@@ -57,16 +49,17 @@ def trains(slot: str, name: str) -> None:
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """Check `trains` with a class token and registers before the patches; gradients must reach some of the part.
+    """Check that the part trains with a class token and registers before the patches.
 
-    A class token has no position: if it alone is read, the last layer's position receives no gradient.
+    Gradients need to reach only some of its parameters: where the head reads the class token alone, the last layer's
+    position receives none.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Take three steps: a head or branch that starts at zero passes no gradient at first."""
+    """Check shapes and gradients over three steps, as a head or branch that starts at zero passes none at first."""
     training = Training(config, load(config))
     batch = training.batch()
     with torch.no_grad():
@@ -92,7 +85,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
 
 
 def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
-    """Return the names of a part's parameters, wherever in the model it is."""
+    """Return the names of the part's parameters in the model."""
     kind = VARIANTS[slot][name]
     inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
     return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
@@ -148,7 +141,7 @@ def says_where(slot: str, name: str) -> None:
     model, images = perturbed(config), some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
     if name == "none":
-        assert moved < 1e-9, f"{slot}={name}: shuffling the patches moves the logits by {moved:.1e}"
+        assert moved < EQUAL, f"{slot}={name}: shuffling the patches moves the logits by {moved:.1e}"
     else:
         assert moved > 1e-6, f"{slot}={name}: shuffling the patches leaves the logits as they were"
 
@@ -193,7 +186,7 @@ def other_resolution(slot: str, name: str) -> None:
 
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
-    """Tell whether a text names an image size: pixels, a grid of patches, or their number."""
+    """Tell whether a text names an image's size: its pixels, its grid of patches, or their number."""
     numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
@@ -208,14 +201,14 @@ def independent(slot: str, name: str) -> None:
 
 
 def drawn_outside(slot: str, name: str) -> tuple[dict[str, nn.Parameter], set[str]]:
-    """Return the parameters of a model with the part, and the names of the part's own."""
+    """Return the parameters of a model with the part, and the names of those that the part draws."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     parameters = dict(model.named_parameters())
     return parameters, {key for key in parameters if type(nearest_owner(model, key)[0]) is kind}
 
 
 def exports(slot: str, name: str) -> None:
-    """Check that saved and loaded weights give the same logits, and so does the graph of torch.export."""
+    """Check that loaded weights and the graph of torch.export give the model's logits."""
     config = tiny(slot, name)
     model, copy = perturbed(config).eval(), ViT(config).double().eval()
     copy.load_state_dict(safetensors.torch.load(safetensors.torch.save(model.state_dict())))
@@ -257,7 +250,7 @@ def some_images(config: Config) -> Tensor:
 
 
 def documented(slot: str, name: str) -> None:
-    """Check that the docstring says what the part is; in this package also its source, a link or an arXiv number."""
+    """Check that there is a docstring; in this package it names a source, a link or an arXiv number."""
     variant = VARIANTS[slot][name]
     text = variant.__doc__ or ""
     assert text.strip(), f"{slot}={name}: has no docstring that says what it is"

@@ -1,7 +1,7 @@
 """Random choices that are a hash of (seed, epoch, image, site, element).
 
-The first three are an image's key. No choice depends on the batch that its image is in, on the device or on what was
-drawn before: micro-batches, ranks and resumed trainings agree.
+Seed, epoch and image make an image's key. No choice depends on the batch, on the device or on earlier draws, so
+micro-batches, ranks and resumed trainings agree.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return keys (B,), int64, of the images at `places` (B,) in `epochs` (B,), distinct within a seed."""
+    """Return the keys (B,), int64, of images by index `places` (B,) and `epochs` (B,), distinct within a seed."""
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
 
 
 def code(site: str) -> int:
-    """Return a 32-bit code for a place in the model."""
+    """Return a 32-bit code for the name of a site in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
 
 
@@ -40,7 +40,7 @@ def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Draw as `below` does, for keys on the CPU; NumPy is faster for a few elements."""
+    """Draw the integers of `below` for keys on the CPU by NumPy, which is faster for a few elements."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
     found = spread(low, high, mixed(elements))
@@ -55,21 +55,18 @@ def bits(keys: Tensor, site: int, elements: int) -> Tensor:
 
 @cache
 def mixed(elements: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the mixed numbers of an image's elements, cached for few elements."""
+    """Return the mixed element numbers (elements,) of an image, cached."""
     return mix(np.arange(elements, dtype=np.int32))
 
 
 def spread(low: Array, high: Array, each: Array) -> Array:
-    """Mix the halves of keys (B,) with element numbers, all int32: (B, elements)."""
+    """Mix the halves of keys (B,) with mixed element numbers (elements,), all int32: (B, elements)."""
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + each)
 
 
 def mix(x: Array) -> Array:
-    """Mix 32 bits in place by a bijection in which each bit of x flips about half of the result.
-
-    The bijection is lowbias32 of https://nullprogram.com/blog/2018/07/31/.
-    """
+    """Mix 32 bits in place by lowbias32, a bijection (https://nullprogram.com/blog/2018/07/31/)."""
     x ^= x >> 16 & 0xFFFF
     x *= 0x7FEB352D
     x ^= x >> 15 & 0x1FFFF

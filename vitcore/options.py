@@ -30,8 +30,8 @@ class ConfigError(ValueError):
 class Options(BaseModel):
     """Base class of the options of a variant, declared beside its class.
 
-    Values are plain JSON (a list, not a tuple). Equal records have equal JSON: an int in a float's field becomes a
-    float, and -0.0 becomes 0.0.
+    Values are plain JSON (a list, not a tuple). Equal records have equal JSON: an int in a float field becomes a float,
+    and -0.0 becomes 0.0. Raises ConfigError.
     """
 
     model_config = ConfigDict(
@@ -54,10 +54,10 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first problem of a pydantic error as one line: key, value, what is allowed."""
+    """Return the first problem of a pydantic error as one line: the key, the value and what is allowed."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    if problem["loc"] == ("data_seed",):  # the seed, where it is not written: what is wrong with both is said of that
+    if problem["loc"] == ("data_seed",):  # it is the seed unless set: then the seed is to blame
         problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = ".".join(str(part) for part in problem["loc"])
     known = [field.alias or name for name, field in model.model_fields.items()]
@@ -84,10 +84,11 @@ def unsigned_zeros(value: Any) -> Any:
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """', did you mean ...?' or ""."""
+    """Return "; did you mean ...?" for the known word that is most similar to `word`; "" if none is."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def listed(known: Iterable[object]) -> str:
+    """Return the items, separated by commas."""
     return ", ".join(str(one) for one in known)

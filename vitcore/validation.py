@@ -1,4 +1,4 @@
-"""Completing and validating a Config: its parts, their options, and sizes that fit together."""
+"""Completes and validates a Config: its variants, their options, and sizes that fit together."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from vitcore.sizes import REFERENCE, of_architecture
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import LINKS, check_teacher, normalized
-from vitcore.variant import Variant
 from vitcore.variants import VARIANTS
 
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-PATCHES = 2**16  # of an image: attention has the square of that in entries
+PATCHES = 2**16  # most patches of an image: attention has the square of their number in entries
 
 
 def complete_parts(config: Config) -> None:
-    """Fill in `init_from`, `options` and `position_at` of a new Config. Raises ConfigError.
+    """Complete `init_from`, `teacher`, `options` and `position_at` of a new Config, and check it. Raises ConfigError.
 
-    Called by Config alone, before the record is shared.
+    Config calls this once, before the record is shared.
     """
     if not config.model:
         check_sizes(config)
@@ -42,8 +41,14 @@ def complete_parts(config: Config) -> None:
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     check_names(config)
-    chosen = chosen_variants(config)
-    set_field(config, "options", validated_options(config, chosen))
+    # Of a reference model, only the slots that it leaves open.
+    slots = [slot for slot in VARIANTS if not (config.model and of_architecture(slot))]
+    chosen = {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}
+    options: dict[str, object] = {}
+    for slot, variant in chosen.items():
+        own = config.options_of(slot, variant.Options).model_dump(mode="json")
+        options |= {f"{slot}.{name}": value for name, value in own.items()}
+    set_field(config, "options", options)
     if config.model:
         check_reference(config)
     else:
@@ -53,7 +58,9 @@ def complete_parts(config: Config) -> None:
         variant.check(config)
     check_teacher(config)
     if config.patch_dropout and not config.model:
-        check_patch_dropout(config)
+        check_patches_may_leave(config, rate := f"patch_dropout={config.patch_dropout}")
+        if config.objective == "masked-patch":
+            raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
     if config.token_merging:
         check_token_merging(config)
     if len(config.patches) > 1:
@@ -65,7 +72,8 @@ def complete_parts(config: Config) -> None:
 
 
 def set_field(config: Config, name: str, value: object) -> None:
-    object.__setattr__(config, name, value)  # the record is frozen for everyone else
+    """Set a field of a Config, which is frozen outside of this file."""
+    object.__setattr__(config, name, value)
 
 
 def check_sizes(config: Config) -> None:
@@ -109,28 +117,10 @@ def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -
             raise ConfigError(f"unknown key '{key}': it is a value of {slot}; did you mean {slot}={key}?")
 
 
-def chosen_variants(config: Config) -> dict[str, type[Variant]]:
-    """Return the variant of each slot; of a reference model, only of the slots that it leaves open."""
-    return {
-        slot: variants[getattr(config, slot)]
-        for slot, variants in VARIANTS.items()
-        if not (config.model and of_architecture(slot))
-    }
-
-
-def validated_options(config: Config, chosen: Mapping[str, type[Variant]]) -> dict[str, object]:
-    """Return every option of the chosen variants, written out or not."""
-    return {
-        f"{slot}.{option}": value
-        for slot, variant in chosen.items()
-        for option, value in config.options_of(slot, variant.Options).model_dump(mode="json").items()
-    }
-
-
 def place_of_position(config: Config) -> str:
-    """Return the site of the position: as written, or the kind's first; '' for a kind without a choice.
+    """Return the site of the position, by default the kind's first; "" for a kind without a choice.
 
-    position=none ignores the value, which still has to be a site of some kind.
+    position=none ignores the setting. Raises ConfigError for a site that no kind has, or that this kind does not have.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))
@@ -145,16 +135,8 @@ def place_of_position(config: Config) -> str:
     return config.position_at or places[0]
 
 
-def check_patch_dropout(config: Config) -> None:
-    """Raise ConfigError for parts that need every patch."""
-    rate = f"patch_dropout={config.patch_dropout}"
-    check_patches_may_leave(config, rate)
-    if config.objective == "masked-patch":
-        raise ConfigError(f"{rate}: objective=masked-patch predicts patches, which have to be there: 0")
-
-
 def check_token_merging(config: Config) -> None:
-    """Raise ConfigError for parts that are not defined for tokens that stand for several patches."""
+    """Raise ConfigError for variants that are not defined for merged tokens."""
     what = f"token_merging={config.token_merging}"
     check_patches_may_leave(config, what)
     attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
@@ -168,7 +150,7 @@ def check_token_merging(config: Config) -> None:
 
 
 def check_patches(config: Config) -> None:
-    """Raise ConfigError for an objective or a position that does not go with patches of several sizes."""
+    """Raise ConfigError for an objective or a position that does not support several patch sizes."""
     sizes = f"stem.patches={config.patches}"
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"{sizes}: objective={config.objective} predicts patches of one size: []")

@@ -12,33 +12,32 @@ if TYPE_CHECKING:
 
 
 class Variant:
-    """One choice for a slot, the field of Config of that name.
+    """One choice for a slot, the field of Config with the name `slot`.
 
-    `numerics` is raised when a change alters what the variant computes; it is in the identity of every trial
-    that uses it. A variant from outside the package that declares none is identified by `digest`, the hash of
-    the plugin file that added it. Only that file is hashed, so a variant that computes in a module which the
-    plugin imports must declare `numerics`.
+    `numerics` is part of the identity of every trial that uses the variant. Raise it when a change alters what the
+    variant computes. `digest`, the hash of the plug-in file, stands in for a variant of a plug-in that declares none.
+    Modules that the plug-in imports are not hashed: a variant that computes there must declare `numerics`.
 
-    An option at its neutral value is left out of the identity, so that adding an option orphans no result. Neutral
-    is the option's default, unless `neutral` (option's name -> value) says otherwise. A change of a default
-    puts the old value there, or raises `numerics`.
+    An option at its neutral value is left out of the identity, so adding an option orphans no result. The neutral
+    value is the option's default, unless `neutral` has another. A change of a default puts the old value into
+    `neutral`, or raises `numerics`.
     """
 
     slot: ClassVar[str]
     numerics: ClassVar[int]
     neutral: ClassVar[Mapping[str, options.Setting]] = {}
-    digest: ClassVar[str]  # set by whoever loads the plugin
+    digest: ClassVar[str]  # set where plug-ins are loaded
 
     class Options(options.Options):
         """The options that only this variant understands; by default none."""
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError where this variant cannot be built from `config`, whose options are valid by then."""
+        """Raise ConfigError if this variant cannot be built from `config`, whose options are already valid."""
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return options in canonical form where several values mean the same, so that equal configs are one trial."""
+        """Return the canonical values of options of which several values are equivalent."""
         return {}
 
     @classmethod
@@ -50,9 +49,7 @@ class Variant:
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return `numerics`, or the digest of the plugin file that added the class. Raises ValueError if it has
-        neither.
-        """
+        """Return `numerics`, or the digest of the plug-in file. Raises ValueError for a class with neither."""
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

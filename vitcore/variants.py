@@ -1,7 +1,7 @@
-"""Every slot that has variants, its base class, and the dict that holds its variants.
+"""The table of all slots, with their base classes and the dictionaries of their variants.
 
-Identity, validation, plugins, the contract tests and `ablate list --variants` follow this one table; a variant is
-added in its own file, never here.
+Identity, validation, plug-ins, the contract tests and `ablate list --variants` follow it. A variant is added in the
+file of its slot, never here.
 """
 
 from collections.abc import Mapping

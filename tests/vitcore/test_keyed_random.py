@@ -160,13 +160,13 @@ def test_training_noise_without_keys_is_refused() -> None:
 def test_dropout_stands_where_the_reference_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """models_vit.py: over all tokens once positions are added, after attention's output, and twice in each MLP."""
     seen: list[tuple[int, tuple[int, ...]]] = []
-    forward = Dropout.forward
+    mask = Dropout.mask
 
-    def watched(self: Dropout, x: Tensor, keys: Tensor | None) -> Tensor:
+    def watched(self: Dropout, x: Tensor, keys: Tensor) -> Tensor:
         seen.append((self.site, tuple(x.shape)))
-        return forward(self, x, keys)
+        return mask(self, x, keys)
 
-    monkeypatch.setattr(Dropout, "forward", watched)
+    monkeypatch.setattr(Dropout, "mask", watched)
     noisy_model(registers=2)(torch.randn(3, 1, 8, 8), keys(3))
     tokens, hidden = (3, 1 + 2 + 16, 16), (3, 1 + 2 + 16, 64)
     assert [shape for _, shape in seen] == [tokens, *[tokens, hidden, tokens] * 2]

@@ -23,7 +23,7 @@ class Head(Part):
         """The last layer's bias."""
 
         #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency.
-        #: From 0, all logits first fall together, and short trainings learn nothing else (big_vision: `init_head_bias`).
+        #: From 0, all logits first fall together; short trainings learn nothing else (big_vision: `init_head_bias`).
         bias: float = 0.0
 
     def __init__(self, config: Config) -> None:

@@ -1,8 +1,8 @@
-"""Choose the kernel that computes attention: a rule on config and device.
+"""The kernel that computes attention, by a rule on config and device.
 
-By default PyTorch chooses. On a GPU it takes one kernel for attention alone, another one where something fixed is added
-to the logits, and a third where that is learned: they differ in rounding, and in speed. The memory-efficient one is the
-only fused one with the gradient of what is added (torch 2.14, derivatives.yaml); attention=pinned is that in all arms.
+By default PyTorch chooses. On a GPU it has different kernels for attention without a bias, with a fixed bias and with a
+learned bias, which differ in rounding and speed. Of the fused kernels, only the memory-efficient one has the gradient
+of a bias (torch 2.14, derivatives.yaml). attention=pinned takes that kernel in all arms.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 FREE = "PyTorch's choice"
-PRODUCTS = "softmax between two products"  # vitcore.model.encoder.attend
+PRODUCTS = "softmax between two products"  # vitcore.model.attention.attend
 NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
-ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel takes heads of a multiple of it: 16 bytes
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel takes head widths of a multiple of 16 bytes
 
 
 def pinned(config: Config, device: str) -> list[SDPBackend]:
-    """Return the kernels to try on `device`, cuda or cpu, in this order; none: PyTorch chooses."""
+    """Return the kernels to try on `device`, cuda or cpu, in order; empty if PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
@@ -33,7 +33,7 @@ def pinned(config: Config, device: str) -> list[SDPBackend]:
 
 
 def attending(config: Config, device: str) -> AbstractContextManager[Any]:
-    """Compute attention within the block as the rule says."""
+    """Return a context in which attention has the kernel of the rule."""
     backends = pinned(config, device)
     return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
 

@@ -1,4 +1,4 @@
-"""torch.compile for processes that train many models, and its cache on disk."""
+"""torch.compile in a process that trains many models, and its cache on disk."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-GRAPHS = 10_000  # of one function: PyTorch compiles 8 by itself, and would leave a worker's ninth arm as it is
-LONG = 1_000  # steps, from which on a GPU earns the minute that compiling takes
+GRAPHS = 10_000  # most graphs of one function: by default PyTorch compiles 8, and would leave a ninth arm eager
+LONG = 1_000  # steps from which the minute that compiling takes pays off on a GPU
 
 
 def compiles(config: Config, device: str) -> bool:
@@ -30,13 +30,12 @@ def compiles(config: Config, device: str) -> bool:
 
 
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
-    """`model`, sharing its weights, with a graph for each shape of batch, whatever was compiled before it.
+    """Return the compiled `model`, which shares its weights and has a graph for each shape of batch.
 
-    Otherwise PyTorch takes a second shape as a sign that there will be more, and what a trial computes, to the last
-    bits, would be another matter after other trials. Evaluations, of several shapes each, are better left to `model`.
+    By default, PyTorch compiles a second shape as a dynamic one, so a trial's last bits would depend on the trials
+    before it. Evaluations have several shapes and are better left to `model`.
 
-    attention: as the config has it. A graph keeps the kernels it was compiled with, and PyTorch looks for it, in this
-    process and in the cache on disk, by other things.
+    attention: the setting of the config. It enters the key of the cache, because a graph keeps its attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -51,26 +50,26 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 
 
 def use_private_cache() -> None:
-    """Keep compiled code in the user's own cache folder, unless TORCHINDUCTOR_CACHE_DIR names another.
+    """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another.
 
-    PyTorch unpickles and loads what it finds there, so nobody else may write to it. Its own default is a folder in /tmp
-    with a predictable name.
+    PyTorch unpickles and runs the files in it, so nobody else may write to it. PyTorch's default is a folder in /tmp
+    with a predictable name. Raises ValueError if others may write to the folder.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):
-        os.environ[CACHE] = str(private_folder(cache_home() / "vit-ablations") / "compiled" / processor())
+        os.environ[CACHE] = str(private_folder(cache_home() / "vit-ablations") / "compiled" / instruction_set())
 
 
 def cache_home() -> Path:
-    """$XDG_CACHE_HOME, by default ~/.cache."""
+    """Return $XDG_CACHE_HOME, by default ~/.cache."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     return Path(configured) if configured.startswith("/") else Path.home() / ".cache"
 
 
 def private_folder(path: Path) -> Path:
-    """Create `path` with mode 0700 if missing.
+    """Return `path`, created with mode 0700 if missing.
 
-    Raises ValueError if it is another user's, a link, no folder, or writable by others; OSError.
+    Raises ValueError if it is another user's, a link, no folder, or writable by others; OSError if it cannot be made.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)
@@ -82,8 +81,8 @@ def private_folder(path: Path) -> Path:
 
 
 @cache
-def processor() -> str:
-    """8 hex digits for a kind of CPU: code that was compiled for one may use instructions that another lacks."""
+def instruction_set() -> str:
+    """Return 8 hex digits for the instructions of this CPU: compiled code may not run on a CPU with others."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

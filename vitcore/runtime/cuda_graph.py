@@ -1,4 +1,4 @@
-"""Capture a function of tensors at fixed addresses as one CUDA graph: one launch instead of hundreds."""
+"""Capturing a function of tensors at fixed addresses as a CUDA graph: one launch instead of hundreds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Return a function that repeats all launches of `function`, and the tensor that holds its result.
+    """Return a function that repeats all launches of `function`, and the tensor that holds the result.
 
-    Nothing is computed yet. Raises whatever the function raises, and RuntimeError where it reads a value from the GPU
-    or has no fixed shapes. Call it `without_waiting` first: PyTorch before 2.14 does not recover all memory after a
-    failed capture. Other threads may use the GPU meanwhile, such as those that read images ahead.
+    Nothing is computed yet. Raises the errors of `function`, and RuntimeError if it reads a value from the GPU or has
+    no fixed shapes. Run it in `without_waiting` first: PyTorch before 2.14 leaks memory after a failed capture. Other
+    threads may use the GPU during a capture.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.current_stream()
@@ -38,7 +38,7 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Raise RuntimeError within the block for operations that make the host wait for a GPU: no graph can hold them."""
+    """Raise RuntimeError for operations within the block that wait for the GPU, which no graph can hold."""
     if device.type != "cuda":
         yield
         return
@@ -54,7 +54,7 @@ def without_waiting(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def on_side_stream(device: torch.device) -> Iterator[None]:
-    """Run the block on a side stream, which autograd and the libraries need before a capture."""
+    """Run the block on a side stream, as autograd and the libraries require before a capture."""
     here, side = torch.cuda.current_stream(device), side_stream(device)
     side.wait_stream(here)
     try:

@@ -26,7 +26,7 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device with the number of this process's GPU: a new thread would use GPU 0."""
+    """Return the device, with the number of this process's GPU: without it, a new thread would use GPU 0."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
@@ -34,8 +34,8 @@ def torch_device(config: Config) -> torch.device:
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a host tensor to the device without blocking; no-op on a CPU.
 
-    A copy from pageable memory would wait for all that the GPU was given before; PyTorch's allocator keeps the block of
-    pinned memory until the copy is through. Raises RuntimeError in a CUDA graph, which would read that block for ever.
+    The copy is from pinned memory, which PyTorch keeps until it is done: from pageable memory it would wait for all
+    earlier work of the GPU. Raises RuntimeError in a CUDA graph, which would read that memory again later.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -45,17 +45,17 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def hardware(config: Config) -> str:
-    """Return the maker's name of the hardware that a trial runs on."""
+    """Return the model name of the GPU or CPU that a trial runs on."""
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Apply `function` to `inputs`, images first, in the precision and attention of `config`; return float32.
 
-    Training and what is computed from the weights later share this function, so that both see one model.
+    Training and later evaluations share this function, so that they compute the model alike.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
-    casting = bf16 or torch.is_autocast_enabled(device)  # by the caller; to enter it shows in a small model's step
+    casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: measurable in a small model's step
     with (
         torch.autocast(device, torch.bfloat16, enabled=bf16) if casting else nullcontext(),
         attending(config, device),
@@ -66,7 +66,7 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
 
 @contextmanager
 def computing(config: Config) -> Iterator[None]:
-    """Set up the process for a training of `config`: threads, and keeping freed memory."""
+    """Set up the process for a training within the block: threads, subnormals and memory."""
     keep_freed()
     with flushing(True), torch_threads(config.threads):
         yield
@@ -74,11 +74,11 @@ def computing(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flushing(on: bool) -> Iterator[None]:
-    """Flush subnormals (below 2^-126) to zero within the block; off: keep them, which is PyTorch's default.
+    """Flush subnormals (below 2^-126) to zero within the block, or keep them, which is PyTorch's default.
 
-    Attention that has found its keys leaves many, with which a product takes several times as long on some processors.
-    It holds for this thread and for those of PyTorch's that start inside. A process that trains with several threads
-    therefore begins with it (ablations.execution.worker, ablations.execution.rank).
+    Peaked attention produces many subnormals, which slow down products several times on some processors. The setting
+    holds for this thread and for threads of PyTorch that start within the block. So a process that trains with several
+    threads begins with it (ablations.execution.worker, ablations.execution.rank).
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)
@@ -90,7 +90,7 @@ def flushing(on: bool) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Set PyTorch's CPU threads: their number changes the last bits of sums, so it is part of a config."""
+    """Set the number of PyTorch's CPU threads within the block. It changes the last bits of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Handling out-of-memory errors by smaller pieces of work, and the memory that images may take."""
+"""Dividing work after out-of-memory errors, and the memory that images may take."""
 
 import ctypes
 import gc
@@ -15,8 +15,7 @@ Result = TypeVar("Result")
 SHARE = 0.25  # of the memory, for images that stay in it
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
-# What says so besides torch.OutOfMemoryError, which is a RuntimeError too: the CPU's allocator, the CUDA runtime and
-# the libraries above it.
+# Messages of other errors for lack of memory: the CPU's allocator, the CUDA runtime and the libraries above it.
 SIGNS = (
     "out of memory",
     "can't allocate memory",
@@ -24,7 +23,7 @@ SIGNS = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
-NO_PRIMITIVE = "could not create a primitive"  # oneDNN's, where its code finds no room, and for errors of its own
+NO_PRIMITIVE = "could not create a primitive"  # oneDNN's message, for lack of memory and for other errors
 
 
 class OutOfMemory(RuntimeError):
@@ -32,10 +31,10 @@ class OutOfMemory(RuntimeError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error means that memory ran out, so that smaller micro-batches may help."""
+    """Tell whether an error means that memory ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without one there is always room for code
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit there is room for code
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
@@ -63,8 +62,8 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
 def keep_freed() -> None:
     """Keep freed memory in this process for its next tensors.
 
-    glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again. Other C libraries have no
-    such setting.
+    By default, glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again. With another
+    C library, nothing happens.
     """
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
@@ -87,10 +86,10 @@ def capacity(device: torch.device) -> float:
 
 
 def room(device: torch.device) -> float:
-    """Return the bytes of images that may stay in memory: a quarter of a GPU's, or of a core's share."""
+    """Return the bytes that images may take: a quarter of the memory of a GPU, or of one core's share."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 
 
 def host_cores() -> int:
-    """Return the cores that this process may use, where the system tells (macOS does not)."""
+    """Return the number of cores that this process may use, or of all cores on macOS."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

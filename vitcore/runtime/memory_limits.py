@@ -1,4 +1,4 @@
-"""The memory that this process may use, and the least that a training needs. Importing this loads no torch."""
+"""The memory that this process may use, and the least memory of a training. Importing this loads no torch."""
 
 import os
 import resource
@@ -10,12 +10,12 @@ from typing import Any
 from vitcore.analysis.model_cost import Cost
 from vitcore.options import ConfigError
 
-# Numbers that an optimizer keeps of each parameter, at least; others: 0.
+# The least count of numbers that an optimizer keeps for each parameter; others: 0.
 MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the least memory for a step of one image: weights, gradients, moments, averages and block inputs."""
+    """Return the least bytes for a step of one image: weights, gradients, moments, averages and block inputs."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
@@ -44,7 +44,7 @@ def host_limits() -> Iterator[float]:
 
 
 def process_limits() -> Iterator[float]:
-    """ulimit -v and -d, if set, in bytes."""
+    """Return the limits of ulimit -v and -d, if set, in bytes."""
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             yield limit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Return the maker's name of the CPU."""
+    """Return the CPU's model name."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

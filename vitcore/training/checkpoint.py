@@ -1,4 +1,4 @@
-"""Checkpoints: when one is due, writing it, and checking that one that was read belongs to the training."""
+"""Checkpoints: when to write one, and validating one that was read."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ SCALAR = torch.tensor(0.0)
 
 
 class Checkpoints:
-    """Calls `write` every `seconds`, or less often where that would take more than 2% of the time."""
+    """Calls `write` every `seconds`, or less often to take at most 2% of the time."""
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:
         self.write, self.seconds, self.pause = write, seconds, seconds
@@ -35,15 +35,15 @@ class Checkpoints:
 
 
 def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
-    """Save a checkpoint unless the state is no longer finite; the next evaluation then reports the divergence."""
+    """Save a checkpoint unless the state is not finite: the next evaluation then reports the divergence."""
     if all(bool(tensor.isfinite().all()) for tensor in state.values()):
         run.save_checkpoint(step, safetensors.torch.save(dict(state)))
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint. Raises ConfigError naming the first that does not fit.
+    """Return the tensors of a checkpoint. Raises ConfigError that names a tensor that does not fit.
 
-    own: the state of the training, which may not have begun. steps: of the whole training.
+    own: the state of the training that resumes. steps: the number of steps of the whole training.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -57,7 +57,7 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError for another shape than the parameter's or a number's, and for a parameter that lacks a key."""
+    """Raise ConfigError for a tensor that is neither a scalar nor of its parameter's shape, and for a missing key."""
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")

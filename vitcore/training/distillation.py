@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Trained(NamedTuple):
-    """A trial that teaches: its config as it was recorded, and its weights, as safetensors."""
+    """A trial that teaches: its recorded config, and its weights as safetensors."""
 
     config: Settings
     weights: bytes
 
 
 class Teacher(nn.Module):
-    """A frozen model: images (B, C, H, W) as its student sees them to logits (B, classes)."""
+    """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes)."""
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class Teacher(nn.Module):
 
 
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
-    """Return the teacher on the data's device. trained: on rank 0, the trial that `teacher` names.
+    """Return the teacher on the data's device; None if there is none. Raises ConfigError if it cannot be loaded.
 
-    Raises ConfigError if it is missing or does not fit.
+    trained: the trial that `teacher` names, on rank 0.
     """
     if config.teacher == NONE:
         return None
@@ -64,9 +64,9 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 
 
 def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
-    """timm's model with the file's weights, and the mean and deviation that it wants of pixels from 0 to 1.
+    """Return timm's model with the file's weights, and its mean and deviation for pixels from 0 to 1.
 
-    Raises ConfigError for an unknown model, and for a file that cannot be read or is of another one.
+    Raises ConfigError for an unknown model, and for a file that cannot be read or is of another model.
     """
     import timm  # late: takes seconds
 

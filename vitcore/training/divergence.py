@@ -1,10 +1,10 @@
-"""Recomputes the steps before a divergence, to tell a real one from faulty hardware."""
+"""Suspected divergences: steps are recomputed to distinguish a diverged training from faulty hardware."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERIFICATIONS = 3  # where the steps are not reproducible, so many divergences are one
+VERIFICATIONS = 3  # this many divergences at different steps count as one: the steps are not reproducible
 
 
 class DivergedError(Exception):
@@ -19,7 +19,8 @@ class DivergedError(Exception):
 class Suspicion:
     """A divergence to verify: training repeats from the last checkpoint and checks every step.
 
-    step: where it was seen, 0: none. refuted_step: a loss that was NaN and finite when recomputed: faulty hardware.
+    step: the step that diverged; 0: none. refuted_step: a step whose loss was NaN but finite when recomputed, which
+    suggests faulty hardware. count: the number of suspicions so far.
     """
 
     step: int = 0
@@ -27,11 +28,13 @@ class Suspicion:
     count: int = 0
 
     def confirmed_by(self, step: int) -> bool:
+        """Tell whether a divergence at `step` confirms this suspicion."""
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """Return a suspicion of another step, which refutes the earlier one."""
+        """Return the suspicion of another step, which refutes this one."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:
+        """Return the record of this suspicion once its step has passed."""
         return Suspicion(0, self.step, self.count)

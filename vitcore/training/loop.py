@@ -1,7 +1,7 @@
 """The training loop: train, evaluate, checkpoint, resume.
 
-A training that is killed and resumed on the same CPU ends with the same weights and metrics as an uninterrupted one.
-Everything that it depends on is in the checkpoint, or is a pure function of the seed and the step.
+A training that is killed and resumed on one CPU ends with the weights and metrics of an uninterrupted training. Its
+whole state is in the checkpoint, or is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
-EVALUATION_BYTES = 2**26  # most input bytes of one on a CPU, where larger batches are no faster
+EVALUATION_BYTES = 2**26  # most input bytes of an evaluation's batch on a CPU, where larger batches are no faster
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -60,14 +60,14 @@ def train(
     checkpoint_seconds: float = 2.0,
     ranks: Ranks = ALONE,
 ) -> Outcome:
-    """Train `config`, from the run's newest checkpoint if there is one, until the end or until `stop()`.
+    """Train `config` to the end or until `stop()`, from the run's newest checkpoint if there is one.
 
-    run: receives metrics, checkpoints and weights; without one, only the outcome is kept.
+    run: receives metrics, checkpoints and weights; by default a run in memory, which is dropped.
     parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
-    checkpoint_seconds: time between checkpoints, stretched so that they take at most 2% of the time; 0 saves one
-    before every step.
-    ranks: the `config.gpus` processes that make this call together; only rank 0's `run` and `parent` are used.
-    Raises ValueError if data are missing or differ from what `config` says, or if the model cannot fit into memory.
+    checkpoint_seconds: seconds between checkpoints, more where checkpoints would take over 2% of the time; 0 saves one
+    before every step. ranks: the `config.gpus` processes that make this call together; only rank 0's `run`, `parent`
+    and `teacher` are used.
+    Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -91,7 +91,7 @@ def train(
 
 
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
-    """Make a Training and restore the newest checkpoint, if any; save a new suspicion at once."""
+    """Return a training, restored from the newest checkpoint if there is one. Saves a new suspicion at once."""
     training = make()
     if (payload := training.ranks.broadcast(run.checkpoint)) is not None:
         training.restore(payload)
@@ -102,7 +102,7 @@ def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
-    """Train to the end or until `stop()`. Checkpoints come before a step, evaluations after one."""
+    """Train to the end or until `stop()`, with checkpoints before a step and evaluations after a step."""
     config = training.config
     due, line = evaluation_steps(config), Metrics()
     checkpoints = Checkpoints(partial(training.save_checkpoint, run), checkpoint_seconds)
@@ -128,7 +128,8 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
             run.log(line)
         if training.suspicion.step:
             training.verify()
-    loss, correct = training.test()
+    with training.off_the_clock():
+        loss, correct = training.score(training.data.test)
     run.save_weights(training.weights())
     if training.objective.labels:
         run.save_correct(training.data.test.index.astype(np.int32), correct.astype(np.uint8))
@@ -155,7 +156,7 @@ class Training:
         self.part = ranks.part(config.batch)
         self.average = self.train_step.average
         self.order = Order(len(data.train), config.seed, config.augment_repeats)
-        # Not a bound method: a reference cycle would keep the tensors in memory until the next garbage collection.
+        # No bound method: a reference cycle would keep the tensors in memory until the next garbage collection.
         self.places = partial(places, self.order, config.batch, self.part)
         self.images = data.train.reader(self.places, config.steps)
         self.evaluation_batch = evaluation_batch(config, self.device)
@@ -175,13 +176,13 @@ class Training:
         self.step, self.since = self.step + 1, self.since + 1
 
     def advance_untimed(self) -> None:
-        """Take one step that counts neither as training time nor in the images per second."""
+        """Take one step that is left out of the training time and of the images per second."""
         with self.off_the_clock():
             self.advance()
         self.untimed_steps += 1
 
     def patches_of_step(self) -> AbstractContextManager[None]:
-        """Return a context in which the model cuts images into patches of the size drawn for this step."""
+        """Return a context in which the model has the patch size drawn for this step."""
         if len(self.patches) == 1:
             return nullcontext()
         assert isinstance(self.model, ViT)
@@ -189,7 +190,7 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return logits (B, classes), or of the objective's shape, in float32 whatever the precision of training."""
+        """Return the model's output, (B, classes) or the objective's shape, in float32."""
         return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
@@ -215,7 +216,7 @@ class Training:
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
     def evaluate(self) -> Metrics:
-        """Return a line of metrics; `val_*` are computed on the validation images. Raises DivergedError."""
+        """Return a line of metrics, `val_*` from the validation images. Raises DivergedError."""
         with self.off_the_clock():
             losses = self.finite_losses()
             loss, correct = self.score(self.data.val)
@@ -235,7 +236,7 @@ class Training:
         }
 
     def finite_losses(self) -> Tensor:
-        """Return the losses since the last evaluation, on the CPU. Raises DivergedError at the first non-finite one."""
+        """Return the losses since the last evaluation, on the CPU. Raises DivergedError if one is not finite."""
         losses = self.losses[: self.since].cpu()
         finite = losses.isfinite()
         if not finite.all():
@@ -243,16 +244,11 @@ class Training:
         return losses
 
     def verify(self) -> None:
-        """Check the losses up to the suspected step, and drop the suspicion after it. Raises DivergedError."""
+        """Check the losses, and drop the suspicion after the suspected step. Raises DivergedError."""
         with self.off_the_clock():
             self.finite_losses()
         if self.step >= self.suspicion.step:
             self.suspicion = self.suspicion.refuted()
-
-    def test(self) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return the test loss and the correctness of each test image. Called once, at the end."""
-        with self.off_the_clock():
-            return self.score(self.data.test)
 
     @torch.no_grad()
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
@@ -267,7 +263,7 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return the answers of n images, computed `size` at a time, and their targets."""
+        """Return the objective's answers and targets for all images, computed `size` at a time."""
         keys = self.objective.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
@@ -281,12 +277,13 @@ class Training:
         return answers, targets
 
     def save_checkpoint(self, run: Run) -> None:
-        """Save a checkpoint, on rank 0 alone, unless the state is no longer finite."""
+        """Save a checkpoint on rank 0, unless the state is no longer finite."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
                 checkpoint.save(run, self.step, self.state())
 
     def state(self) -> dict[str, Tensor]:
+        """Return the tensors of a checkpoint by name."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state[parameter].items():
@@ -297,23 +294,23 @@ class Training:
         tensors["step"] = torch.tensor(self.step)
         tensors["micro_batch"] = torch.tensor(self.train_step.reported_micro_batch or self.config.batch)
         tensors["suspicion"] = torch.tensor(astuple(self.suspicion))
-        tensors["seconds"] = torch.tensor(self.seconds_of_all_steps(), dtype=torch.float64)
+        seconds = self.seconds * self.step / max(1, self.step - self.untimed_steps)  # as if all steps were timed
+        tensors["seconds"] = torch.tensor(seconds, dtype=torch.float64)
         return tensors
 
-    def seconds_of_all_steps(self) -> float:
-        """Return the training time, with untimed steps at the mean of the others."""
-        return self.seconds * self.step / max(1, self.step - self.untimed_steps)
-
     def restore(self, payload: bytes) -> None:
-        """Restore the state from a checkpoint of this training. Raises ConfigError for anything else."""
+        """Restore the state from a checkpoint. Raises ConfigError if it is not a checkpoint of this training."""
         tensors = checkpoint.parse(payload, self.state(), self.config.steps)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
             self.average.load_state_dict(under("average.", tensors))
         for name, parameter in self.model.named_parameters():
-            state = under(f"optimizer.{name}.", tensors)
-            if state:
-                self.optimizer.state[parameter] = {key: self.resumed(t) for key, t in state.items()}
+            if state := under(f"optimizer.{name}.", tensors):
+                # Float64 scalars stay on the host: their optimizer reads them at each step.
+                scalars = {key for key, tensor in state.items() if tensor.dtype == torch.float64 and tensor.ndim == 0}
+                self.optimizer.state[parameter] = {
+                    key: tensor if key in scalars else tensor.to(self.device) for key, tensor in state.items()
+                }
         self.since = len(tensors["losses"])
         self.losses[: self.since] = tensors["losses"]
         self.step, self.seconds = int(tensors["step"]), tensors["seconds"].item()
@@ -322,12 +319,8 @@ class Training:
             self.suspicion = Suspicion(*tensors["suspicion"].tolist())
         self.mark = time.perf_counter()
 
-    def resumed(self, tensor: Tensor) -> Tensor:
-        """Return an optimizer's tensor where it is kept: float64 scalars on the host, which reads them at each step."""
-        return tensor if tensor.dtype == torch.float64 and tensor.ndim == 0 else tensor.to(self.device)
-
     def weights(self) -> bytes:
-        """Return the weights that were tested, as safetensors."""
+        """Return the weights to evaluate and keep, as safetensors: the average if there is one."""
         kept = self.average or self.model
         return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 
@@ -343,6 +336,7 @@ class Training:
             self.mark = time.perf_counter()
 
     def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
+        """Return the outcome of the training as it is now."""
         with self.off_the_clock():
             cost = measure(self.config)
         images = self.step * self.config.batch
@@ -368,7 +362,7 @@ def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images evaluated at once. Packs hold a few more such batches in memory, read ahead."""
+    """Return the number of images to evaluate at once. Packs read a few batches ahead into memory."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))
@@ -381,5 +375,5 @@ def evaluation_steps(config: Config) -> list[int]:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `prefix`, with the prefix removed."""
+    """Return the tensors whose names begin with `prefix`, without the prefix."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -13,10 +13,10 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """The interface that a training writes to; results.store has one on disk, `Memory` keeps everything."""
+    """The interface that a training writes to: on disk in results.store, in memory in `Memory`."""
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint; the run has truncated its metrics to that step."""
+        """Return the newest valid checkpoint or None, and truncate the metrics to its step."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
@@ -27,13 +27,13 @@ class Run(Protocol):
         """Save the final weights, as safetensors."""
 
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save the index of each test image in the whole dataset, and whether it was right."""
+        """Save the index of each test image in the whole data set, and whether it was classified correctly."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Report progress several times a second; accuracy: the latest on the validation images."""
+        """Show progress, several times a second. accuracy: the latest validation accuracy."""
 
     def compiling(self) -> None:
-        """Called before a first step that compiles the model, which may take a minute."""
+        """Show that the next step compiles the model, which may take a minute."""
 
     def record(self, facts: Facts) -> None:
         """Record how steps are computed."""
@@ -41,7 +41,7 @@ class Run(Protocol):
 
 @dataclass
 class Memory:
-    """A run that keeps everything in memory."""
+    """A run in memory."""
 
     checkpoints: dict[int, bytes] = field(default_factory=dict)
     lines: list[Metrics] = field(default_factory=list)
@@ -78,14 +78,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a training. `train_seconds` counts steps only, without evaluation and loading.
+    """The end of a training.
 
-    `metrics` has test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the
-    objective, with label smoothing and mixed images, averaged since the evaluation before); it is empty unless
-    the training finished. `images_per_second` leaves out steps that compiled, like `train_seconds`.
-    `micro_batch` is the smallest that memory made necessary, or that was asked for; 0: no rank divided its part
-    of the batch. `suspect_hardware`: a step at which something was not a number, but was one when it was
-    computed again.
+    metrics: test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the objective, with label
+    smoothing and mixed images, averaged since the previous evaluation); empty unless the training finished.
     """
 
     status: Status
@@ -94,8 +90,8 @@ class Outcome:
     flops: int
     steps: int
     images: int
-    train_seconds: float
+    train_seconds: float  # in steps, without evaluation, loading and compilation
     images_per_second: float
     diverged_at_step: int | None = None
-    micro_batch: int = 0
-    suspect_hardware: int | None = None
+    micro_batch: int = 0  # images of a backward pass; 0: the whole part of a rank
+    suspect_hardware: int | None = None  # a step at which the loss was NaN, but finite when recomputed

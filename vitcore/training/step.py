@@ -1,8 +1,8 @@
 """One training step: augmentation, mixing, forward, loss, backward, clipping, the optimizer and the average.
 
-A small model's step on a GPU is hundreds of kernels that take longer to launch than to run. So there the whole step is
-one CUDA graph: after a few eager steps it is captured, checked once against an eager step, and replayed. Whatever
-cannot be captured is trained by eager steps, and the reason is recorded.
+On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. So the whole step is one
+CUDA graph: it is captured after a few eager steps, checked once against an eager step, and replayed. A step that cannot
+be captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
-NONE, ASKED = "none: ", "cuda_graph=off"  # the record of a step without a graph; the reason if the user chose that
+NONE, ASKED = "none: ", "cuda_graph=off"  # the prefix of a reason for eager steps; the reason if the user chose them
 TIED = "batch norm ties the images of a batch together: lower batch"
 
 
@@ -50,8 +50,8 @@ class Inputs(NamedTuple):
     """The inputs that change from step to step. All other tensors stay at their addresses.
 
     places (B,): indices of the images in the training data. pixels (B, C, S, S): bytes, if streamed or already
-    augmented. keys (B,): random keys of the images. choices (B, n): the augmentation's draws. mixing (6,): the draws
-    of mixup and CutMix.
+    augmented. keys (B,): random keys of the images. choices (B, n): draws of the augmentation. mixing (6,): draws of
+    mixup and CutMix.
     """
 
     places: Tensor
@@ -61,17 +61,16 @@ class Inputs(NamedTuple):
     mixing: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        """Apply a function to each tensor that is not None."""
-        return self._replace(
-            **{name: function(tensor) for name, tensor in self._asdict().items() if tensor is not None}
-        )
+        """Return the inputs with a function applied to each tensor."""
+        tensors = {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
+        return self._replace(**{name: function(tensor) for name, tensor in tensors.items()})
 
 
 class Batch(NamedTuple):
-    """One batch as the model sees it.
+    """A batch as the model sees it.
 
-    images (B, C, H, W): standardised. targets: labels (B,), class probabilities (B, classes) of mixed images, or what
-    the objective defines. keys (B,): random keys of the images, or None.
+    images (B, C, H, W): standardized. targets: labels (B,), class probabilities (B, classes) of mixed images, or the
+    targets of another objective. keys (B,): random keys of the images, or None.
     """
 
     images: Tensor
@@ -85,9 +84,9 @@ class Batch(NamedTuple):
 
 
 class TrainStep:
-    """Trains the model one step at a time: eagerly, compiled, or as one CUDA graph. Averages its weights.
+    """Takes training steps: eagerly, compiled, or as one CUDA graph.
 
-    facts: how steps are computed (compiled, graph or the reason against it), for `env.json`; the loop empties it.
+    facts: how steps are computed (compiled, as a graph or the reason against it), for `env.json`; the loop empties it.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class TrainStep:
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the step that follows `step` others; return this rank's part of its loss."""
+        """Take the step after `step` others; return this rank's part of the loss."""
         if self.compiling:
             return self.first(inputs, step)
         self.schedule(step)
@@ -144,7 +143,7 @@ class TrainStep:
         return self.loss
 
     def schedule(self, step: int) -> None:
-        """Set what changes with the step: the learning rate, and the weights' share in their average."""
+        """Set the learning rate of the step, and the share of the weights in their average."""
         set_rate(self.optimizer, learning_rate(step, self.config))
         if self.average:
             share = self.average.share(step + 1)
@@ -152,7 +151,7 @@ class TrainStep:
 
     @property
     def reported_micro_batch(self) -> int:
-        """The size of the micro-batches; 0 if no rank divides its part of the batch."""
+        """The number of images in a micro-batch; 0 if no rank divides its part of the batch."""
         return self.micro_batch if self.micro_batch < self.part else 0
 
     def first(self, inputs: Inputs, step: int) -> Tensor:
@@ -179,7 +178,7 @@ class TrainStep:
         return loss
 
     def update_as_captured(self) -> Tensor:
-        """Take a step with micro-batches of the size found so far: a graph cannot retry with smaller ones."""
+        """Take a step with micro-batches of the size that fitted so far: a graph cannot retry with smaller ones."""
         loss = self.gradients(self.batch(self.inputs), self.micro_batch)
         self.apply_gradients()
         return loss
@@ -214,7 +213,7 @@ class TrainStep:
         return Batch(images, targets, inputs.keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
-        """Return the bytes that the augmentation takes: uncropped if it crops itself."""
+        """Return the bytes of the images for the augmentation: uncropped if the augmentation crops."""
         train = self.data.train
         pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
         assert pixels is not None
@@ -243,7 +242,7 @@ class TrainStep:
         )
 
     def apply_gradients(self) -> None:
-        """Clip the gradients' global norm; take the optimizer's step; average."""
+        """Clip the gradients' global norm, take the optimizer's step and update the average."""
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()
@@ -253,10 +252,10 @@ class TrainStep:
     # -- as one graph --------------------------------------------------------------------------------------------------
 
     def captured(self, inputs: Inputs, step: int) -> Tensor:
-        """Take this step by an eager one, capture it, and take it again by the graph. Keep the graph if they agree.
+        """Take this step eagerly, capture it and take it again by the graph. Keep the graph if the gradients agree.
 
-        Else, and after an error, the state is what it was, and this step is an eager one. The eager one comes first: it
-        finds what a graph cannot hold, and its memory is free again when the graph takes as much.
+        Otherwise, and after an error, restore the state and take an eager step. The eager step comes first because it
+        finds operations that a graph cannot hold, and frees its memory before the graph allocates as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]

@@ -1,6 +1,6 @@
-"""Starting from other weights (`init_from`): another trial's or a file's, for a model with another head and grid.
+"""Starting from the weights of another trial or a file (`init_from`), with another head or grid.
 
-The body is copied whole, and a mismatch is an error. The head is never copied: it starts as the config says.
+The whole body is copied, and a mismatch is an error. The head is never copied: it starts as the config says.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Weights = Mapping[str, Tensor]
-LEFT_BEHIND = ("head.", "objective.")  # what belongs to what was learned before
+LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read(path: str) -> Weights:
-    """Return the weights in a file: safetensors with our names, or a .npz of the papers' code. Raises ConfigError."""
+    """Return the weights in a file: safetensors with our names, or .npz of the papers' code. Raises ConfigError."""
     from vitcore.interop.convert import load_npz  # late: of no use to most trainings
 
     try:
@@ -39,9 +39,9 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights that a training starts from; None: initial values. parent: safetensors of the named trial.
+    """Return the weights that a training starts from; None for initial values.
 
-    Raises ConfigError if they are missing or no safetensors.
+    parent: weights of the trial that `init_from` names. Raises ConfigError if they are missing or no safetensors.
     """
     if config.init_from == NONE:
         return None
@@ -56,7 +56,7 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 def take_over(model: Model, weights: Weights, source: str) -> None:
     """Copy the body of `weights` into `model`, interpolating learned positions (arXiv 2010.11929, section 3.2).
 
-    Raises ConfigError naming a parameter that is missing, unknown or of another shape.
+    Raises ConfigError that names a parameter that is missing, unknown or of another shape.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body(model.state_dict()), body(weights)

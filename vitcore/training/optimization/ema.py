@@ -1,4 +1,4 @@
-"""An average of the weights over training, which is evaluated and kept (arXiv 1806.05594; Polyak averaging)."""
+"""Averages of the weights over the steps, to evaluate and keep (Polyak averaging; arXiv 1806.05594)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Average:
-    """a <- d a + (1 - d) w after each step, for parameters and buffers; integers are copied.
+    """The average a <- d a + (1 - d) w of parameters and buffers after each step; integers are copied.
 
     d = min(decay, (1 + t) / (10 + t)) after t steps, as in tf.train.ExponentialMovingAverage, so that a short training
     does not average over its initial values.
@@ -22,16 +22,16 @@ class Average:
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
 
     def follow(self, model: nn.Module) -> None:
-        """Follow a model whose weights have moved in memory."""
+        """Average the weights of `model` from now on."""
         self.live = list(model.state_dict().values())
 
     def share(self, steps: int) -> float:
-        """Return the share 1 - d of the weights after this many steps."""
+        """Return the share 1 - d of the weights in the average after `steps` steps."""
         return 1 - min(self.decay, (1 + steps) / (10 + steps))
 
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
-        """Move the average by this share of the way to the weights. A CUDA graph reads it from a tensor."""
+        """Move the average toward the weights by `share`, which a CUDA graph reads from a tensor."""
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         if isinstance(share, Tensor):
             torch._foreach_lerp_(mean, live, [share] * len(mean))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn, optim
@@ -22,7 +22,7 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 
 
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
-    """Return the optimizer of `config`. Each parameter group has a `weight_decay` and a factor `lr_scale` of `lr`."""
+    """Return the optimizer of `config`, whose groups each have a `weight_decay` and a factor `lr_scale` of `lr`."""
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -39,7 +39,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set the learning rate, times each group's `lr_scale`. Rates that are tensors are changed in place."""
+    """Set each group's learning rate to `rate` times `lr_scale`, in place where it is a tensor."""
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
@@ -49,18 +49,18 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Tell whether weight decay applies: to weights of dense layers and convolutions outside the position embedding.
+    """Tell whether a parameter is a weight of a dense layer or convolution outside the position embedding.
 
-    Biases, norms, position embeddings, class token, registers and other bare tensors are exempt.
+    Weight decay spares all others: biases, norms, position embeddings, class token, registers and other bare tensors.
     """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
 
 def layer_id(name: str, layers: int) -> int:
-    """Return the layer of a parameter for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
+    """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    0: stem, position and tokens. i + 1: block i, and the position parameters of that block alone. `layers` + 1: final
-    norm, pooling and head.
+    0: stem, position and tokens. i + 1: block i, and position parameters of block i alone. layers + 1: final norm,
+    pooling and head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -68,23 +68,23 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Makes an optimizer: `torch.optim`'s where there is one."""
+    """Makes an optimizer, from `torch.optim` where it has one."""
 
     slot = "optimizer"
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """Return an optimizer of parameter groups. The training loop sets each group's `lr` before each step."""
+        """Return an optimizer of parameter groups. The training sets each group's `lr` before each step."""
         raise NotImplementedError
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Tell whether a parameter needs separate treatment; its group then has `apart=True`."""
+        """Tell whether a parameter is to be in a separate group, with `apart=True`."""
         return False
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        """Return the averaged weights to evaluate and save; None for the model's own."""
+        """Return the averaged weights to evaluate and save; None to evaluate and save the model's weights."""
         return None
 
 
@@ -96,38 +96,33 @@ class Moments(Optimizer.Options):
     eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator.
 
 
-class AdamW(Optimizer):
-    """Adam with decoupled weight decay (arXiv 1711.05101)."""
-
-    numerics = 1
-
-    Options = Moments
-
-    @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        return optim.AdamW(groups, fused=True, **moments(config, Moments))
-
-
-class Adam(Optimizer):
-    """Adam (arXiv 1412.6980); weight decay is added to the gradient (L2)."""
-
-    numerics = 1
-
-    Options = Moments
-
-    @classmethod
-    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        return optim.Adam(groups, fused=True, **moments(config, Moments))
-
-
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
     """Return the options of Adam as arguments of `torch.optim`."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
 
 
+class Adam(Optimizer):
+    """Adam (arXiv 1412.6980); weight decay is added to the gradient (L2)."""
+
+    numerics = 1
+    Options = Moments
+    kind: ClassVar[type[optim.Adam]] = optim.Adam
+
+    @classmethod
+    def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
+        return cls.kind(groups, fused=True, **moments(config, Moments))
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (arXiv 1711.05101)."""
+
+    numerics = 1
+    kind = optim.AdamW
+
+
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum, as used for fine-tuning in arXiv 2010.11929, B.1.1.
+    """Stochastic gradient descent with momentum, as for fine-tuning in arXiv 2010.11929, B.1.1.
 
     Weight decay is added to the gradient (L2).
     """
@@ -177,14 +172,14 @@ class Muon(Optimizer):
     """Orthogonalized momentum for the matrices of the blocks (https://kellerjordan.github.io/posts/muon/).
 
     This is `torch.optim.Muon`; AdamW trains all other parameters. Updates are scaled to the size of AdamW's by
-    0.2 sqrt(max(rows, columns)) (arXiv 2502.16982, equation 4), so both share learning rate and weight decay. Queries,
-    keys and values form one matrix. Newton-Schulz iterations run in bf16.
+    0.2 sqrt(max(rows, columns)) (arXiv 2502.16982, equation 4), so the two share learning rate and weight decay.
+    Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
     """
 
     numerics = 1
 
     class Options(Moments):
-        """Muon's momentum, and the options of AdamW for the other parameters."""
+        """The momentum, and the options of AdamW for the other parameters."""
 
         momentum: Beta = 0.95  #: Decay of Muon's momentum.
 
@@ -208,7 +203,7 @@ class Muon(Optimizer):
 
 
 class Together(optim.Optimizer):
-    """Combines optimizers of different parameters into one that has their groups and a shared state."""
+    """Combines optimizers of different parameters into an optimizer with their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
         super().__init__([group for one in optimizers for group in one.param_groups], {})
@@ -230,8 +225,9 @@ class ScheduleFree(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The options of Adam; `beta1` interpolates between the newest weights and their average for the gradient."""
+        """The options of Adam."""
 
+        #: Weight of the averaged weights, beside the newest, in the weights at which the gradient is taken.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
 
     @classmethod

@@ -1,6 +1,6 @@
 """Schedule-free AdamW (arXiv 2405.15682, Algorithm 1): an average of the weights replaces the learning rate's decay.
 
-z takes AdamW's steps without momentum, x is its average, and gradients are taken at y = (1 - b1) z + b1 x.
+z takes AdamW's steps without momentum, x is the average of z, and gradients are taken at y = (1 - b1) z + b1 x.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from vitcore.training.optimization.ema import Average
 
 
 class ScheduleFreeAdamW(optim.Optimizer):
-    """The parameters are y. A step weighs in the average by the square of the highest learning rate so far, as in the
-    authors' code (https://github.com/facebookresearch/schedule_free); weight decay is at y.
+    """The optimizer of the parameters y. Weight decay is taken at y.
+
+    As in the authors' code (https://github.com/facebookresearch/schedule_free), a step's weight in the average is the
+    square of the highest learning rate so far.
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -45,13 +47,14 @@ class ScheduleFreeAdamW(optim.Optimizer):
         state["z"].sub_(update, alpha=lr)
 
     def begin(self, y: Tensor) -> dict[str, Tensor]:
+        """Create the state of a parameter."""
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
         scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
         state = self.state[y] = {"z": y.clone(), "square": torch.zeros_like(y), **scalars}
         return state
 
     def x(self, y: nn.Parameter) -> Tensor:
-        """Return the average that is evaluated."""
+        """Return the average x of the parameter y, to evaluate."""
         for group in self.param_groups:
             if any(y is parameter for parameter in group["params"]) and self.state[y]:
                 return y.lerp(self.state[y]["z"], 1 - 1 / group["betas"][0])
@@ -59,7 +62,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
 
 
 class Averaged(Average):
-    """The weights x of a schedule-free optimizer, in the place of an average that the training keeps."""
+    """The weights x of a schedule-free optimizer, as an average to evaluate and keep."""
 
     def __init__(self, model: nn.Module, optimizer: ScheduleFreeAdamW) -> None:
         self.optimizer, self.parameters = optimizer, dict(model.named_parameters())
@@ -73,11 +76,11 @@ class Averaged(Average):
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 
     def share(self, steps: int) -> float:
-        """Return a share that is not used: the optimizer weighs its average itself."""
+        """Return 0: the optimizer averages the weights itself."""
         return 0.0
 
     def update(self, share: float | Tensor) -> None:
-        """Do nothing: the optimizer has updated the average."""
+        """Do nothing: the optimizer updates the average."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Do nothing: the average follows from the optimizer's state."""

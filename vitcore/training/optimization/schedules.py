@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """Return the rate of a step, 0 to steps - 1: linear warm-up to `lr`, then the schedule."""
+    """Return the learning rate of a step, counted from 0: a linear warm-up to `lr`, then the schedule."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup
@@ -29,7 +29,7 @@ class Schedule(Variant):
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
-        """Return the factor of `lr` after a share `done`, in [0, 1), of the steps that follow the warm-up."""
+        """Return the factor of `lr` when a share `done`, in [0, 1), of the steps after the warm-up is over."""
         raise NotImplementedError
 
 
@@ -70,10 +70,7 @@ class Constant(Schedule):
 
 
 class WarmUpStableDecay(Schedule):
-    """Stays at `lr` until a cooldown by 1 - sqrt(x), where x is its share done (arXiv 2405.18392, section 3).
-
-    `constant` has a linear cooldown.
-    """
+    """Stays at `lr` until a cooldown by 1 - sqrt(x), x from 0 to 1 (arXiv 2405.18392, section 3)."""
 
     numerics = 1
 
