@@ -192,7 +192,7 @@ def test_no_worker_takes_compiled_code_from_a_run_directory(
     )
     compile_cache.compiled(torch.nn.Linear(2, 2), backend="eager")
     cache = Path(os.environ[compile_cache.CACHE])
-    assert cache == caches / "vit-ablations" / "compiled" / compile_cache.processor()
+    assert cache == caches / "vit-ablations" / "compiled" / compile_cache.instruction_set()
     assert (caches / "vit-ablations").stat().st_mode & 0o777 == 0o700
 
 

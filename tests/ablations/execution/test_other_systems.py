@@ -40,7 +40,7 @@ def test_cores_memory_and_processor_are_known() -> None:
     assert machine.cores() == memory.host_cores() == os.cpu_count()
     assert min(memory_limits.host_limits()) > 2**28
     assert processor.processor()
-    assert len(compile_cache.processor.__wrapped__()) == 8
+    assert len(compile_cache.instruction_set.__wrapped__()) == 8
     assert machine.oom_kills() == 0
 
 
