@@ -19,8 +19,8 @@ DATA = load(Config())
 
 
 def marks(slot: str, name: str, check: Contract) -> list[pytest.MarkDecorator]:
-    """TorchDynamo takes seconds: here the last part of each slot, the others where inductor compiles them all."""
-    return [pytest.mark.slow] if check is compiles and name != list(VARIANTS[slot])[-1] else []
+    """TorchDynamo takes seconds: here one position and one attention, the others with the slow tests."""
+    return [pytest.mark.slow] if check is compiles and name not in ("cpe", "differential") else []
 
 
 CASES = [

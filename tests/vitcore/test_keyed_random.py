@@ -14,7 +14,6 @@ from vitcore.data.splits import Order, load
 from vitcore.keyed_random import below, bits, code, decided, image_keys, kept, mix64
 from vitcore.model.dropout import Dropout, DropPath
 from vitcore.model.position import Context
-from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 
 
@@ -198,21 +197,6 @@ def test_patch_dropout_leaves_the_others_in_order(rate: float) -> None:
     assert all(len(one) == stay and bool((one.diff() > 0).all()) for one in places)
     alone = torch.cat([model(images[i : i + 1], some[i : i + 1]) for i in range(3)])
     torch.testing.assert_close(alone, model(images, some), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"position": "rope2d", "width": 32}, "position=rope2d acts where patches are gone: none, 1d, 2d"),
-        ({"position_at": "every-layer"}, "position_at=every-layer: input"),
-        ({"self_attention": "axial", "pool": "gap"}, "self_attention=axial needs every patch"),
-        ({"objective": "masked-patch"}, "objective=masked-patch predicts patches"),
-    ],
-)
-def test_patch_dropout_refuses_what_needs_every_patch(settings: dict[str, Any], message: str) -> None:
-    """Before anything trains."""
-    with pytest.raises(ConfigError, match=rf"^patch_dropout=0\.5: {message}"):
-        tiny(patch_dropout=0.5, **settings)
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.build import build
 from vitcore.model.stem import inverse_resize, resized
-from vitcore.options import ConfigError
 from vitcore.runtime.compile_cache import compiles
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
@@ -95,17 +94,6 @@ def test_sizes_are_equally_likely_and_drawn_anew_by_each_seed() -> None:
     assert drawn[0] != drawn[1]
 
 
-def test_resumed_and_in_micro_batches_it_is_one_training() -> None:
-    """Killed after every step: the sizes, and so the weights, are those of a training never killed."""
-    config, whole, parts = flexible(dropout=0.1), Memory(), Memory()
-    train(config, whole)
-    for stopped in range(config.steps):
-        left = iter(range(stopped + 1))
-        train(config, parts, stop=lambda left=left: next(left, None) is None, checkpoint_seconds=0)  # type: ignore[misc]
-    train(config, parts)
-    assert whole.weights == parts.weights
-
-
 def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     """By hand, from resized weights in a ViT of that patch; at its own patch it is the result's."""
     config, run = flexible(position="sincos2d", pool="gap", steps=40), Memory()
@@ -140,27 +128,3 @@ def test_a_step_is_neither_captured_nor_by_default_compiled() -> None:
     assert why_eager(plain := flexible(steps=1000, **{"stem.patches": []}), "cuda", fused, model) == ""
     assert compiles(plain, "cuda")
     assert not compiles(config, "cuda")
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"stem.patches": [1, 4]}, r"stem.patches=\[1, 4\]: patch=2, of which the weights are, is one of them"),
-        ({"stem.patches": [2, 3]}, r"stem.patches=\[2, 3\]: 3 does not divide image_size=8"),
-        ({"position": "relative"}, r"stem.patches=\[1, 2, 4\]: position=relative: cannot go from a grid of 4x4"),
-        ({"objective": "masked-patch"}, "objective=masked-patch predicts patches of one size"),
-        ({"stem": "conv"}, "unknown key 'patches'"),
-    ],
-)
-def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
-    """Before anything trains, by key and value."""
-    with pytest.raises(ConfigError, match=said):
-        flexible(**settings)
-    with pytest.raises(ConfigError, match="patches of 4 pixels: stem=conv has no weights that resize"):
-        at_patch(build(Config(width=16, heads=2, patch=2, stem="conv")), 4)
-
-
-def test_sizes_are_one_trial_however_spelt() -> None:
-    """In any order, and the patch alone is no list."""
-    assert flexible(**{"stem.patches": [4, 1, 2, 2]}) == flexible()
-    assert flexible(**{"stem.patches": [2]}) == flexible(**{"stem.patches": []})

@@ -116,20 +116,6 @@ def test_flops_equal_the_closed_form() -> None:
     assert relative - expected == 2 * L * N * N * D
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"stem": "conv", "image_size": 12, "patch": 3}, "patch=3: .*power of two"),
-        ({"stem": "resnet-small", "image_size": 12, "patch": 6}, "patch=6: .*power of two"),
-        ({"position": "2d", "width": 3, "heads": 3}, "width=3: .*multiple of 2"),
-    ],
-)
-def test_part_refuses_what_it_cannot_build(settings: dict[str, Any], message: str) -> None:
-    """A part's own limits are one line that names key, value and what is allowed."""
-    with pytest.raises(ConfigError, match=f"^{message}"):
-        Config(**settings)
-
-
 @pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
 @pytest.mark.parametrize("registers", [0, 1])
 def test_images_that_do_not_fit_are_named(stem: str, registers: int) -> None:

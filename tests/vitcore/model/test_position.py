@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from vitcore import Config, ViT
 from vitcore.contracts import contracts, perturbed
-from vitcore.identity import trial_id
 from vitcore.model.attention import attend
 from vitcore.model.position import POSITION, Context, Position
 from vitcore.model.position.resample import resample, resample_offsets
@@ -385,53 +384,6 @@ def test_concatenated_position_takes_channels_of_the_stem(stem: str, width: int,
     assert isinstance(model.position.table, nn.Parameter)
 
 
-CONCAT = {"position.combine": "concat"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (CONCAT | {"position_at": "shared"}, "position.combine=concat: at position_at=input only, not shared"),
-        ({"position.width": 4}, "position.width=4: with position.combine=concat only"),
-        (CONCAT | {"position.width": 16}, "position.width=16: more than 0 and less than width=16"),
-        (CONCAT | {"position": "2d", "position.width": 3}, "position.width=3: position=2d needs a multiple of 2"),
-        ({"position": "sincos2d", "width": 18}, "width=18: position=sincos2d needs a multiple of 4"),
-        ({"position": "sincos2d", "width": 4}, "width=4: position=sincos2d needs at least 8"),
-        ({"position": "rope2d", "heads": 8}, "width=16, heads=8: position=rope2d needs a multiple of 4 channels"),
-        ({"position": "relative", "position_at": "shared"}, "position_at=shared: position=relative: it has no choice"),
-        ({"position": "sincos1d", "position_at": "shared"}, "position_at=shared: position=sincos1d: one of input"),
-        ({"position": "rope2d", "position.base": -1.0}, "position=rope2d: base=-1.0: input should be"),
-    ],
-)
-def test_position_that_cannot_be_built_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
-    """Key, value and what is allowed."""
-    with pytest.raises(ConfigError) as error:
-        Config(**(SMALL | settings))
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ({}, {"position.combine": "add", "position.width": 0, "position_at": "input"}, True),
-        ({"position": "none"}, {"position": "none", "position_at": "shared"}, True),
-        ({"position": "rope2d"}, {"position": "rope2d", "position.base": 100}, True),
-        (
-            {"position": "rope2d", "position.mixed": True},
-            {"position": "rope2d", "position.mixed": True, "position.base": 10},
-            True,
-        ),
-        ({"position": "rope2d"}, {"position": "rope2d", "position.base": 10}, False),
-        ({}, CONCAT, False),
-        (CONCAT, CONCAT | {"position.width": 8}, False),
-    ],
-)
-def test_options_of_positions_are_identity_where_they_matter(one: Any, other: Any, same: bool) -> None:
-    """A default written out is the same trial, another value another one."""
-    assert (trial_id(Config(**one)) == trial_id(Config(**other))) == same
-
-
 class KeyBias(Position):
     """A learned scalar a key, the same for all queries, heads and images: shape (1, 1, 1, N) or (N,)."""
 
@@ -463,11 +415,9 @@ def test_bias_may_be_of_any_shape_that_expands(
 
 @pytest.mark.parametrize("position", ["1d", "2d"])
 def test_class_token_may_have_no_row(position: str) -> None:
-    """The row is gone and nothing else; where nothing would have one, the option is no other trial."""
+    """The row is gone and nothing else."""
     with_row, without = (
         ViT(Config(position=position, **{"position.class_row": row})).state_dict().keys() for row in (True, False)
     )
     assert with_row - without == {"position.class_row"}
     assert without < with_row
-    for other in ({"pool": "gap"}, {"position_at": "shared"}, {"position.combine": "concat"}):
-        assert Config(position=position, **other, **{"position.class_row": False}) == Config(position=position, **other)

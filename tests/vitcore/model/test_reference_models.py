@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 
 from ablations.study.confounds import model_differences
 from vitcore import Config
 from vitcore.analysis.cost import measure
 from vitcore.config import merge
-from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
 from vitcore.model.build import Reference, build
 from vitcore.model.dropout import Dropout
 from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
-from vitcore.training.loop import Training
 
 timm = pytest.importorskip("timm")
 SHORT: dict[str, Any] = {"data": "digits", "steps": 4, "batch": 8, "evaluations": 2}
@@ -36,23 +33,6 @@ def test_initial_values_are_timms_own() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert {name.removeprefix("model.") for name in found} == set(expected)
     assert all(torch.equal(found[f"model.{name}"], value) for name, value in expected.items())
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_resumed_training_ends_the_same(dropout: float) -> None:
-    """Bit for bit, whatever the global generator; dropout (a function in timm's ResNet), running statistics too."""
-    config = Config(model="timm/test_resnet", dropout=dropout, **SHORT)
-    data = load(config)
-    whole, first, second = (Training(config, data) for _ in range(3))
-    for training, steps in ((whole, 4), (first, 2)):
-        for _ in range(steps):
-            training.advance()
-    second.restore(safetensors.torch.save(first.state()))
-    torch.manual_seed(7)
-    for _ in range(2):
-        second.advance()
-    assert whole.weights() == second.weights()
-    assert any("running_mean" in name and value.any() for name, value in whole.model.state_dict().items())
 
 
 def test_what_is_dropped_follows_from_the_images() -> None:
@@ -79,27 +59,6 @@ def test_rate_left_at_zero_drops_nothing() -> None:
         assert timm.create_model("swin_tiny_patch4_window7_224").layers[3].blocks[1].drop_path1.drop_prob > 0
     assert isinstance(model, Reference)
     assert not model.drops
-
-
-BAD = [
-    ({"model": "timm/resnet81"}, r"model=timm/resnet81: timm \S+ has no such model; did you mean 'resnet"),
-    ({"model": "timm/resnet18.a1_in1k"}, "model=timm/resnet18.a1_in1k: without the name of weights: timm/resnet18$"),
-    ({"position": "none"}, "position=none: model=timm/test_resnet has its own: leave it out"),
-    ({"width": 192}, "width=192: model=timm/test_resnet has its own"),
-    ({"stem.norm": "batch"}, "stem.norm=batch: model=timm/test_resnet has its own"),
-    ({"layer_decay": 0.5}, "layer_decay=0.5: the layers of model=timm/test_resnet are not known: 1"),
-    ({"model": "timm/test_vit"}, "model=timm/test_vit does not take image_size=8, channels=1: "),
-    ({"model": "timm/vgg11", "drop_path": 0.1, "image_size": 32}, "drop_path=0.1: model=timm/vgg11 has none: 0"),
-    ({"model": "Timm/resnet18"}, "model=Timm/resnet18: a size of "),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), BAD, ids=[message for _, message in BAD])
-def test_what_cannot_be_is_one_line(settings: dict[str, Any], message: str) -> None:
-    """Before anything trains: the key, its value and what is wrong with it."""
-    with pytest.raises(ConfigError, match=f"^{message}") as error:
-        Config(**{"model": "timm/test_resnet", **settings})
-    assert "\n" not in str(error.value)
 
 
 def test_later_layer_chooses_the_model() -> None:

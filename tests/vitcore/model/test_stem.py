@@ -4,18 +4,14 @@ import math
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from torch import nn
 
 from vitcore import Config, ViT
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
-from vitcore.data.splits import load
 from vitcore.identity import trial_id
 from vitcore.model.stem import HMLPStem
-from vitcore.options import ConfigError
-from vitcore.training.loop import Training
 
 SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
 IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
@@ -62,17 +58,6 @@ def test_conv_stem_is_that_of_the_paper(settings: dict[str, Any], millions: floa
     assert cost.flops / 2e9 == pytest.approx(gflops, abs=0.06)
 
 
-def test_conv_channels_are_one_trial_however_spelt() -> None:
-    """Doubling up to the width, written or not."""
-    plain = Config(stem="conv", **SMALL)
-    written = Config(stem="conv", **SMALL, **{"stem.channels": [12, 24, 48]})
-    assert written == plain
-    assert trial_id(written) == trial_id(plain)
-    other = Config(stem="conv", **SMALL, **{"stem.channels": [12, 24, 24, 48]})
-    assert trial_id(other) != trial_id(plain)
-    assert Config(**other.model_dump()) == other
-
-
 @torch.no_grad()
 def test_layer_norm_stem_is_over_the_channels_of_a_place() -> None:
     """Each place of the map is normed alone, as from the formula."""
@@ -82,38 +67,6 @@ def test_layer_norm_stem_is_over_the_channels_of_a_place() -> None:
     standard = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
     expected = standard * norm.weight[:, None, None] + norm.bias[:, None, None]
     torch.testing.assert_close(norm(x), expected)
-
-
-def test_batch_norm_stem_resumes_with_its_statistics() -> None:
-    """Running means are in the checkpoint and in the weights, and a training resumed from one ends the same."""
-    config = Config(data="digits", width=16, depth=1, heads=2, patch=4, stem="conv", steps=4, batch=8,
-                    **{"stem.norm": "batch"})  # fmt: skip
-    data = load(config)
-    whole, first, second = (Training(config, data) for _ in range(3))
-    for training, steps in ((whole, 4), (first, 2)):
-        for _ in range(steps):
-            training.advance()
-    second.restore(safetensors.torch.save(first.state()))
-    for _ in range(2):
-        second.advance()
-    assert whole.weights() == second.weights()
-    assert whole.model.state_dict()["stem.layers.1.running_mean"].any()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"stem.channels": [12, 24]}, r"stem.channels=\[12, 24\]: .* by 4 in all, patch=8"),
-        ({"stem.channels": [12, 24, 0]}, "stem=conv: channels.2=0: input should be greater than or equal to 1"),
-        ({"stem.fewer_blocks": 2}, "stem.fewer_blocks=2: fewer than depth=2"),
-        ({"stem.norm": "instance"}, "stem=conv: norm=instance: input should be 'group', 'batch' or 'layer'"),
-        ({"stem.norm": "batch", "stem": "patch"}, "stem=patch: unknown key 'norm'"),
-    ],
-)
-def test_conv_stem_refuses_what_it_cannot_build(settings: dict[str, Any], message: str) -> None:
-    """Channels that make another patch, no block left, an unknown norm: one line each."""
-    with pytest.raises(ConfigError, match=f"^{message}"):
-        Config(**{**SMALL, "stem": "conv", **settings})
 
 
 @pytest.mark.parametrize(
@@ -159,19 +112,6 @@ def test_stem_divides_the_side_by_the_patch(stem: str, patch: int) -> None:
     with torch.device("meta"):
         tokens = ViT(Config(stem=stem, patch=patch, image_size=64, channels=3)).stem
         assert tokens(torch.empty(2, 3, 64, 64)).shape == (2, (64 // patch) ** 2, 192)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"patch": 2}, "patch=2: stem=resnet divides the side by 4, 8, 16 or 32"),
-        ({"stem.layers": 101}, "stem=resnet: layers=101: input should be 26 or 50"),
-    ],
-)
-def test_resnet_stem_refuses_what_it_cannot_build(settings: dict[str, Any], message: str) -> None:
-    """What is no ResNet of the papers is one line with key, value and what is allowed."""
-    with pytest.raises(ConfigError, match=f"^{message}"):
-        Config(stem="resnet", image_size=64, channels=3, **settings)
 
 
 def deits_stem(channels: int, width: int, norm: type[nn.Module]) -> nn.Sequential:

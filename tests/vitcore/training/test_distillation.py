@@ -192,23 +192,6 @@ def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
     assert trial_id(config) == trial_id(tiny(teacher=f"timm/test_resnet:{copy}"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"teacher": "big"}, "teacher=big: none, the id of a trial"),
-        ({"teacher": "timm/resnet18"}, "teacher=timm/resnet18: none, the id of a trial"),
-        ({"teacher": TEACHER, "objective": "masked-patch"}, "objective=masked-patch has no classes to teach"),
-        ({"teacher": TEACHER, "init_from": "ba9876543210"}, "init_from=ba9876543210 is a trial too: one of both"),
-        ({"objective.token": True, "pool": "layers"}, "pool=layers reads every layer's class token alone"),
-        ({"objective.alpha": 1.5}, "alpha=1.5"),
-    ],
-)
-def test_impossible_teachers_are_errors(settings: dict[str, Any], message: str) -> None:
-    """One line, before anything trains."""
-    with pytest.raises(ConfigError, match=message):
-        tiny(**settings)
-
-
 def test_missing_teachers_are_errors(tmp_path: Path) -> None:
     """Weights that are not at hand, a model that timm has not, a file of another model."""
     with pytest.raises(ConfigError, match="the weights of that trial are not at hand"):

@@ -13,7 +13,6 @@ from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.model.build import build
 from vitcore.model.position import POSITION, Context
-from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_autoencoder import MaskedAutoencoder, normalized_patches
@@ -152,31 +151,3 @@ def test_it_learns() -> None:
     assert outcome.metrics["test_loss"] < 0.97 * (values - known.mean(dim=0)).square().mean().item()
     assert 0.2 < outcome.metrics["test_accuracy"] < 1
     assert run.correct is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"mixup": 0.2}, "mixup=0.2"),
-        ({"label_smoothing": 0.1}, "label_smoothing=0.1: objective=mae has no classes"),
-        ({"head": "mlp"}, "head=mlp"),
-        ({"stem": "conv"}, "stem=conv: objective=mae needs patches that see no other: patch, hmlp"),
-        ({"position": "rope2d"}, "objective=mae: position=rope2d acts where patches are gone"),
-        ({"self_attention": "axial", "pool": "gap"}, "objective=mae: self_attention=axial"),
-        ({"patch_dropout": 0.5}, "patch_dropout=0.5"),
-        ({"patch": 8}, "patch=8: objective=mae needs at least two patches"),
-        ({"patch": 1}, "patch=1: objective=mae needs at least two values"),
-        ({"objective.decoder_width": 10}, "objective.decoder_width=10: a multiple of 4 and of its 2 heads"),
-    ],
-)
-def test_what_cannot_be_is_refused(settings: dict[str, object], said: str) -> None:
-    """Before anything trains, by key and value."""
-    with pytest.raises(ConfigError, match=said):
-        mae(**settings)
-    with pytest.raises(ConfigError, match="model=timm/resnet18"):
-        Config(model="timm/resnet18", data="cifar10", objective="mae")
-
-
-def test_a_decoder_of_the_usual_size_is_one_trial_however_spelt() -> None:
-    """Half of the width, a third of the depth and the encoder's heads, written out or not."""
-    assert mae(**{"objective.decoder_width": 8, "objective.decoder_depth": 1, "objective.decoder_heads": 2}) == mae()

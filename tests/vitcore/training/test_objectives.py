@@ -11,7 +11,6 @@ from torch import Tensor
 from vitcore import Config, ViT, train, trial_id
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
-from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colours
@@ -146,23 +145,6 @@ def test_it_learns_and_says_how_well() -> None:
     assert outcome.metrics["test_accuracy"] > commonest + 0.05
     assert outcome.metrics["val_loss"] < math.log(8)
     assert run.correct is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"mixup": 0.2}, "mixup=0.2"),
-        ({"head": "mlp"}, "head=mlp"),
-        ({"patch": 8}, "patch=8"),
-        ({"objective": "masked"}, "did you mean 'masked-patch'"),
-    ],
-)
-def test_what_cannot_be_is_refused(settings: dict[str, object], said: str) -> None:
-    """Before anything trains, by key and value."""
-    with pytest.raises(ConfigError, match=said):
-        masked(**settings)
-    with pytest.raises(ConfigError, match="model=timm/resnet18"):
-        Config(model="timm/resnet18", data="cifar10", objective="masked-patch")
 
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])

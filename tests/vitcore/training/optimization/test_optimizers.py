@@ -9,7 +9,6 @@ import torch
 
 from vitcore import Config, ViT
 from vitcore.data.splits import load
-from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
 from vitcore.training.optimization.schedules import learning_rate
@@ -249,27 +248,3 @@ def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
     for state in training.optimizer.state.values():
         places = {name: own.device.type for name, own in state.items()}
         assert places == {"z": "meta", "square": "meta", "step": "cpu", "highest": "cpu", "weight_sum": "cpu"}
-
-
-def test_schedule_free_refuses_another_average() -> None:
-    """Only one of the two can be evaluated."""
-    with pytest.raises(ConfigError, match=r"ema=0\.9: optimizer=schedule-free evaluates an average of its own: 0"):
-        tiny(optimizer="schedule-free", ema=0.9)
-
-
-def test_muon_refuses_a_reference_model() -> None:
-    """Its matrices are told by the names of this package's ViT."""
-    with pytest.raises(ConfigError, match="model=timm/test_vit: optimizer=muon"):
-        Config(model="timm/test_vit", data="cifar10", image_size=160, optimizer="muon")
-
-
-def test_nesterov_needs_momentum() -> None:
-    """Said before anything trains."""
-    with pytest.raises(ConfigError, match=r"optimizer.nesterov=True needs an optimizer.momentum above 0"):
-        tiny(optimizer="sgd", **{"optimizer.nesterov": True, "optimizer.momentum": 0.0})
-
-
-def test_options_belong_to_their_optimiser() -> None:
-    """A word of another optimiser is an error that says so."""
-    with pytest.raises(ConfigError, match="optimizer=adamw: unknown key 'momentum'"):
-        tiny(**{"optimizer.momentum": 0.5})
