@@ -23,7 +23,7 @@ CONFIG = Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=6, batch=
 STEPS_TAKEN = 3
 SOME = (
     1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17
-)  # coprime with the six of each tensor: each kind for some tensors
+)  # coprime with the six mutations of a tensor
 
 
 def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
