@@ -105,7 +105,7 @@ def check_names(config: Config) -> None:
             raise ConfigError(f"{field}={name}: one of {listed(known)}{nearest(name, known)}")
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:
-            raise ConfigError(f"unknown key '{key}': options are spelt {', '.join(VARIANTS)} + '.name'")
+            raise ConfigError(f"unknown key '{key}': options are spelled {', '.join(VARIANTS)} + '.name'")
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
