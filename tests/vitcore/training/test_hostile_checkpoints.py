@@ -21,9 +21,7 @@ from vitcore.training.run import Memory
 
 CONFIG = Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=6, batch=8, ema=0.9, data_fraction=0.1)
 STEPS_TAKEN = 3
-SOME = (
-    1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17
-)  # coprime with the six mutations of a tensor
+SOME = 1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17  # coprime with the six mutations of a tensor
 
 
 def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
