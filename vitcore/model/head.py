@@ -32,7 +32,7 @@ class Head(Part):
         # Zero as in the reference, or LeCun normal as flax's Dense.
         self.draws = {
             "weight": zeros if config.head_init == "zeros" else lecun_normal,
-            "bias": constant(bias) if bias else zeros,
+            "bias": constant(bias),
         }
         self.weight = nn.Parameter(torch.empty(config.classes, config.width))
         self.bias = nn.Parameter(torch.empty(config.classes))

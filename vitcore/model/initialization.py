@@ -8,16 +8,16 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitcore.variant import Variant
 
 Draw = Callable[[Tensor, Generator], Any]
-Drawn = tuple[int, str]  # the number of values of a parameter; the operations that draw them
+Drawn = tuple[int, str]  # the number of values of a parameter; its shape and how it is drawn
 
 
 @torch.no_grad()
@@ -53,41 +53,18 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
-    """Return how each parameter of a model on the meta device is initialized.
+    """Return how each parameter of a model is initialized.
 
-    Two models with equal entries for a name have equal initial values there at equal seeds: the generator's key is
-    (seed, name), and the entry lists the operations on it. Where no operation runs on the meta device, as in
-    lecun_normal, the entry is the name of the class that draws.
+    Two models with equal entries for a name have equal initial values there at equal seeds, because the generator's key
+    is (seed, name).
     """
     found = {}
     for name, parameter in model.named_parameters():
         owner, own_name = nearest_owner(model, name)
-        values = torch.empty_like(parameter, device="meta")
-        with torch.no_grad(), Operations() as operations:
-            owner.initial(own_name, values, generator(0, name))
-        how = "; ".join(operations.written) or type(owner).__qualname__
+        custom = type(owner).initial is not Initial.initial
+        how = type(owner).__qualname__ if custom else repr(owner.draw_of(own_name))
         found[name] = parameter.numel(), f"{tuple(parameter.shape)}: {how}"
     return found
-
-
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own __init_subclass__ has no types
-    """Records the operations that change meta tensors, with their numbers and the shapes of their tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # nor has this
-        self.written: list[str] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Let torch.compile run in this mode, as vitcore.analysis.cost.Flops does."""
-        return False
-
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = {name: value for name, value in (kwargs or {}).items() if name != "generator"}  # it has no meta kernel
-        if operation._schema.is_mutable:
-            given = [tuple(one.shape) if isinstance(one, Tensor) else one for one in (*args, *named.values())]
-            self.written.append(f"{operation} {given}")
-        return operation(*args, **named)
 
 
 class Initial(nn.Module):
@@ -98,14 +75,17 @@ class Initial(nn.Module):
     tables_are_biases = False  # whether bare tables are biases of the attention's logits
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill `values`, the parameter called `name` in this module, by `draws` or by the rule of its layer.
+        """Fill `values`, the parameter called `name` in this module."""
+        self.draw_of(name)(values, generator)
+
+    def draw_of(self, name: str) -> Draw:
+        """Return how to draw the parameter called `name`: by `draws`, or by the rule of its layer.
 
         A linear layer is Xavier uniform with bias zero, as in models_vit.py. A convolution is LeCun normal (flax's
         default), a norm one and zero. A bare table, such as learned positions, follows `init`.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
-        draw = self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
-        draw(values, generator)
+        return self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
 
 
 class Part(Variant, Initial):
@@ -125,30 +105,33 @@ def rule_of(owner: nn.Module, name: str) -> Draw | None:
     return None
 
 
-def zeros(values: Tensor, generator: Generator) -> None:
-    values.zero_()
-
-
-def ones(values: Tensor, generator: Generator) -> None:
-    values.fill_(1.0)
-
-
 def normal(std: float) -> Draw:
-    return lambda values, generator: values.normal_(0.0, std, generator=generator)
+    return partial(fill_normal, std=std)
 
 
 def constant(value: float) -> Draw:
-    return lambda values, generator: values.fill_(value)
+    return partial(fill, value=value)
 
 
 def stacked(count: int, draw: Draw) -> Draw:
-    """Draw each of `count` stacked projections separately; one fan over the whole stack would shrink them."""
+    """Return how to draw `count` stacked projections separately; one fan over the whole stack would shrink them."""
+    return partial(fill_stacked, count=count, draw=draw)
 
-    def draw_each(values: Tensor, generator: Generator) -> None:
-        for projection in values.chunk(count):
-            draw(projection, generator)
 
-    return draw_each
+def fill_normal(values: Tensor, generator: Generator, std: float) -> None:
+    values.normal_(0.0, std, generator=generator)
+
+
+def fill(values: Tensor, generator: Generator, value: float) -> None:
+    values.fill_(value)
+
+
+def fill_stacked(values: Tensor, generator: Generator, count: int, draw: Draw) -> None:
+    for projection in values.chunk(count):
+        draw(projection, generator)
+
+
+zeros, ones = constant(0.0), constant(1.0)
 
 
 def xavier_uniform(values: Tensor, generator: Generator) -> None:
@@ -161,8 +144,6 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
 
     Values beyond the cut are drawn again, as in nn.init.trunc_normal_ of PyTorch 2.14; PyTorch 2.11 gives other values.
     """
-    if values.is_meta:
-        return
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     values.normal_(0.0, std, generator=generator)
     while (beyond := values.abs() > 2 * std).any():

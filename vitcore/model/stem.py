@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from vitcore.model.initialization import Part, lecun_normal, zeros
+from vitcore.model.initialization import Draw, Part, lecun_normal, zeros
 from vitcore.options import ConfigError, Settings
 
 if TYPE_CHECKING:
@@ -241,11 +241,8 @@ class HMLPStem(Stem):
 class ResidualStem(Stem):
     """A stem with residual blocks, each of which starts as the identity (vit_jax/models_resnet.py)."""
 
-    def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        if name.endswith("norm3.weight"):  # the scale of a block's last norm
-            zeros(values, generator)
-        else:
-            super().initial(name, values, generator)
+    def draw_of(self, name: str) -> Draw:
+        return zeros if name.endswith("norm3.weight") else super().draw_of(name)  # the scale of a block's last norm
 
 
 class ResNetStem(ResidualStem):
