@@ -16,12 +16,9 @@ from vitcore.analysis.evals import at_patch
 from vitcore.analysis.restore import restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
-from vitcore.model.build import build
 from vitcore.model.stem import inverse_resize, resized
-from vitcore.runtime.compile_cache import compiles
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
-from vitcore.training.step import why_eager
 
 
 def flexible(**settings: Any) -> Config:
@@ -117,14 +114,3 @@ def test_training_costs_the_mean_over_the_sizes() -> None:
     each = [measure(Config(**config.model_dump() | {"patch": size, "options": {}})).flops for size in (1, 2, 4)]
     assert training_flops(config) == 3 * round(sum(each) / 3) * config.batch
     assert measure(config).flops == each[1]
-
-
-def test_a_step_is_neither_captured_nor_by_default_compiled() -> None:
-    """Shapes change by step."""
-    config = flexible(steps=1000)
-    model = build(config)
-    fused = torch.optim.AdamW(model.parameters(), fused=True)
-    assert why_eager(config, "cuda", fused, model) == "stem.patches=[1, 2, 4]: shapes change by step"
-    assert why_eager(plain := flexible(steps=1000, **{"stem.patches": []}), "cuda", fused, model) == ""
-    assert compiles(plain, "cuda")
-    assert not compiles(config, "cuda")

@@ -33,9 +33,10 @@ def cut_normal(variance: float) -> Any:
     return stats.truncnorm(-2, 2, scale=math.sqrt(variance) / stats.truncnorm(-2, 2).std())
 
 
+XAVIER = math.sqrt(6 / (WIDTH + WIDTH))
 # Of models_vit.py: Dense in attention and MLP Xavier uniform, MLP biases normal(1e-6), the patch convolution LeCun.
 LAWS = {
-    "encoder.blocks.1.attention.out.weight": uniform(math.sqrt(6 / (WIDTH + WIDTH))),
+    "encoder.blocks.1.attention.out.weight": uniform(XAVIER),
     "encoder.blocks.1.mlp.up.weight": uniform(math.sqrt(6 / (WIDTH + HIDDEN))),
     "encoder.blocks.1.mlp.down.weight": uniform(math.sqrt(6 / (WIDTH + HIDDEN))),
     "encoder.blocks.0.mlp.up.bias": stats.norm(0, 1e-6),
@@ -50,17 +51,11 @@ TABLES = {"unit-positions": 1.0, "paper": 0.02, "big-vision": 1 / math.sqrt(WIDT
 def test_values_follow_their_law(init: str) -> None:
     """Kolmogorov and Smirnov for every group that is random; the tables of positions alone depend on `init`."""
     drawn = parameters(init, registers=4)
-    for name, law in (LAWS | {"position.table": stats.norm(0, TABLES[init])}).items():
+    laws = LAWS | {"position.table": stats.norm(0, TABLES[init])}
+    for place, projection in enumerate(drawn["encoder.blocks.0.attention.qkv.weight"].chunk(3)):
+        drawn[f"projection {place}"], laws[f"projection {place}"] = projection, uniform(XAVIER)
+    for name, law in laws.items():
         assert stats.kstest(drawn[name].double().numpy(), law.cdf).pvalue > 1e-3, name
-
-
-@pytest.mark.parametrize("init", INIT)
-def test_queries_keys_and_values_are_drawn_apart(init: str) -> None:
-    """Each of the three has the bound of a square matrix, as the reference's three Dense layers have."""
-    stacked = model(init).encoder.blocks[0].attention.qkv.weight.detach()
-    for projection in stacked.chunk(3):
-        law = uniform(math.sqrt(6 / (WIDTH + WIDTH)))
-        assert stats.kstest(projection.flatten().double().numpy(), law.cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("init", INIT)
@@ -76,26 +71,24 @@ def test_constants_are_constant(init: str) -> None:
             assert (values == torch.tensor(1e-4)).all(), name
 
 
-def test_head_as_flax_draws_a_dense_layer() -> None:
-    """head_init=lecun-normal: variance one over the width, cut at two deviations."""
-    values = parameters("paper", head_init="lecun-normal", data="cifar100")["head.weight"]
-    assert stats.kstest(values.double().numpy(), cut_normal(1 / WIDTH).cdf).pvalue > 1e-3
-
-
 @pytest.mark.parametrize(
-    ("settings", "name", "deviation"),
+    ("settings", "name", "law"),
     [
-        ({"position": "2d"}, "position.x_table", WIDTH**-0.5),
-        ({"position": "1d", "position.combine": "concat"}, "position.table", WIDTH**-0.5),
-        ({"position": "relative"}, "position.tables.0", WIDTH**-0.5),
-        ({"position": "relative-bias"}, "position.tables.0", 0.02),
-        ({"position": "1d"}, "position.class_row", WIDTH**-0.5),
+        ({"position": "2d"}, "position.x_table", stats.norm(0, WIDTH**-0.5)),
+        ({"position.combine": "concat"}, "position.table", stats.norm(0, WIDTH**-0.5)),
+        ({"position": "relative"}, "position.tables.0", stats.norm(0, WIDTH**-0.5)),
+        ({"position": "relative-bias"}, "position.tables.0", stats.norm(0, 0.02)),
+        ({}, "position.class_row", stats.norm(0, WIDTH**-0.5)),
+        ({"head_init": "lecun-normal", "data": "cifar100"}, "head.weight", cut_normal(1 / WIDTH)),
+        ({"pool": "map"}, "pool.probe", uniform(math.sqrt(6 / (1 + WIDTH)))),
+        ({"pool": "map"}, "pool.q.weight", uniform(XAVIER)),
+        ({"pool": "map"}, "pool.up.bias", stats.norm(0, 1e-6)),
     ],
 )
-def test_big_vision_measures_by_the_models_width(settings: dict[str, Any], name: str, deviation: float) -> None:
-    """Tables of half the width or of a head start at 1 / sqrt(D) too; biases of logits at 0.02."""
+def test_values_of_parts_follow_their_law(settings: dict[str, Any], name: str, law: Any) -> None:
+    """With big-vision tables measure by the model's width and biases of logits are 0.02; its MAP head; flax's Dense."""
     values = parameters("big-vision", **settings)[name].double().numpy()
-    assert stats.kstest(values, stats.norm(0, deviation).cdf).pvalue > 1e-3
+    assert stats.kstest(values, law.cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(

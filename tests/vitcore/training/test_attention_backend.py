@@ -12,20 +12,24 @@ from ablations.execution.provenance import environment_record
 from vitcore.analysis.cost import bias_of
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
-from vitcore.options import ConfigError
 from vitcore.runtime import attention_backend
 from vitcore.runtime.attention_backend import FREE, PRODUCTS, named, pinned
 from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import in_precision
 
-SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
-BIASES = {"none": "", "1d": "", "rope2d": "", "alibi2d": "fixed", "relative": "learned", "relative-bias": "learned"}
+SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
+BIASES = [
+    *((SMALL | {"position": position}, "") for position in ("none", "1d", "rope2d")),
+    (SMALL | {"position": "alibi2d"}, "fixed"),
+    *((SMALL | {"position": position}, "learned") for position in ("relative", "relative-bias")),
+    ({"model": "timm/resnet18"}, ""),
+]
 
 
-@pytest.mark.parametrize("position", BIASES)
-def test_a_bias_is_told_by_its_gradient(position: str) -> None:
-    """Which kernels there are for it depends on that."""
-    assert bias_of(Config(**SMALL, position=position)) == BIASES[position]
+@pytest.mark.parametrize(("settings", "bias"), BIASES)
+def test_a_bias_is_told_by_its_gradient(settings: dict[str, Any], bias: str) -> None:
+    """Which kernels there are for it depends on that; the attention of a reference model is its own."""
+    assert bias_of(Config(**settings)) == bias
 
 
 def test_a_bias_is_told_by_few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,20 +43,6 @@ def test_a_bias_is_told_by_few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Relative, "bias", watched)
     assert bias_of(Config(width=16, depth=1, heads=2, image_size=224, patch=1, position="relative")) == "learned"
     assert grids == [(2, 2)]
-
-
-def test_a_reference_model_has_none_that_is_known() -> None:
-    """Its attention, where it has any, is its own."""
-    assert bias_of(Config(model="timm/resnet18")) == ""
-
-
-def test_the_cpu_has_a_form_of_its_own_for_a_learned_bias_alone() -> None:
-    """What encoder.attend asks of the bias itself."""
-    found = {position: named(Config(**SMALL, position=position), "cpu") for position in BIASES}
-    assert {position for position, form in found.items() if form == PRODUCTS} == {"relative", "relative-bias"}
-    assert {form for form in found.values() if form != PRODUCTS} == {FREE}
-    in_bf16 = {named(Config(**SMALL, position=position, precision="bf16"), "cpu") for position in BIASES}
-    assert in_bf16 == {f"{PRODUCTS} in float32", f"{FREE} in float32"}
 
 
 def test_kernels_and_precision_are_recorded() -> None:
@@ -70,43 +60,34 @@ def test_kernels_and_precision_are_recorded() -> None:
     assert on_gpu["tf32"] == "products and convolutions"
 
 
-@pytest.mark.parametrize("position", BIASES)
-def test_pinned_on_a_gpu_all_arms_have_one_kernel(position: str) -> None:
-    """The fused one that has the gradient of a bias; what it refuses is computed nevertheless."""
-    config = Config(**SMALL, position=position, attention="pinned")
-    assert pinned(config, "cuda") == [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    assert named(config, "cuda") == "memory-efficient"
-    assert pinned(config, "cpu") == []
+PINNED = {"attention": "pinned"}
+NAMED: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "cpu", FREE),
+    ({"position": "alibi2d"}, "cpu", FREE),
+    ({"position": "relative"}, "cpu", PRODUCTS),
+    ({"precision": "bf16"}, "cpu", f"{FREE} in float32"),
+    ({"precision": "bf16", "position": "relative-bias"}, "cpu", f"{PRODUCTS} in float32"),
+    ({"attention_dropout": 0.1}, "cuda", PRODUCTS),
+    ({}, "cuda", FREE),
+    ({"position": "alibi2d"}, "cuda", f"{FREE} with a fixed bias"),
+    ({"position": "relative"}, "cuda", f"{FREE} with a learned bias"),
+    (PINNED, "cpu", FREE),
+    (PINNED, "cuda", "memory-efficient"),
+    ({"position": "relative", **PINNED}, "cuda", "memory-efficient"),
+    ({"width": 16, "precision": "bf16", **PINNED}, "cuda", "memory-efficient"),
+    ({"width": 24, "precision": "bf16", **PINNED}, "cuda", "math"),  # the kernel takes heads of 16 bytes
+    ({"width": 24, **PINNED}, "cuda", "memory-efficient"),
+    ({"width": 12, **PINNED}, "cuda", "math"),
+]
 
 
-@pytest.mark.parametrize(
-    ("width", "heads", "precision", "kernel"),
-    [
-        (16, 2, "bf16", "memory-efficient"),
-        (24, 2, "bf16", "math"),
-        (24, 2, "float32", "memory-efficient"),
-        (12, 2, "float32", "math"),
-    ],
-)
-def test_heads_that_the_kernel_does_not_take_are_told_by_the_config(
-    width: int, heads: int, precision: Any, kernel: str
-) -> None:
-    """It wants 16 bytes a step: what is recorded is what is computed."""
-    config = Config(**SMALL | {"width": width, "heads": heads}, precision=precision, attention="pinned")
-    assert named(config, "cuda") == kernel
-
-
-def test_by_default_the_kernel_is_left_to_pytorch() -> None:
-    """Whose choice depends on whether there is a bias, and whether that has a gradient."""
-    found = {position: Config(**SMALL, position=position) for position in BIASES}
-    assert all(pinned(config, "cuda") == [] for config in found.values())
-    assert [named(found[position], "cuda") for position in ("1d", "alibi2d", "relative")] == [
-        FREE,
-        f"{FREE} with a fixed bias",
-        f"{FREE} with a learned bias",
-    ]
-    with pytest.raises(ConfigError, match=r"attention=slow: input should be 'fastest' or 'pinned'"):
-        Config(**SMALL, attention="slow")
+@pytest.mark.parametrize(("settings", "device", "name"), NAMED)
+def test_the_kernel_is_named_by_the_rule(settings: dict[str, Any], device: str, name: str) -> None:
+    """PyTorch's choice by default; pinned on a GPU all arms have one kernel, and what it refuses is computed too."""
+    config = Config(**(SMALL | settings))
+    assert named(config, device) == name
+    kernels = {"memory-efficient": [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], "math": [SDPBackend.MATH]}
+    assert pinned(config, device) == kernels.get(name, [])
 
 
 def test_a_compiled_model_has_the_kernels_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
