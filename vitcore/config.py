@@ -37,15 +37,15 @@ class Config(Options):
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
 
     # the data
-    #: A data set that comes along (`digits`), one that is downloaded, `imagefolder:PATH`, a pack, or a name that
-    #: ablate.toml maps to a folder.
+    #: The built-in data set `digits`, a downloaded one, `imagefolder:PATH`, a pack, or a name that ablate.toml maps to
+    #: a folder.
     data: str = "digits"
     image_size: Count  #: Pixels of a side, as the model sees them. From the data unless set.
     channels: Count  #: From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: From the data unless set.
-    data_fraction: Fraction = 1.0  #: Share of the training images, the same in each class. 0.1 lies inside of 0.3.
-    data_seed: Seed  #: Chooses the fold, the validation images and the fraction. The seed unless set.
-    #: Share of the training images that validate. They are set aside before `data_fraction` is taken.
+    data_fraction: Fraction = 1.0  #: Share of the training images, equal in all classes. 0.1 is a subset of 0.3.
+    data_seed: Seed  #: Seed of the fold, the validation images and the fraction. `seed` unless set.
+    #: Share of the training images that are for validation. They are set aside before `data_fraction` is taken.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
@@ -55,27 +55,27 @@ class Config(Options):
     width: Count = 192  #: D, the channels of a token.
     depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Blocks of the encoder.
     heads: Count = 3  #: Attention heads of a block. They divide the width.
-    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, over D.
-    mlp: str = "gelu"  #: What stands between the two halves of a block's MLP.
-    norm: str = "layer"  #: The norms of the blocks, and of the end.
-    bias: Literal["all", "no-qkv", "none"] = "all"  #: Which of the blocks' dense layers have biases.
-    block: str = "pre"  #: Where the norms stand, and how the branches follow each other.
-    self_attention: str = "full"  #: What a token attends to.
+    mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, divided by D.
+    mlp: str = "gelu"  #: Activation of a block's MLP.
+    norm: str = "layer"  #: Norm of the blocks and of the encoder's output.
+    bias: Literal["all", "no-qkv", "none"] = "all"  #: Dense layers of the blocks that have biases.
+    block: str = "pre"  #: Order of norms and branches in a block.
+    self_attention: str = "full"  #: Kind of self-attention.
     #: Patches that each layer merges into the most similar others, in training and evaluation (ToMe: arXiv 2210.09461).
     token_merging: Annotated[int, Field(ge=0, le=2**16)] = 0
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
     patch: Count = 4  #: Pixels of a patch's side. Patches divide the image.
-    position: str = "1d"  #: How tokens learn where they are.
-    #: `input`, `every-layer` or `shared`: where the position is added. The variant's own first choice unless set.
+    position: str = "1d"  #: Position embedding.
+    #: Where the position is added: `input`, `every-layer` or `shared`. Unless set, the first that the variant allows.
     position_at: str = ""
-    pool: str = "cls"  #: How the tokens become one vector.
-    #: Where the last layer norm stands: before the pooling, after it, or nowhere.
+    pool: str = "cls"  #: Pooling of the tokens into one vector.
+    #: Place of the final norm: before the pooling, after it, or none.
     final_norm: Literal["before", "after", "none"] = "before"
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned extra tokens that nothing reads (arXiv 2309.16588).
-    stem: str = "patch"  #: How an image becomes tokens.
-    head: str = "linear"  #: How that vector becomes logits.
+    stem: str = "patch"  #: Stem that maps an image to tokens.
+    head: str = "linear"  #: Head that maps the pooled vector to logits.
     head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the last layer.
-    layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: there is none.
+    layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: none.
     qk_norm: bool = False  #: Layer norms of queries and keys (arXiv 2302.05442).
     #: Initial values of bare tables such as learned positions: `unit-positions` N(0, 1), `paper` N(0, 0.02),
     #: `big-vision` N(0, 1/sqrt(D)).
@@ -83,19 +83,19 @@ class Config(Options):
     options: dict[str, Any] = {}  #: Options of the chosen variants, written as `position.base=100`.
 
     # the training
-    objective: str = "classification"  #: What is learned.
+    objective: str = "classification"  #: Training objective.
     init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or a trial by its id.
-    #: A model to learn from as well (arXiv 2012.12877): a trial by its id, in a study a stage, or `timm/NAME:FILE` with
-    #: a `.safetensors` file. The options of `objective=classification` say how.
+    #: A model to distill (arXiv 2012.12877): a trial by its id, in a study a stage, or `timm/NAME:FILE` with a
+    #: `.safetensors` file. `objective=classification` has the options of distillation.
     teacher: str = "none"
     steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Optimizer steps.
     batch: Many = 128  #: Images a step. Every batch is full.
-    optimizer: str = "adamw"  #: How gradients become updates.
+    optimizer: str = "adamw"  #: Optimizer of the weights.
     lr: Positive = 1e-3  #: The highest learning rate, reached after the warm-up.
     layer_decay: Fraction = 1.0  #: Factor of the learning rate for each layer down from the head (arXiv 2106.08254).
     schedule: str = "cosine"  #: The learning rate after the warm-up.
     warmup: Share = 0.1  #: Share of the steps over which the learning rate rises.
-    weight_decay: NonNegative = 0.05  #: How much each step shrinks the weights, as the optimizer defines it.
+    weight_decay: NonNegative = 0.05  #: Weight decay, as the optimizer defines it.
     #: `matrices`: the weights of dense layers and convolutions. `all`: biases, norms and positions too.
     weight_decay_on: Literal["matrices", "all"] = "matrices"
     clip_norm: NonNegative = 1.0  #: Largest norm of the gradient. 0: gradients are not clipped.
@@ -105,16 +105,16 @@ class Config(Options):
     #: Share of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
     patch_dropout: Share = 0.0
     drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 at the first.
-    augment: str = "none"  #: How training images are changed.
-    #: How often an image stands in a row, each time augmented anew (arXiv 1901.09335). Epochs stay as long.
+    augment: str = "none"  #: Augmentation of the training images.
+    #: Copies of an image in a row, each augmented anew (arXiv 1901.09335). The length of an epoch does not change.
     augment_repeats: Count = 1
     random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
-    random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: By what: the data's mean, or noise in each pixel.
+    random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the data's mean, or noise in each pixel.
     mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: none.
     cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: none. With mixup, each batch draws one of them.
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, where mixup or cutmix is set.
     mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
-    ema: Share = 0.0  #: Decay a step of the averaged weights, which are then evaluated and kept. 0: there are none.
+    ema: Share = 0.0  #: Decay per step of averaged weights, which are then evaluated and kept. 0: none.
     precision: Literal["float32", "bf16"] = "float32"  #: Of the forward and backward pass. Weights stay float32.
     evaluations: Count = 10  #: Points of the training curves.
     seed: Seed = 0  #: Initial values, order, augmentation and dropout.
