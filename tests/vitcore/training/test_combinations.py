@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from trainings import finished, without_seconds
 
 from vitcore import Config, train
 from vitcore.config import merge
@@ -48,10 +49,6 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def without_seconds(run: Memory) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.lines]
-
-
 RESUMED: list[dict[str, Any]] = [
     EVERYTHING,
     EVERYTHING | {"precision": "bf16"},
@@ -66,13 +63,10 @@ RESUMED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", RESUMED)
 def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
     """Stopped twice and started again: the weights, metrics and answers of a training never stopped."""
-    config, whole, parts = tiny(**settings), Memory(), Memory()
-    train(config, whole)
-    for at in (3, 2):
-        torch.manual_seed(at)  # no draw depends on the global generator
-        left = iter(range(at))
-        assert train(config, parts, stop=lambda left=left: next(left, None) is None).status == "stopped"
-    assert train(config, parts).status == "finished"
+    config = tiny(**settings)
+    whole = finished(config)
+    torch.manual_seed(7)  # no draw depends on the global generator
+    parts = finished(config, 3, 2)
     assert parts.weights == whole.weights
     assert without_seconds(parts) == without_seconds(whole)
     assert np.array_equal(parts.correct, whole.correct)

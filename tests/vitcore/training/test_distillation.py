@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from timm.task.token_distillation import TokenDistillationTask
 from torch import Tensor, nn
+from trainings import finished
 
 from vitcore import Config, ViT, to_timm, train
 from vitcore.data.splits import load
@@ -150,11 +151,8 @@ def test_training_asks_the_teacher_about_the_mixed_images(trained: Trained) -> N
 @pytest.mark.parametrize("settings", [{"objective.token": True}, {"objective.distillation": "soft", "micro_batch": 5}])
 def test_distilled_training_resumes_bit_exactly(trained: Trained, settings: dict[str, Any]) -> None:
     """Stopped in the middle and started again with the same teacher."""
-    config, once, twice, left = tiny(teacher=TEACHER, **settings), Memory(), Memory(), iter(range(2))
-    train(config, once, teacher=trained)
-    train(config, twice, teacher=trained, stop=lambda: next(left, None) is None)
-    train(config, twice, teacher=trained)
-    assert once.weights == twice.weights
+    config = tiny(teacher=TEACHER, **settings)
+    assert finished(config, 2, teacher=trained).weights == finished(config, teacher=trained).weights
 
 
 def test_evaluations_average_both_heads(trained: Trained) -> None:

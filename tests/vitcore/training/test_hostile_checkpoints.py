@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
+from trainings import after
 
 from vitcore import Config, train
 from vitcore.analysis.restore import restored
@@ -53,8 +54,7 @@ def pickled(tensors: Mapping[str, Tensor]) -> bytes:
 @pytest.fixture(scope="module")
 def run() -> Memory:
     """One that was stopped after some steps, and then went on to its end."""
-    run, left = Memory(), iter(range(STEPS_TAKEN))
-    train(CONFIG, run, stop=lambda: next(left, None) is None)
+    train(CONFIG, run := Memory(), stop=after(STEPS_TAKEN))
     train(CONFIG, end := Memory(checkpoints=dict(run.checkpoints)))
     run.weights = end.weights
     return run

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from trainings import after, without_seconds
 
 from ablations.execution.messages import WorkerSettings
 from vitcore import Config, ViT, train
@@ -23,10 +24,6 @@ from vitcore.training.run import Memory
 def tiny(**settings: Any) -> Config:
     defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "pool": "cls", "steps": 20, "batch": 48}
     return Config(**(defaults | settings))
-
-
-def without_seconds(run: Memory) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.lines]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +45,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("at", [0, 1, 7, 19])
 def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     """Stopped between any two steps and started again: the same weights, metrics and answers, bit for bit."""
-    run, left = Memory(), iter(range(at))
-    stopped = train(tiny(**SETTINGS), run, stop=lambda: next(left, None) is None)
+    stopped = train(tiny(**SETTINGS), run := Memory(), stop=after(at))
     assert (stopped.status, stopped.steps, stopped.metrics) == ("stopped", at, {})
     assert run.weights is None
     assert train(tiny(**SETTINGS), run).status == "finished"
@@ -150,11 +146,11 @@ def test_a_step_equals_adamw_written_out() -> None:
     norm = torch.stack([g.norm() for g in gradients]).norm()
     assert norm > config.clip_norm
     training.advance()
-    for (name, after), gradient in zip(training.model.named_parameters(), gradients, strict=True):
+    for (name, now), gradient in zip(training.model.named_parameters(), gradients, strict=True):
         g = gradient * config.clip_norm / norm
-        decay = 0.3 * (after.ndim >= 2 and not name.startswith(("position", "class")))
+        decay = 0.3 * (now.ndim >= 2 and not name.startswith(("position", "class")))
         expected = before[name] * (1 - 0.01 * decay) - 0.01 * g / (g.abs() + 1e-8)
-        torch.testing.assert_close(after.detach(), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(now.detach(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_no_clipping_at_zero() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from outcomes import Quiet
 from torch import Tensor
+from trainings import after
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -106,8 +107,7 @@ def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.M
     """The checkpoint remembers, so that nothing runs out again; a smaller one asked for since wins."""
     monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
     monkeypatch.setattr(Scarce, "limit", 3)
-    run, left = Memory(), iter(range(3))
-    assert train(tiny(), run, stop=lambda: next(left, None) is None).micro_batch == 2
+    assert train(tiny(), run := Memory(), stop=after(3)).micro_batch == 2
     monkeypatch.setattr(Scarce, "limit", 1000)
     assert train(tiny(), run).micro_batch == 2
     assert train(tiny(micro_batch=1), run).micro_batch == 1

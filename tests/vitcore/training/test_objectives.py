@@ -137,7 +137,7 @@ def test_binary_cross_entropy_is_of_each_class_alone(smoothing: float) -> None:
 
 def test_it_learns_and_says_how_well() -> None:
     """The accuracy of the colours beats that of the commonest colour, and no image is called right or wrong."""
-    config, run = masked(width=32, steps=300, batch=32, lr=4e-3, patch=2), Memory()
+    config, run = masked(width=32, steps=100, batch=32, lr=8e-3), Memory()
     outcome = train(config, run)
     data = load(config)
     colours = mean_colours(data.test.pixels, 2, 17)

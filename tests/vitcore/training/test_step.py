@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
+from trainings import finished, without_seconds
 
 from vitcore import Config, train
 from vitcore.config import merge
@@ -88,16 +89,6 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return captures
 
 
-def finished(config: Config, **how: Any) -> Memory:
-    run = Memory()
-    assert train(config, run, **how).status == "finished"
-    return run
-
-
-def without_seconds(run: Memory) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in run.lines]
-
-
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: list[int], settings: dict[str, Any]) -> None:
     """The same weights and metrics to the bit: warm-up, capture, its check, and replays."""
@@ -141,10 +132,7 @@ def test_a_replay_moves_weights_moments_and_average(graphs: list[int]) -> None:
 def test_stopped_training_resumes_bit_exactly(graphs: list[int], at: int) -> None:
     """During the warm-up, before and after the capture, which a resumed training makes anew."""
     config = tiny(augment="flip-crop", mixup=0.2, ema=0.9)
-    whole, run, left = finished(config), Memory(), iter(range(at))
-    assert train(config, run, stop=lambda: next(left, None) is None).status == "stopped"
-    assert train(config, run).status == "finished"
-    assert run.weights == whole.weights
+    assert finished(config, at).weights == finished(config).weights
 
 
 def test_a_step_that_cannot_be_captured_is_eager(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import safetensors.torch
 import torch
 from timm.layers.pos_embed import resample_abs_pos_embed
+from trainings import finished
 
 from vitcore import Config, ViT, train
 from vitcore.analysis.restore import restored
@@ -138,12 +139,8 @@ def test_the_papers_checkpoints_are_a_start(tmp_path: Path) -> None:
 def test_killed_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     """A checkpoint holds all of it: the parent's weights are not taken over twice."""
     path = saved(perturbed(config()).float(), tmp_path / "w.safetensors")
-    whole, halves = Memory(), Memory()
-    train(own := config(init_from=path, optimizer="sgd", image_size=16), whole)
-    left = iter(range(2))
-    train(own, halves, stop=lambda: next(left, None) is None, checkpoint_seconds=0)
-    train(own, halves)
-    assert whole.weights == halves.weights
+    own = config(init_from=path, optimizer="sgd", image_size=16)
+    assert finished(own, 2).weights == finished(own).weights
 
 
 def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
