@@ -24,7 +24,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Config(Options):
-    """Everything that a trial's outcome depends on, and how the trial runs.
+    """The settings of a trial: everything that its outcome depends on, and how it runs.
 
     `model="S/16"` fills width, depth, heads, mlp_ratio and patch. With `model="timm/resnet18"`, the fields from width
     to init do not apply. `epochs` becomes `steps`. `image_size`, `channels` and `classes` come from `data` unless set.

@@ -92,7 +92,7 @@ def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def deterministic(slot: str, name: str) -> None:
-    """Check that the same seed gives bitwise equal weights."""
+    """Check that two trainings with one seed end with bitwise equal weights."""
     first, second = Memory(), Memory()
     train(tiny(slot, name), first)
     train(tiny(slot, name), second)
@@ -222,7 +222,7 @@ def exports(slot: str, name: str) -> None:
 
 
 def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
-    """Check that the compiled model is one graph with the same logits and gradients."""
+    """Check that the compiled model is one graph with the logits and gradients of the eager model."""
     config = tiny(slot, name)
     model = perturbed(config)
     use_private_cache()

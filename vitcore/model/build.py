@@ -1,4 +1,4 @@
-"""The model of a config: the ViT of this package, or a classifier of timm's as a reference beside it."""
+"""The model of a config: a ViT of this package, or a classifier of timm's as a reference."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 def build(config: Config) -> Model:
     """Build the model that `config` trains.
 
-    It maps images (B, C, H, W) to logits (B, classes), or to what its objective needs. In training it also takes the
-    images' keys (B,).
+    It maps images (B, C, H, W) to logits (B, classes), or to the outputs of another objective. In training it also
+    takes the images' keys (B,).
     """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
@@ -42,7 +42,7 @@ def build(config: Config) -> Model:
 class Reference(nn.Module):
     """A classifier of https://github.com/huggingface/pytorch-image-models, trained from scratch: `model=timm/NAME`.
 
-    Its initial values are timm's own, drawn on the CPU from `config.seed`; its weights have timm's names after `model.`
+    timm draws its initial values, on the CPU from `config.seed`. Its weights have timm's names after `model.`
     """
 
     def __init__(self, config: Config) -> None:
@@ -54,7 +54,7 @@ class Reference(nn.Module):
         self.drops = asked or any(dropping(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the logits. Dropout depends on all keys of the images together, so that a resumed training agrees."""
+        """Return the logits (B, classes). The sum of the images' keys seeds dropout, so a resumed training agrees."""
         if not (self.drops and self.training):
             return self.model(images)  # type: ignore[no-any-return]
         assert keys is not None, "dropout in training needs the images' keys"
@@ -67,10 +67,7 @@ class Reference(nn.Module):
 
 
 def classifier(config: Config) -> nn.Module:
-    """Build timm's model with the settings of the config that it has.
-
-    Raises ConfigError for a dropout rate that the model has no place for; it may do without an image size.
-    """
+    """Build timm's model with the settings that it supports. Raises ConfigError for a dropout rate that it does not."""
     import timm  # late: takes seconds
 
     known: dict[str, Any] = {
@@ -95,13 +92,13 @@ def classifier(config: Config) -> nn.Module:
 
 
 def dropping(module: nn.Module) -> bool:
-    """Tell whether a module draws random numbers in training: PyTorch's dropouts have `p`, timm's `drop_prob`."""
+    """Tell whether a module drops values in training, by its rate: `p` in PyTorch, `drop_prob` in timm."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def ties_images(model: nn.Module) -> bool:
-    """Tell whether a model couples the images of a batch, as batch norm does: micro-batches change its training."""
+    """Tell whether a model couples the images of a batch, as batch norm does, so micro-batches would change it."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 

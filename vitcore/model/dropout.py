@@ -26,7 +26,7 @@ def drop_path(rate: float, site: str) -> Noise:
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """Return x. A function costs less than calling a module that does nothing."""
+    """Return x, at less cost than a module that does nothing."""
     return x
 
 

@@ -340,7 +340,7 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set `capturable`, without which PyTorch's optimizers refuse a capture. Fused ones compute the same with it."""
+    """Set `capturable`, without which PyTorch's optimizers refuse a capture. It does not change their results."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

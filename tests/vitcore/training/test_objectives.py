@@ -13,7 +13,7 @@ from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colours
+from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colors
 from vitcore.training.run import Memory
 
 
@@ -27,34 +27,34 @@ def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (1, 256, 8)])
-def test_target_is_the_3_bit_mean_colour(channels: int, levels: int, patch: int) -> None:
+def test_target_is_the_3_bit_mean_color(channels: int, levels: int, patch: int) -> None:
     """512 classes of RGB and 8 of grey, as a loop over images, patches and channels has them."""
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, levels, (5, channels, 16, 16), dtype=torch.uint8, generator=generator)
-    found = mean_colours(pixels, patch, levels)
+    found = mean_colors(pixels, patch, levels)
     assert found.shape == (5, (16 // patch) ** 2)
     for image in range(5):
         for place in range(found.shape[1]):
             row, column = divmod(place, 16 // patch)
             cut = pixels[image, :, row * patch : (row + 1) * patch, column * patch : (column + 1) * patch]
-            colour = 0
+            color = 0
             for channel in cut.tolist():
                 mean = sum(map(sum, channel)) / patch**2
-                colour = 8 * colour + math.floor(mean / (levels / 8))
-            assert found[image, place] == colour
+                color = 8 * color + math.floor(mean / (levels / 8))
+            assert found[image, place] == color
 
 
-def test_extreme_colours_are_the_extreme_classes() -> None:
+def test_extreme_colors_are_the_extreme_classes() -> None:
     """Black is class 0, white the last of 512: no mean falls off the range."""
-    assert mean_colours(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), 4, 256).item() == 0
-    assert mean_colours(torch.full((1, 3, 4, 4), 255, dtype=torch.uint8), 4, 256).item() == 511
+    assert mean_colors(torch.zeros(1, 3, 4, 4, dtype=torch.uint8), 4, 256).item() == 0
+    assert mean_colors(torch.full((1, 3, 4, 4), 255, dtype=torch.uint8), 4, 256).item() == 511
 
 
 def test_digits_use_all_eight_shades() -> None:
     """Bytes of 0 to 16 are cut into 8 shades over their own range, not over that of photographs."""
     training = Training(config := masked(), load(config))
     images = training.data.train
-    assert set(mean_colours(images.pixels, 2, training.objective.levels).unique().tolist()) == set(range(8))  # type: ignore[attr-defined]
+    assert set(mean_colors(images.pixels, 2, training.objective.levels).unique().tolist()) == set(range(8))  # type: ignore[attr-defined]
 
 
 def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
@@ -136,12 +136,12 @@ def test_binary_cross_entropy_is_of_each_class_alone(smoothing: float) -> None:
 
 
 def test_it_learns_and_says_how_well() -> None:
-    """The accuracy of the colours beats that of the commonest colour, and no image is called right or wrong."""
+    """The accuracy of the colors beats that of the commonest color, and no image is called right or wrong."""
     config, run = masked(width=32, steps=100, batch=32, lr=8e-3), Memory()
     outcome = train(config, run)
     data = load(config)
-    colours = mean_colours(data.test.pixels, 2, 17)
-    commonest = (colours == colours.flatten().mode().values).float().mean().item()
+    colors = mean_colors(data.test.pixels, 2, 17)
+    commonest = (colors == colors.flatten().mode().values).float().mean().item()
     assert outcome.metrics["test_accuracy"] > commonest + 0.05
     assert outcome.metrics["val_loss"] < math.log(8)
     assert run.correct is None

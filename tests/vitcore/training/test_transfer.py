@@ -98,7 +98,7 @@ def test_a_training_starts_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objective", ["masked-patch", "mae"])
 def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str) -> None:
-    """A classifier starts from a body that learned colours or pixels, without its decoder."""
+    """A classifier starts from a body that learned colors or pixels, without its decoder."""
     run = Memory()
     train(own := config(objective=objective), run)
     parent, child = restored(own, run.weights), build(config())

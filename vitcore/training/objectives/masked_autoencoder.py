@@ -125,7 +125,7 @@ class MAE(Objective):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's squared error, and the error of predicting zeros (B, 2): all pixels are too many."""
+        """Return each image's squared error and the error of predicting zeros (B, 2), which take less memory than pixels."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class MAE(Objective):
 
 
 class MaskedAutoencoder(ViT):
-    """A ViT that predicts the pixels of masked patches from the others.
+    """A ViT that predicts the pixels of masked patches from the visible patches.
 
     Images (B, C, H, W) and their keys (B,) to predictions (B, M, C P P) of the masked patches. Without keys the masks
     are those of the key 0.
@@ -161,7 +161,7 @@ class MaskedAutoencoder(ViT):
 
 
 def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
-    """Return the visible ones of the patches x (B, N, D): (B, N - M, D). Without keys, as for features, return all."""
+    """Return the visible patches (B, N - M, D) of x (B, N, D); all patches without keys, as for features."""
     return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
 
 
@@ -193,7 +193,7 @@ class Decoder(Initial):
 
 
 def decoder_config(config: Config, options: MaskingOptions) -> Config:
-    """Return the decoder as the config of a plain ViT of its own size."""
+    """Return the config of a plain ViT with the decoder's sizes."""
     plain = {
         "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
         "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
@@ -205,7 +205,7 @@ def decoder_config(config: Config, options: MaskingOptions) -> Config:
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
     """Return the pixels of each patch (B, N, C P P), of mean 0 and variance 1, of bytes (B, C, H, W) below `levels`.
 
-    The variance is the unbiased one of pixels from 0 to 1, plus 1e-6: a patch of one colour is all zero.
+    The variance is the unbiased one of pixels from 0 to 1, plus 1e-6: a patch of one color is all zero.
     """
     B, C, H, W = pixels.shape
     cut = pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)

@@ -29,7 +29,7 @@ CHOICE, FATE, OTHER = (code(f"masked patch {what}") for what in ("choice", "fate
 
 
 class MaskedPatch(Objective):
-    """Predicts the 3-bit mean colour of corrupted patches, half of all (arXiv 2010.11929, section B.1.2).
+    """Predicts the 3-bit mean color of corrupted patches, half of all (arXiv 2010.11929, section B.1.2).
 
     Each channel has 8 shades, so RGB has 512 classes and grayscale 8. Accuracy and loss are over the corrupted patches.
     The corruption is a function of (seed, epoch, image), and in evaluations of (seed, image).
@@ -57,10 +57,10 @@ class MaskedPatch(Objective):
         return math.prod(self.config.grid) // 2, SHADES**self.config.channels
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
-        """Return the colour classes of the corrupted patches (B, M)."""
+        """Return the color classes of the corrupted patches (B, M)."""
         assert keys is not None
-        colours = mean_colours(pixels, self.config.patch, self.levels)  # (B, N)
-        return colours.gather(1, corrupted(keys, colours.shape[1]))
+        colors = mean_colors(pixels, self.config.patch, self.levels)  # (B, N)
+        return colors.gather(1, corrupted(keys, colors.shape[1]))
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return super().loss(logits.flatten(0, 1), targets.flatten())
@@ -95,7 +95,7 @@ def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
 
 
 class MaskedViT(ViT):
-    """A ViT that predicts the mean colour of the corrupted patches, by one layer on each patch's state.
+    """A ViT that predicts the mean color of the corrupted patches, by one layer on each patch's state.
 
     Images (B, C, H, W) and their keys (B,) to logits (B, M, 8^C) of the patches that `corrupted` names; without keys
     nothing is corrupted, and the logits (B, N, 8^C) are of all patches.
@@ -151,8 +151,8 @@ def of_places(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
-def mean_colours(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the 3-bit mean colour of each patch (B, N), 0 to 8^C - 1, of bytes (B, C, H, W) below `levels`.
+def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
+    """Return the 3-bit mean color of each patch (B, N), 0 to 8^C - 1, of bytes (B, C, H, W) below `levels`.
 
     Each channel's mean is cut into 8 shades of equal width; the first channel counts most. The arithmetic is in whole
     numbers, so that no rounding moves a patch over an edge.

@@ -16,14 +16,9 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.names = list(model.state_dict())
-        self.follow(model)
+        self.names, self.live = list(model.state_dict()), list(model.state_dict().values())
         self.mean = [tensor.clone() for tensor in self.live]
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
-
-    def follow(self, model: nn.Module) -> None:
-        """Average the weights of `model` from now on."""
-        self.live = list(model.state_dict().values())
 
     def share(self, steps: int) -> float:
         """Return the share 1 - d of the weights in the average after `steps` steps."""

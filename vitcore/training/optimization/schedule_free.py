@@ -66,8 +66,7 @@ class Averaged(Average):
 
     def __init__(self, model: nn.Module, optimizer: ScheduleFreeAdamW) -> None:
         self.optimizer, self.parameters = optimizer, dict(model.named_parameters())
-        self.names = list(model.state_dict())
-        self.follow(model)
+        self.names, self.live = list(model.state_dict()), list(model.state_dict().values())
 
     @property
     @torch.no_grad()
