@@ -125,7 +125,7 @@ class MAE(Objective):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's squared error and the error of predicting zeros (B, 2), as pixels take too much memory."""
+        """Return each image's squared error and the error of predicting zeros (B, 2): pixels take too much memory."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:
