@@ -185,7 +185,7 @@ def claim_view(claim: Claim, metric: str) -> dict[str, str]:
     interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed, claim.delta_ci95))}]"
     return {
         "text": claims.with_labels(claim.claim),
-        "verdict": claims.verdict_text(claim.verdict),
+        "verdict": claims.VERDICT_TEXT[claim.verdict],
         "basis": "; ".join(part for part in (f"{delta}{interval or ''}", claim.note) if part),
     }
 

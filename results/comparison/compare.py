@@ -9,7 +9,7 @@ import numpy as np
 
 from results import units
 from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row
-from results.statistics import contrast, inference, sensitivity, tuning, verdict
+from results.statistics import contrast, inference, power, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.store.planned import objective
@@ -218,7 +218,7 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
         groups[test.method, test.a.study.plan.metric][test.trials] = test.difference
     found: dict[tuple[str, ...], float | None] = {}
     for group in groups.values():
-        found |= zip(group, sensitivity.resolvable_differences(list(group.values()), family), strict=True)
+        found |= zip(group, power.resolvable_differences(list(group.values()), family), strict=True)
     return [found[test.trials] if test else None for test in tests]
 
 

@@ -10,7 +10,7 @@ from results.statistics import inference, tuned_pairs, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
 from results.statistics.tuned_pairs import Pair
-from results.statistics.verdict import BETTER, EQUIVALENT, WORSE
+from results.statistics.verdict import EQUIVALENT, RESOLVED
 from results.store.schemas import Plan
 from results.style import current
 
@@ -40,7 +40,7 @@ def judge_claims(
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
     known = list(dict.fromkeys((a, b) for a, _, b in asked if a in rows and b in rows))
     pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, b in known}
-    contrasts = {(a, b): contrast_arm(rows[a], rows[b]) for a, b in known if is_contrast(rows[a], rows[b])}
+    contrasts = {(a, b): arm for a, b in known if (arm := contrast_arm(rows[a], rows[b]))}
     p_holm = {names: rows[arm].p_holm for names, arm in contrasts.items()}
     p_margin = {names: p_margins[arm] for names, arm in contrasts.items()}
     own = [names for names in known if names not in contrasts]
@@ -48,12 +48,14 @@ def judge_claims(
     p_holm |= zip(own, inference.holm(p, len(own)), strict=True)
     p_within = [tuned_pairs.p_equivalence(pairs[names], plan.margin, plan) for names in own]
     p_margin |= zip(own, inference.holm(p_within, len(own)), strict=True)
-    return [
-        judged_claim(plan, rows, claim, pairs[names], p_holm[names], p_margin[names])
-        if (names := claim[::2]) in pairs
-        else absent_claim(claim, rows)
-        for claim in asked
-    ]
+    found = []
+    for claim in asked:
+        names = a, b = claim[0], claim[2]
+        if absent := [name for name in names if name not in rows]:
+            found.append(Claim(" ".join(claim), note=f"no arm {', '.join(absent)} in the plan"))
+        else:
+            found.append(judged_claim(plan, (rows[a], rows[b]), claim, pairs[names], p_holm[names], p_margin[names]))
+    return found
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -62,8 +64,7 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
         a, relation, b = parse_claim(text)
     except ValueError as error:
         raise ValueError(f"{plan.name}: {error}") from None
-    names = {arm.name for arm in plan.arms}
-    if {a, b} <= names or not plan.curves:
+    if {a, b} <= {arm.name for arm in plan.arms} or not plan.curves:
         yield a, relation, b
         return
     curves = plan.curves | {name: ["tuned"] for name in plan.tune}
@@ -86,87 +87,63 @@ def with_labels(text: str) -> str:
     return f"{current().label(a)} {relation} {current().label(b)}"
 
 
-def verdict_text(verdict: str | None) -> str:
-    """Return the verdict on a claim as words for a reader."""
-    return VERDICT_TEXT[verdict]
-
-
-def is_contrast(a: Row, b: Row) -> bool:
-    """Tell whether the table itself tests this pair of arms."""
-    return a.arm != b.arm and (a.baseline == b.arm or b.baseline == a.arm)
-
-
-def contrast_arm(a: Row, b: Row) -> str:
-    """Return the arm of a contrast that is not the baseline."""
-    return (a if a.baseline == b.arm else b).arm
-
-
-def absent_claim(claim: tuple[str, str, str], rows: Mapping[str, Row]) -> Claim:
-    """Return the untested claim about an arm that the plan lacks."""
-    absent = ", ".join(name for name in claim[::2] if name not in rows)
-    return Claim(" ".join(claim), note=f"no arm {absent} in the plan")
+def contrast_arm(a: Row, b: Row) -> str | None:
+    """Return the arm whose contrast in the table is this pair; None where the table does not test the pair."""
+    if a.arm == b.arm:
+        return None
+    if a.baseline == b.arm:
+        return a.arm
+    return b.arm if b.baseline == a.arm else None
 
 
 def judged_claim(
     plan: Plan,
-    rows: Mapping[str, Row],
+    arms: tuple[Row, Row],
     claim: tuple[str, str, str],
     pair: Pair,
     p_holm: float | None,
     p_margin: float | None,
 ) -> Claim:
     """Judge one claim about two arms of the plan."""
-    a, relation, b = claim
-    difference = pair.own.mean
-    diverged = rows[a].diverged, rows[b].diverged
+    relation, difference = claim[1], pair.own.mean
+    diverged = arms[0].diverged, arms[1].diverged
     higher = units.higher_is_better(plan.metric)
     word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
     tie = verdict.is_significant(p_margin) and not any(diverged)
     return Claim(
         claim=" ".join(claim),
-        verdict=verdict_on_tie(word, tie) if relation == "~" else verdict_on_lower(word, difference.value),
+        verdict=verdict_on_claim(relation, word, difference.value, tie),
         delta=difference.value,
         delta_ci95=difference.interval(),
         p_holm=p_holm,
         n_pairs=difference.n,
-        note=claim_note(why_untested(difference, p_holm), relation, word, plan),
+        note=claim_note(relation, word, difference, p_holm, plan),
     )
 
 
-def verdict_on_lower(word: str | None, difference: float | None) -> str | None:
-    """Judge "a < b". Only a resolved difference in the opposite direction contradicts it.
+def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
+    """Judge "a < b" or "a ~ b" by the verdict on the difference a - b.
 
-    The size of the difference is not judged, as the source's numbers come from another setting.
+    Only a resolved difference of the opposite sign contradicts "a < b". Its size is not judged, as the source's numbers
+    come from another setting. A resolved difference within the margin still counts as a tie.
     """
-    if word is None or difference is None:
+    if word is None or (relation == "<" and difference is None):
         return None
-    if word in (BETTER, WORSE):
-        return AGREE if difference < 0 else DISAGREE
-    return UNRESOLVED
-
-
-def verdict_on_tie(word: str | None, tie: bool) -> str | None:
-    """Judge "a ~ b". A resolved difference that lies within the margin still counts as a tie."""
-    if word is None:
-        return None
-    if tie:
+    agrees = tie if relation == "~" else word in RESOLVED and (difference or 0.0) < 0
+    if agrees:
         return AGREE
-    return DISAGREE if word in (BETTER, WORSE) else UNRESOLVED
+    return DISAGREE if word in RESOLVED else UNRESOLVED
 
 
-def why_untested(difference: Estimate, p_holm: float | None) -> str:
-    """Explain why a claim has no verdict; "" where it has one."""
-    if difference.why or p_holm is not None:
-        return difference.why
-    return "the best value of an arm lies at the edge of its grid"
-
-
-def claim_note(why: str, relation: str, word: str | None, plan: Plan) -> str:
-    """Explain a missing verdict, a missing margin, or a difference too small to exclude."""
-    margin = plan.margin
-    if why:
-        return f"untested: {why}"
+def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: float | None, plan: Plan) -> str:
+    """Explain a missing verdict, a missing margin, or a difference too small to exclude; "" where nothing is to say."""
+    if difference.why:
+        return f"untested: {difference.why}"
+    if p_holm is None:
+        return "untested: the best value of an arm lies at the edge of its grid"
     if relation == "~":
-        return "no margin declared within which arms tie" if margin is None else ""
-    within = f"equivalent within {units.unit(plan.metric).size(margin)}" if word == EQUIVALENT and margin else ""
-    return within and f"{within}: a smaller difference is not excluded"
+        return "no margin declared within which arms tie" if plan.margin is None else ""
+    if word != EQUIVALENT or plan.margin is None:
+        return ""
+    within = units.unit(plan.metric).size(plan.margin)
+    return f"equivalent within {within}: a smaller difference is not excluded"

@@ -20,15 +20,16 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 class Sample:
     """The finished trials of one arm, by seed.
 
-    values: the metric. correct: which test images were classified correctly, where stored. ids: trial ids. folds:
-    number of folds in a partition, None where all seeds share one test set. image: what one test image adds to an
-    accuracy (`inference.are_identical`). weights: sha256 of the final weights, "" where unknown.
+    values: the metric. correct: which test images were classified correctly, where stored. ids: trial ids. folds: the
+    number of folds in a partition, which is the number of seeds in a repetition; None where all seeds share one test
+    set. image: what one test image adds to an accuracy (`inference.are_identical`). weights: sha256 of the final
+    weights, "" where unknown.
     """
 
     values: dict[int, float]
     correct: dict[int, Correct]
     ids: dict[int, str]
-    folds: int | None  # how many seeds make a repetition, where a seed tests a fold
+    folds: int | None
     image: float = 0.0
     weights: dict[int, str] = field(default_factory=dict)
 
@@ -44,20 +45,15 @@ class Sample:
 
     @property
     def repeated(self) -> bool:
-        """Tell whether the seeds span several partitions into folds, which test the same images again."""
+        """Tell whether the seeds span several partitions into folds, so that images are tested repeatedly."""
         return spans_repetitions(self.values, self.folds)
-
-    @property
-    def repetition(self) -> np.ndarray:
-        """The partition (n,) that each seed's fold comes from."""
-        return np.array([seed // self.folds if self.folds else 0 for seed in self.seeds])
 
     @cached_property
     def mean(self) -> Estimate:
-        """The mean over seeds; where per-image correctness is known, its variance counts images tested repeatedly."""
-        # Without repetitions each image was tested once, or every seed tested all images.
-        images = correctness_matrix(self) if self.repeated else None
-        shared = 0.0 if images is None else inference.shared_images_variance(images, self.repetition)
+        """The mean over seeds; its variance counts images that were tested repeatedly, where they are known."""
+        shared = 0.0
+        if self.repeated and (images := correctness_matrix(self)) is not None:
+            shared = inference.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
         return inference.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":

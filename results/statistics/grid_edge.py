@@ -14,8 +14,8 @@ Number = int | float
 class GridEnd:
     """An end of a tuned setting's grid that at least one seed chose.
 
-    inner: the best value between the two ends. beyond: the next value in the grid's steps, if any. resolved:
-    whether this end beats `inner` by more than noise.
+    inner: the best value between the two ends. beyond: the next value in the grid's steps, if any. resolved: whether
+    this end beats `inner` by more than noise.
     """
 
     setting: str
@@ -46,7 +46,11 @@ def chosen_ends(
     for (setting, values), places in zip(tune.items(), np.indices(shape).reshape(len(shape), -1), strict=True):
         last = len(values) - 1
         for place in sorted({0, last} & {int(places[point]) for point in points}):
-            end, inner = (best_point(whole, among) for among in (places == place, (places > 0) & (places < last)))
+            means = whole.mean(axis=0)  # (points,)
+            end, inner = (
+                int(np.argmax(np.where(among, means, -np.inf)))
+                for among in (places == place, (places > 0) & (places < last))
+            )
             yield GridEnd(
                 setting,
                 values[place],
@@ -54,11 +58,6 @@ def chosen_ends(
                 next_value(values if place else values[::-1]),
                 exceeds(whole[:, end], whole[:, inner]),
             )
-
-
-def best_point(reached: np.ndarray, among: np.ndarray) -> int:
-    """Return the index of the best mean among the points in the mask `among` (points,)."""
-    return int(np.argmax(np.where(among, reached.mean(axis=0), -np.inf)))
 
 
 def exceeds(a: np.ndarray, b: np.ndarray) -> bool:

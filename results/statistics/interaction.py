@@ -25,7 +25,7 @@ POSITIVE, NEGATIVE = "positive", "negative"
 def judge_interactions(
     study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()
 ) -> list[Interaction]:
-    """Judge every planned interaction in one Holm family; an untestable interaction counts as p = 1.
+    """Judge all planned interactions in one Holm family, in which an untestable interaction counts as p = 1.
 
     unjudged: tuned arms whose best value lies at the edge of the grid.
     """
@@ -54,11 +54,13 @@ def judged_interaction(
     p_holm: float | None,
 ) -> Interaction:
     """Estimate and judge one planned interaction."""
-    four = [samples[name] for name in entry.arms]
-    scale = units.is_accuracy(study.plan.metric)
-    logit = interaction_sample([logits(sample, images_per_trial(study)) for sample in four]).mean if scale else None
-    diverged = diverged_arms(study, entry.arms)
-    word = verdict(estimate, logit, p_holm, bool(diverged))
+    logit = None
+    if units.is_accuracy(study.plan.metric):
+        images = study.plan.split.images / (study.plan.split.folds or 1)
+        logit = interaction_sample([logits(samples[name], images) for name in entry.arms]).mean
+    ended = zip(study.columns["arm"], study.columns["status"], strict=True)
+    gone = {arm for arm, status in ended if status == "diverged"}
+    word, notes = judge(estimate, logit, p_holm, [arm for arm in entry.arms if arm in gone])
     return Interaction(
         name=entry.name,
         arms=entry.arms,
@@ -70,59 +72,37 @@ def judged_interaction(
         p=estimate.p,
         p_holm=p_holm,
         verdict=word,
-        notes=notes(estimate, logit, p_holm, diverged),
+        notes=notes,
     )
-
-
-def images_per_trial(study: StudyResults) -> float:
-    """Return the number of test images per trial."""
-    return study.plan.split.images / (study.plan.split.folds or 1)
 
 
 def logits(sample: Sample, images: float) -> Sample:
     """Map accuracies k / m to empirical logits, finite at 0 and 1 (Haldane 1956).
 
-    The logit is log((k + 1/2) / (m - k + 1/2)). Single images have no logit, so `correct` and `image` are dropped and
-    the interval is over seeds.
+    The logit is log((k + 1/2) / (m - k + 1/2)), where m is `images`, the number of test images of a trial. Single
+    images have no logit, so `correct` and `image` are dropped and the interval is over seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
 
 
-def diverged_arms(study: StudyResults, arms: Sequence[str]) -> list[str]:
-    """Return the arms that have diverged trials."""
-    ended = zip(study.columns["arm"], study.columns["status"], strict=True)
-    gone = {arm for arm, status in ended if status == "diverged"}
-    return [arm for arm in arms if arm in gone]
+def judge(
+    estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]
+) -> tuple[str | None, list[str]]:
+    """Return positive, negative or not-resolved, and what explains it; None where no test is possible.
 
-
-def verdict(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: bool) -> str | None:
-    """Return positive, negative or not-resolved; None where no test is possible."""
+    diverged: the arms that have diverged trials.
+    """
     if p_holm is None or estimate.value is None:
-        return None
-    if not is_significant(p_holm) or diverged or opposed_on_logit(estimate, logit):
-        return UNRESOLVED
-    return POSITIVE if estimate.value > 0 else NEGATIVE
-
-
-def opposed_on_logit(estimate: Estimate, logit: Estimate | None) -> bool:
-    """Tell whether the interaction on the logit scale has the opposite sign or is zero."""
-    if logit is None or logit.value is None or estimate.value is None:
-        return False
-    return logit.value * estimate.value <= 0
-
-
-def notes(estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]) -> list[str]:
-    """Explain a missing verdict, or a verdict that differs from what p suggests."""
-    said = [f"untested: {estimate.why}"] if estimate.why else []
-    if p_holm is None and not estimate.why:
-        said.append("untested: the best value of an arm lies at the edge of its grid")
-    resolved = is_significant(p_holm)
-    if resolved and opposed_on_logit(estimate, logit):
-        said.append("its logit has the opposite sign: an interaction of the scale")
-    if resolved and diverged:
-        said.append(f"trials of {', '.join(diverged)} diverged")
-    return said
+        return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]
+    if not is_significant(p_holm):
+        return UNRESOLVED, []
+    doubts = []
+    if logit is not None and logit.value is not None and logit.value * estimate.value <= 0:
+        doubts.append("its logit has the opposite sign: an interaction of the scale")
+    if diverged:
+        doubts.append(f"trials of {', '.join(diverged)} diverged")
+    return UNRESOLVED if doubts else POSITIVE if estimate.value > 0 else NEGATIVE, doubts
 
 
 def sentence(interaction: Interaction, metric: str) -> str:

@@ -1,4 +1,4 @@
-"""Repeated looks: p values of a study whose seeds were raised after a table was looked at."""
+"""Repeated looks: p values of a study whose number of seeds was raised after a table had been looked at."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def counted_looks(plan: Plan) -> tuple[int, ...]:
 
 
 def correction_factor(plan: Plan) -> int:
-    """Return the number of tests each contrast counts for: 4 after planned looks, else 1."""
+    """Return the number of tests that each contrast counts as: 4 after planned looks, else 1."""
     return len(PLANNED) if counted_looks(plan) else 1
 
 
@@ -30,14 +30,9 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):
         return whole.p
-    found = [restricted_to(pairs, plan.seeds[:look]).mean for look in looks]
+    found = [pairs.without(pairs.values.keys() - set(plan.seeds[:look])).mean for look in looks]
     alike = [one.p for one in found if one.p is not None and (one.value or 0.0) * (whole.value or 0.0) > 0]
     return min(1.0, len(PLANNED) * min(alike, default=1.0))
-
-
-def restricted_to(pairs: Sample, seeds: Sequence[int]) -> Sample:
-    """Return the pairs of these seeds only."""
-    return pairs.without(pairs.values.keys() - set(seeds))
 
 
 def notes(plan: Plan) -> list[str]:
@@ -48,14 +43,13 @@ def notes(plan: Plan) -> list[str]:
     raised = f"seeds were raised from {' to '.join(map(str, looks))} after a table"
     if len(plan.seeds) < max(looks):
         raised = f"tables were looked at with {seeds_text(looks)}, of which {len(plan.seeds)} are left"
-    other = [look for look in looks if look not in PLANNED]
     at = f"planned looks: {', '.join(map(str, PLANNED))}"
     if not planned:
         return [f"{raised}: looking repeatedly inflates error; the p values are not corrected for it ({at})"]
-    corrected = f"p is {len(PLANNED)} times the smallest over the first {seeds_text(planned)} ({at})"
-    if not other:
-        return [f"{raised}: {corrected}"]
-    return [f"{raised}: {corrected}; stopping at {seeds_text(other)}, no planned look, is not covered"]
+    note = f"{raised}: p is {len(PLANNED)} times the smallest over the first {seeds_text(planned)} ({at})"
+    if other := [look for look in looks if look not in PLANNED]:
+        note += f"; stopping at {seeds_text(other)}, no planned look, is not covered"
+    return [note]
 
 
 def seeds_text(looks: Sequence[int]) -> str:

@@ -1,16 +1,18 @@
-"""Sample size: the seeds needed to resolve a difference or to show equivalence."""
+"""Power: the seeds that a difference or an equivalence needs, and the differences that tests could resolve."""
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
 
 from results.statistics import inference
+from results.statistics.inference import Estimate
 
 POWER = 0.8
-MOST_SEEDS = 1000  # more is said to be more
-NODES = 2000  # quantiles over which the spread that a table will find is averaged
+MOST_SEEDS = 1000
+NODES = 2000  # quantiles of the standard deviation over which the power is averaged
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
@@ -56,11 +58,27 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Find the smallest sufficient number of seeds by bisection; None above MOST_SEEDS."""
-    if not enough(MOST_SEEDS):
-        return None
-    low, high = 1, MOST_SEEDS  # one seed is never enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    """Find the smallest sufficient number of seeds, at least 2, by bisection; None above MOST_SEEDS."""
+    numbers = range(2, MOST_SEEDS + 1)
+    place = bisect_left(numbers, True, key=enough)
+    return numbers[place] if place < len(numbers) else None
+
+
+def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
+    """Return the smallest difference that each test resolves with 80% power; None where there is no test.
+
+    All differences must be of one metric and one kind of test: their spread is pooled and raised to its upper 80%
+    bound. In Welch's test the degrees of freedom stand in for the number of pairs.
+    """
+    tested = [one for one in differences if one.se and one.df]
+    freedom = math.fsum(one.df or 0.0 for one in tested)
+    if not freedom:
+        return [None] * len(differences)
+    variance = math.fsum((one.df or 0.0) * one.n * (one.se or 0.0) ** 2 for one in tested) / freedom
+    sd = inference.sd_bound(math.sqrt(variance), freedom)
+    found: list[float | None] = [None] * len(differences)
+    for place, one in enumerate(differences):
+        if one.se and one.df:
+            pairs = int(one.df) + 1
+            found[place] = inference.resolvable_difference(pairs, sd * math.sqrt(pairs / one.n), family)
+    return found

@@ -1,7 +1,7 @@
 """Tuning by cross-fitting: each seed of an arm is tested at the value that the other seeds choose from the grid.
 
-Seed s uses the point with the best mean validation accuracy over the other seeds. The choice is independent of the
-test, so picking the best of several noisy points does not favor an arm.
+Seed s uses the point with the best mean validation accuracy over the other seeds. As the choice is independent of the
+test, no arm gains by picking the best of several noisy points.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from results.statistics import grid_edge as edge
+from results.statistics import grid_edge
 from results.statistics.grid_edge import GridEnd
 from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
@@ -29,20 +29,21 @@ Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 class Choice:
     """The grid points that the seeds of one tuned arm use.
 
-    points: the chosen grid point by seed, None where no other seed is complete. edge: settings whose
-    best value lies at the edge of the grid. diverged: grid points excluded because trials diverged.
+    points: the chosen grid point by seed, None where no other seed is complete. edge: settings whose best value is the
+    first or last of the grid, by more than noise. diverged: grid points excluded because trials diverged.
     """
 
     points: Mapping[int, int | None]
-    edge: list[str]  # settings whose best value is the first or last of the grid, by more than noise
+    edge: list[str]
     notes: list[str]
-    diverged: frozenset[str] = frozenset()  # arms of the grid where trials diverged, which are nobody's best
+    diverged: frozenset[str] = frozenset()
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Add one arm per tuned arm, in front, made for each seed of the trial at the value chosen by that seed.
+    """Add an arm for each tuned arm, in front of the others; return the study and the choices.
 
-    Return the study and the choices. A study that tunes nothing is returned unchanged.
+    Each seed of the added arm is the trial at the value chosen for that seed. A study that tunes nothing is returned
+    unchanged.
     """
     entries = study.plan.tuned
     if not entries:
@@ -50,9 +51,9 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     arms = {arm.name: arm for arm in study.plan.arms}
     by_arm = trials_by_arm({point for entry in entries for point in entry.points}, study.columns)
     choices = {entry.name: choose_points(entry, by_arm, study.plan, arms) for entry in entries}
-    virtual = [tuned_arm(entry, arms, choices[entry.name]) for entry in entries]
+    added = [tuned_arm(entry, arms, choices[entry.name]) for entry in entries]
     rows = [trial for entry in entries for trial in tuned_trials(entry, by_arm, choices[entry.name])]
-    plan = study.plan.model_copy(update={"arms": [*virtual, *study.plan.arms]})
+    plan = study.plan.model_copy(update={"arms": [*added, *study.plan.arms]})
     columns = {name: [*(trial[name] for trial in rows), *values] for name, values in study.columns.items()}
     return replace(study, plan=plan, columns=columns), choices
 
@@ -75,23 +76,21 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
     curves = {name: values for name, values in study.plan.curves.items() if name not in study.plan.tune}
     plan = whole.plan.model_copy(update={"arms": arms, "curves": curves, "tune": {}, "tuned": []})
     chosen = [name in choices for name in whole.columns["arm"]]
-    return replace(
-        whole, plan=plan, columns={key: list(itertools.compress(own, chosen)) for key, own in whole.columns.items()}
-    )
+    columns = {key: list(itertools.compress(values, chosen)) for key, values in whole.columns.items()}
+    return replace(whole, plan=plan, columns=columns)
 
 
 def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
     """Choose a grid point for each seed of a tuned arm, with notes on the choice."""
     chance = 1 / arms[entry.points[0]].config["classes"]
     seeds = list(by_arm[entry.points[0]])
-    reached = np.column_stack([validation_scores(by_arm[name], seeds, chance) for name in entry.points])
+    reached = np.array([[validation_score(by_arm[name].get(seed), chance) for name in entry.points] for seed in seeds])
     shape = [len(values) for values in plan.tune.values()]
     chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape), strict=True))
-    ends = list(edge.chosen_ends(chosen.values(), reached, plan.tune))
-    notes = list(choice_notes(chosen, ends, reached, seeds, plan.tune))
-    return Choice(
-        chosen, [end.setting for end in ends if end.resolved], notes, diverged_points(entry.points, by_arm, reached)
-    )
+    ends = list(grid_edge.chosen_ends(chosen.values(), reached, plan.tune))
+    notes = list(choice_notes(chosen, ends, reached, plan.tune))
+    resolved = [end.setting for end in ends if end.resolved]
+    return Choice(chosen, resolved, notes, diverged_points(entry.points, by_arm, reached))
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
@@ -112,20 +111,18 @@ def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
     return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
 
 
-def validation_scores(trials: Mapping[int, Trial], seeds: Sequence[int], chance: float) -> np.ndarray:
-    """Return validation accuracies (n,) of one grid point by seed: chance where diverged, NaN where missing."""
-    return np.array([validation_score(trials[seed], chance) if seed in trials else math.nan for seed in seeds])
-
-
-def validation_score(trial: Trial, chance: float) -> float:
-    """Return a trial's validation accuracy: chance where it diverged, NaN where it is missing."""
-    if trial["status"] == "diverged":
-        return chance
-    return float(trial[CHOOSES]) if trial["status"] == "finished" else math.nan
+def validation_score(trial: Trial | None, chance: float) -> float:
+    """Return a trial's validation accuracy: chance where the trial diverged, NaN where it has not finished."""
+    if trial is None or trial["status"] not in ("finished", "diverged"):
+        return math.nan
+    return chance if trial["status"] == "diverged" else float(trial[CHOOSES])
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points to exclude: all trials diverged, or some did and another point has a better mean."""
+    """Return the grid points to exclude: all trials diverged, or some did and another point has a better mean.
+
+    reached: validation accuracies (n, points), NaN where a trial is missing.
+    """
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
     found = zip(points, lost, means, strict=True)
@@ -133,23 +130,19 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Choose for each seed the point with the best mean over the other seeds.
+    """Choose for each seed the point with the best mean over the other seeds; None where no other seed is complete.
 
     reached: (n, points), NaN for a missing trial. Only complete seeds count; otherwise points would be compared over
-    different seeds. Ties go to the point nearest the middle of the grid `shape`, then to the first. None where no other
-    seed is complete.
+    different seeds. Ties go to the point nearest the middle of the grid `shape`, then to the first.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)
     order = np.argsort(distance_from_middle(shape or [count]), kind="stable")
     chosen: list[int | None] = []
     for seed in range(n):
-        others = whole & (np.arange(n) != seed)
-        if not others.any():
-            chosen.append(None)
-            continue
-        means = np.round(reached[others].mean(axis=0), 12)  # equal means may differ by rounding
-        chosen.append(int(order[np.argmax(means[order])]))
+        others = reached[whole & (np.arange(n) != seed)]
+        means = np.round(others.mean(axis=0), 12) if len(others) else None  # equal means may differ by rounding
+        chosen.append(None if means is None else int(order[np.argmax(means[order])]))
     return chosen
 
 
@@ -162,30 +155,24 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 
 
 def choice_notes(
-    chosen: Mapping[int, int | None],
-    ends: Iterable[GridEnd],
-    reached: np.ndarray,
-    seeds: Sequence[int],
-    tune: Mapping[str, Sequence[Any]],
+    chosen: Mapping[int, int | None], ends: Iterable[GridEnd], reached: np.ndarray, tune: Mapping[str, Sequence[Any]]
 ) -> Iterator[str]:
     """Yield notes on a choice: points by seed, best values at the edge, and seeds that could not choose."""
-    grid = [dict(zip(tune, place, strict=True)) for place in itertools.product(*tune.values())]
-    uses: dict[int, list[int]] = {}
+    uses: dict[int, list[int]] = defaultdict(list)
     for seed, point in chosen.items():
         if point is not None:
-            uses.setdefault(point, []).append(seed)
-    if uses:
-        parts = [f"{settings_text(grid[point])} ({sentences.seeds_text(who)})" for point, who in sorted(uses.items())]
-        yield f"chosen by the other seeds' validation: {', '.join(parts)}"
+            uses[point].append(seed)
+    texts = []
+    for place, values in enumerate(itertools.product(*tune.values())):
+        settings = ", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True))
+        if place in uses:
+            texts.append(f"{settings} ({sentences.seeds_text(uses[place])})")
+    if texts:
+        yield f"chosen by the other seeds' validation: {', '.join(texts)}"
     yield from (end.note for end in ends)
-    holes = [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]
+    holes = [seed for seed, row in zip(chosen, reached, strict=True) if np.isnan(row).any()]
     if holes:
         yield f"{sentences.seeds_text(holes)} did not help to choose: some points of the grid are missing"
-
-
-def settings_text(point: Mapping[str, Any]) -> str:
-    """Format a grid point: "lr 0.001, weight_decay 0.1"."""
-    return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:

@@ -291,7 +291,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:
-        judged = [f"{claims.with_labels(one.claim)}: {claims.verdict_text(one.verdict)}" for one in table.claims]
+        judged = [f"{claims.with_labels(one.claim)}: {claims.VERDICT_TEXT[one.verdict]}" for one in table.claims]
         lines.append(f"Claims of {claimant(table)}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table.notes]
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])

@@ -49,7 +49,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
         rows=rows,
         claims=judged,
         provenance={},
-        verdicts=dict(Counter(claims.verdict_text(claim.verdict) for claim in judged)),
+        verdicts=dict(Counter(claims.VERDICT_TEXT[claim.verdict] for claim in judged)),
     )
 
 
@@ -137,7 +137,7 @@ def claim_cells(claim: PublishedClaim, marks: tuple[int, ...]) -> list[Cell]:
         Cell("" if claim.n_pairs is None else str(claim.n_pairs), claim.n_pairs),
         Cell(units.probability(claim.p_holm), claim.p_holm),
         Cell(unit.signed(claim.published_delta), claim.published_delta),
-        Cell(claims.verdict_text(claim.verdict), claim.verdict),
+        Cell(claims.VERDICT_TEXT[claim.verdict], claim.verdict),
     ]
 
 
