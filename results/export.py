@@ -24,7 +24,7 @@ from results.store.inspection_data import Inspection, pack, unpack
 from results.store.record import Record
 from results.store.schemas import ExportHeader, Plain, Plan, TrialRow, problem, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
-from results.tables import layout
+from results.tables import formats
 
 Json = dict[str, Any]
 
@@ -230,7 +230,7 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
     trials = pd.concat(frames, ignore_index=True).convert_dtypes()  # 2, not 2.0
     cells = trials.astype(object).where(trials.notna(), None)
     names = ["study", *(str(name) for name in cells if name != "study")]
-    return layout.as_csv([dict(zip(names, row, strict=True)) for row in cells[names].itertuples(index=False)])
+    return formats.as_csv([dict(zip(names, row, strict=True)) for row in cells[names].itertuples(index=False)])
 
 
 def flat_settings(config: str) -> dict[str, Plain]:

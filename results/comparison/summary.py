@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from results import units
 from results.comparison.compare import IDENTICAL
-from results.records import ComparedRow, Comparison, Reached, as_json
+from results.records import ComparedRow, Comparison, Reached
 from results.statistics import verdict
 from results.store.schemas import Plain
 from results.tables import formats, grid, layout
@@ -14,11 +14,12 @@ from results.tables.grid import Cell, Grid
 
 def render(comparison: Comparison, format: str) -> str:
     """Write the comparison as md, latex, csv, json or html. Raises ValueError for another format."""
-    if format == "json":
-        return as_json(comparison)
-    if format == "csv":
-        return layout.as_csv([csv_row(row) for row in comparison.rows])
-    return formats.write_grid(as_grid(comparison), format)
+    document = formats.Document(
+        grids=lambda: [as_grid(comparison)],
+        rows=lambda: [csv_row(row) for row in comparison.rows],
+        record=lambda: comparison,
+    )
+    return formats.named(format).write(document)
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:

@@ -1,10 +1,10 @@
 """Show one study on several recipes in one table: a row per arm, a group of columns per recipe."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from results.records import Row, Table
+from results.records import Table
+from results.store.schemas import Plain
 from results.style import current
 from results.tables import formats, grid, layout, sentences
 from results.tables.grid import Cell, Grid
@@ -16,23 +16,20 @@ ABSENT = "–"
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Write the tables of one study as one table, in one of formats.FORMATS.
 
-    columns: columns of each recipe. notes: one of layout.NOTES. CSV has a row for each recipe and arm. Raises
-    ValueError for an unknown format or column.
+    columns: columns of each recipe. notes: one of layout.NOTES. CSV has a row for each recipe and arm, JSON a table for
+    each recipe. Raises ValueError for an unknown format or column.
     """
     for table in tables:
         layout.check_columns(columns, table)
-    if format == "json":
-        return json.dumps([json.loads(layout.render(table, "json", columns, notes)) for table in tables], indent=1)
-    needed = columns or (list(layout.COLUMNS) if format == "csv" else SHOWN)
-    tables = [layout.abridged(table, needed, notes or layout.default_notes(format)) for table in tables]
-    if format == "csv":
-        settings = [(table.study, setting(table)) for table in tables for _ in table.rows]
-        rows = zip(settings, layout.flat_rows(tables, columns), strict=True)
-        return layout.as_csv([{"study": study, "recipe": recipe, **row} for (study, recipe), row in rows])
-    shown = [name for name in columns or SHOWN if name != "arm"]
-    if not shown:
-        raise ValueError("columns=arm: side by side, name at least one column of each recipe")
-    return formats.write_grid(as_grid(tables, shown), format)
+    form = formats.named(format)
+    needed = columns or (list(layout.COLUMNS) if form.all_columns else SHOWN)
+    abridged = [layout.abridged(table, needed, notes or form.notes) for table in tables]
+    document = formats.Document(
+        grids=lambda: [as_grid(abridged, columns or SHOWN)],
+        rows=lambda: csv_rows(abridged, columns),
+        record=lambda: [layout.record(table, columns) for table in abridged],
+    )
+    return form.write(document)
 
 
 def by_study(tables: Sequence[Table]) -> list[list[Table]]:
@@ -46,39 +43,43 @@ def setting(table: Table) -> str:
     return sentences.setting(table.recipe, table.data, table.overrides)
 
 
+def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
+    """Return a CSV row for each recipe and arm."""
+    settings: list[dict[str, Plain]] = [{"study": t.study, "recipe": setting(t)} for t in tables for _ in t.rows]
+    return [start | row for start, row in zip(settings, layout.csv_rows(tables, columns), strict=True)]
+
+
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Lay the tables out side by side, with footnote marks at the first number of each recipe."""
+    """Lay the tables out side by side, with footnote marks at the first number of each recipe.
+
+    Dashes stand where a recipe lacks the arm. Raises ValueError if there is no column besides the arm.
+    """
+    columns = [name for name in columns if name != "arm"]
+    if not columns:
+        raise ValueError("columns=arm: side by side, name at least one column of each recipe")
     arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current().rank)
     rows_of = [{row.arm: row for row in layout.with_interim_marks(table)} for table in tables]
-    cells = [(arm, rows.get(arm)) for arm in arms for rows in rows_of]
-    marks, footnotes = grid.number_notes([row.notes if row else [] for _, row in cells])
-    next_marks = iter(marks)
+    found = {(arm, place): rows.get(arm) for arm in arms for place, rows in enumerate(rows_of)}
+    marks, footnotes = grid.number_notes([row.notes if row else [] for row in found.values()])
+    marks_of = dict(zip(found, marks, strict=True))
+    lines = []
+    for arm in arms:
+        cells = [Cell(current().label(arm), arm)]
+        for place, table in enumerate(tables):
+            if (row := found[arm, place]) is None:
+                cells += [Cell(ABSENT)] * len(columns)
+            else:
+                first, *rest = layout.row_cells(row, columns, table.metric)
+                cells += [replace(first, marks=marks_of[arm, place]), *rest]
+        lines.append(cells)
     settings = [(setting(table), table) for table in tables]
     return Grid(
         title=f"{tables[0].study}: {tables[0].question}",
         caption=[f"{name}: {line}" for name, table in settings for line in layout.captions(table, columns)],
         header=["arm", *(layout.header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.column(name).numeric for _ in tables for name in columns)],
-        rows=[
-            [
-                Cell(current().label(arm), arm),
-                *(
-                    cell
-                    for table, rows in zip(tables, rows_of, strict=True)
-                    for cell in recipe_cells(rows.get(arm), table, columns, next(next_marks))
-                ),
-            ]
-            for arm in arms
-        ],
+        rows=lines,
         footnotes=footnotes,
         closing=[f"{name}: {line}" for name, table in settings for line in layout.closing_lines(table, columns)],
         groups=[("", 1), *((name, len(columns)) for name, _ in settings)],
     )
-
-
-def recipe_cells(row: Row | None, table: Table, columns: Sequence[str], marks: tuple[int, ...]) -> list[Cell]:
-    """Return an arm's cells on one recipe, or dashes where the recipe lacks the arm."""
-    if row is None:
-        return [Cell(ABSENT) for _ in columns]
-    first, *rest = layout.row_cells(row, columns, table.metric)
-    return [replace(first, marks=marks), *rest]

@@ -1,29 +1,54 @@
-"""The formats of tables: Markdown, LaTeX (booktabs) and HTML from a grid of text; CSV and JSON from records."""
+"""The formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
 
+import csv
 import html
+import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from results.did_you_mean import suggestion
+from results.records import as_json
+from results.store.schemas import Plain
 from results.tables.grid import Cell, Grid
 
 
 @dataclass(frozen=True)
+class Document:
+    """The contents of a document, of which each format makes what it needs.
+
+    grids: tables of text. rows: the values of a CSV file. record: the object of a JSON file.
+    """
+
+    grids: Callable[[], Sequence[Grid]]
+    rows: Callable[[], Sequence[Mapping[str, Plain]]]
+    record: Callable[[], Any]
+
+
+@dataclass(frozen=True)
 class Format:
-    """A format: the suffix of its files, its writer if it shows a grid, and which notes it has by default."""
+    """A format: the suffix of its files, its writer, and its defaults.
+
+    notes: one of layout.NOTES. all_columns: whether it has every column, not only those that people read.
+    """
 
     suffix: str
-    write: Callable[[Grid], str] | None = None
+    write: Callable[[Document], str]
     notes: str = "all"
+    all_columns: bool = False
 
 
-def write_grid(grid: Grid, format: str) -> str:
-    """Write a grid in a format of FORMATS. Raises ValueError for a format that is unknown or shows no grid."""
-    write = FORMATS[format].write if format in FORMATS else None
-    if write is None:
+def named(format: str) -> Format:
+    """Return one of FORMATS. Raises ValueError for an unknown format."""
+    if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
-    return write(grid)
+    return FORMATS[format]
+
+
+def with_marks(text: str, form: str, cell: Cell) -> str:
+    """Append a cell's footnote marks, written in `form`, to its escaped text."""
+    return text + form.format(",".join(map(str, cell.marks))) if cell.marks else text
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------
@@ -34,34 +59,21 @@ ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 
 
 def markdown(grid: Grid) -> str:
-    """Write a pipe table, padded to line up in a terminal."""
-    body = [[escape_markdown(cell.text) + markdown_marks(cell.marks) for cell in row] for row in grid.rows]
-    lines = [[escape_markdown(text) for text in header_with_groups(grid)], *body]
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(grid.header))]
-    rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
-    padded = [padded_line(line, widths, grid.numeric) for line in lines]
-    rows = [padded[0], f"| {' | '.join(rule)} |", *padded[1:]]
-    notes = [f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1)]
-    prose = [escape_markdown(line) for line in (grid.title, *grid.caption)]
-    blocks = [*prose, "\n".join(rows), "  \n".join(notes), *map(escape_markdown, grid.closing)]
-    return "\n\n".join(block for block in blocks if block)
-
-
-def header_with_groups(grid: Grid) -> list[str]:
-    """Return the header with each column's group as a prefix, as Markdown cannot span columns."""
+    """Write a pipe table, padded to line up in a terminal. Groups are prefixes: Markdown cannot span columns."""
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
-    return [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
-
-
-def padded_line(line: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    """Pad a line of cells to the column widths."""
-    cells = [t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, numeric, strict=True)]
-    return f"| {' | '.join(cells)} |"
-
-
-def markdown_marks(marks: tuple[int, ...]) -> str:
-    """Write footnote marks in brackets."""
-    return f" [{','.join(map(str, marks))}]" if marks else ""
+    header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
+    body = [[with_marks(escape_markdown(cell.text), " [{}]", cell) for cell in row] for row in grid.rows]
+    lines = [list(map(escape_markdown, header)), *body]
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(header))]
+    rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
+    rows = []
+    for line in (lines[0], rule, *body):
+        cells = [t.rjust(w) if n else t.ljust(w) for t, w, n in zip(line, widths, grid.numeric, strict=True)]
+        rows.append(f"| {' | '.join(cells)} |")
+    notes = [f"[{i}] {escape_markdown(note)}" for i, note in enumerate(grid.footnotes, 1)]
+    prose = map(escape_markdown, (grid.title, *grid.caption))
+    blocks = [*prose, "\n".join(rows), "  \n".join(notes), *map(escape_markdown, grid.closing)]
+    return "\n\n".join(filter(None, blocks))
 
 
 def escape_markdown(text: str) -> str:
@@ -90,43 +102,36 @@ LATEX = {
 
 
 def latex(grid: Grid) -> str:
-    """Write a table environment, which needs \\usepackage{booktabs}."""
+    """Write a table environment, which needs \\usepackage{booktabs}.
+
+    The label is made of letters and digits: "pooling@digits" becomes pooling-digits.
+    """
     wide = bool(grid.groups) or len(grid.header) > ONE_COLUMN
     kind = "table*" if wide else "table"  # as wide as the page, or as one of its columns
+    title = grid.title if grid.title.endswith((".", "?", "!")) else f"{grid.title}."
+    label = re.sub(r"[^A-Za-z0-9]+", "-", grid.label or grid.title.partition(": ")[0]).strip("-").lower()
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
-    lines = [
-        " & ".join(escape_latex(cell.text) + latex_marks(cell.marks) for cell in row) + r" \\" for row in grid.rows
-    ]
+    body = [[with_marks(escape_latex(c.text), r"\textsuperscript{{{}}}", c) for c in row] for row in grid.rows]
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(
         [
             rf"\begin{{{kind}}}",
             r"\centering",
-            rf"\caption{{{' '.join(map(escape_latex, [as_sentence(grid.title), *grid.caption]))}}}",
-            rf"\label{{tab:{latex_label(grid.label or grid.title.partition(': ')[0])}}}",
+            rf"\caption{{{' '.join(map(escape_latex, [title, *grid.caption]))}}}",
+            rf"\label{{tab:{label}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             *latex_groups(grid),
             " & ".join(map(escape_latex, grid.header)) + r" \\",
             r"\midrule",
-            *lines,
+            *(" & ".join(cells) + r" \\" for cells in body),
             r"\bottomrule",
             r"\end{tabular}",
             *([r"\par\smallskip\footnotesize\raggedright", (" \\\\\n").join(below)] if below else []),
             rf"\end{{{kind}}}",
         ]
     )
-
-
-def as_sentence(title: str) -> str:
-    """End the title with a period unless it ends a sentence already."""
-    return title if title.endswith((".", "?", "!")) else f"{title}."
-
-
-def latex_label(label: str) -> str:
-    """Return a label for references: "pooling@digits" becomes pooling-digits."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-").lower()
 
 
 def latex_groups(grid: Grid) -> list[str]:
@@ -141,11 +146,6 @@ def latex_groups(grid: Grid) -> list[str]:
     return [" & ".join(cells) + r" \\", rules]
 
 
-def latex_marks(marks: tuple[int, ...]) -> str:
-    """Write footnote marks as superscripts."""
-    return rf"\textsuperscript{{{','.join(map(str, marks))}}}" if marks else ""
-
-
 def escape_latex(text: str) -> str:
     """Escape LaTeX's special characters, and typeset minus signs before digits."""
     escaped = "".join(LATEX.get(character, character) for character in " ".join(text.split()))
@@ -154,10 +154,13 @@ def escape_latex(text: str) -> str:
 
 # -- HTML ----------------------------------------------------------------------------------------------------
 
+ALIGNED = {True: ' class="number"', False: ""}  # the attribute of a cell, by whether its column is numeric
+
 
 def html_table(grid: Grid) -> str:
     """Write an HTML figure with a table whose cells carry the values to sort by."""
-    head = "".join(map(html_header, grid.header, grid.numeric))
+    columns = zip(grid.header, grid.numeric, strict=True)
+    head = "".join(f"<th{ALIGNED[numeric]}>{html.escape(text)}</th>" for text, numeric in columns)
     over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
     groups = f"<tr>{over}</tr>" if over else ""
     body = "\n".join(f"<tr>{''.join(map(html_cell, row, grid.numeric))}</tr>" for row in grid.rows)
@@ -170,24 +173,13 @@ def html_table(grid: Grid) -> str:
         paragraphs(grid.closing),
         "</figure>",
     ]
-    return "\n".join(part for part in parts if part)
-
-
-def html_header(text: str, numeric: bool) -> str:
-    """Write a header cell."""
-    return f"<th{html_alignment(numeric)}>{html.escape(text)}</th>"
+    return "\n".join(filter(None, parts))
 
 
 def html_cell(cell: Cell, numeric: bool) -> str:
     """Write a body cell with its sortable value and footnote marks."""
-    marks = f"<sup>{','.join(map(str, cell.marks))}</sup>" if cell.marks else ""
     sort = "" if cell.sort is None else f' data-sort="{html.escape(str(cell.sort))}"'
-    return f"<td{html_alignment(numeric)}{sort}>{html.escape(cell.text)}{marks}</td>"
-
-
-def html_alignment(numeric: bool) -> str:
-    """Return the class attribute of numeric cells."""
-    return ' class="number"' if numeric else ""
+    return f"<td{ALIGNED[numeric]}{sort}>{with_marks(html.escape(cell.text), '<sup>{}</sup>', cell)}</td>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:
@@ -195,10 +187,35 @@ def paragraphs(lines: Sequence[str]) -> str:
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
+# -- CSV -----------------------------------------------------------------------------------------------------
+
+
+def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
+    """Write rows as CSV with numbers in full precision; no text can start a spreadsheet formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(without_formula, rows[0]))
+    writer.writerows(map(without_formula, row.values()) for row in rows)
+    return text.getvalue().rstrip("\n")
+
+
+def without_formula(value: Plain) -> Plain:
+    """Put a text on one line, with an apostrophe where a spreadsheet would read a formula."""
+    if not isinstance(value, str):
+        return value
+    text = " ".join(value.split())
+    return f"'{text}" if text.startswith(tuple("=+-@")) else text
+
+
+def each_grid(write: Callable[[Grid], str]) -> Callable[[Document], str]:
+    """Return a writer of documents from a writer of grids."""
+    return lambda document: "\n\n".join(map(write, document.grids()))
+
+
 FORMATS = {
-    "md": Format("md", markdown),
-    "latex": Format("tex", latex, notes="short"),  # a paper has little room
-    "csv": Format("csv"),
-    "json": Format("json"),
-    "html": Format("html", html_table),
+    "md": Format("md", each_grid(markdown)),
+    "latex": Format("tex", each_grid(latex), notes="short"),  # a paper has little room
+    "csv": Format("csv", lambda document: as_csv(document.rows()), all_columns=True),
+    "json": Format("json", lambda document: as_json(document.record()), all_columns=True),
+    "html": Format("html", each_grid(html_table)),
 }

@@ -1,14 +1,12 @@
-"""The columns of a table and how they are written: percents for people, fractions in files."""
+"""Lay a study's table out: its columns, caption and closing lines, in percent for people and as fractions in files."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from results import units
 from results.did_you_mean import suggestion
-from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, as_json, json_object
+from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, json_object
 from results.statistics import claims, interaction
 from results.store.schemas import Plain
 from results.style import current
@@ -40,7 +38,7 @@ def column(name: str) -> Column:
 
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
-    """List the metrics that chosen columns need beyond those of every table."""
+    """List the metrics among the columns that not every table has."""
     names = (name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS)
     return list(dict.fromkeys(names))
 
@@ -61,7 +59,7 @@ def count_of_planned(n: int, planned: int) -> str:
 
 
 def verdict_cell(row: Row) -> str:
-    """Write the verdict, or a dash for no verdict: "none" would read as an arm's value."""
+    """Write the verdict, or a dash where there is none: the word "none" could be an arm's value."""
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
@@ -114,18 +112,25 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Write the table in one of formats.FORMATS.
 
-    columns: names of columns, in order. notes: one of NOTES; LaTeX defaults to "short". Raises ValueError for an
+    columns: names of columns, in order. notes: one of NOTES. Each format has its own defaults. Raises ValueError for an
     unknown format or column.
     """
     check_columns(columns, table)
-    needed = columns or (list(COLUMNS) if format in ("csv", "json") else shown_columns(table))
-    table = abridged(table, needed, notes or default_notes(format))
-    if format == "csv":
-        return as_csv(flat_rows([table], columns))
-    if format == "json":
-        rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
-        return as_json({**json_object(table), "rows": rows})
-    return formats.write_grid(as_grid(table, columns or shown_columns(table)), format)
+    form = formats.named(format)
+    needed = columns or (list(COLUMNS) if form.all_columns else shown_columns(table))
+    written = abridged(table, needed, notes or form.notes)
+    document = formats.Document(
+        grids=lambda: [as_grid(written, needed)],
+        rows=lambda: csv_rows([written], columns),
+        record=lambda: record(written, columns),
+    )
+    return form.write(document)
+
+
+def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
+    """Return the object of a JSON file: the table, with all keys of its rows or only `columns`."""
+    rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
+    return {**json_object(table), "rows": rows}
 
 
 def with_interim_marks(table: Table) -> Sequence[Row]:
@@ -135,16 +140,11 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
     return [replace(row, verdict=row.verdict and f"{row.verdict} (interim)") for row in table.rows]
 
 
-def default_notes(format: str) -> str:
-    """Return which notes a format has by default; "all" for an unknown format, which `write_grid` refuses."""
-    return formats.FORMATS[format].notes if format in formats.FORMATS else "all"
-
-
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
-    """Drop the notes that one of NOTES excludes.
+    """Return the table without the notes that `notes`, one of NOTES, excludes.
 
-    all: keep everything. short: keep footnotes about `columns`, and say only in what trials differ. none: keep only
-    footnotes without which a number would mislead, such as missing or diverged trials.
+    "all" keeps everything. "short" keeps the footnotes about `columns`, and states only in what trials differ. "none"
+    keeps only footnotes without which a number would mislead, such as missing or diverged trials.
     """
     if notes == "all":
         return table
@@ -158,7 +158,7 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
 
 
 def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: str) -> bool:
-    """Tell whether an abridged table keeps a footnote."""
+    """Tell whether a table with "short" or no `notes` keeps a footnote."""
     if note in subjects.differences:
         return not COMPARED.isdisjoint(columns)
     if note in subjects.arms:
@@ -240,18 +240,23 @@ def caption(table: Table, columns: Sequence[str]) -> str:
     tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
     tested = tests.get(split.kind, f"all on the same {split.images:,} test images")
     further = "".join(f", {label(name)}{in_unit(units.unit(name))}" for name in further_metrics(columns))
+    several = len({row.baseline for row in table.rows}) > 1
+    reference = "the baseline at the same point" if several else current().label(table.baseline)
     parts = [
         f"{sentences.count_text(table.rows)}, {tested}",
         f"{metric}{in_unit(unit)}{further}, ± is the 95% t interval, not adjusted",
-        f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference(table)}, paired by seed",
-        f"p after Holm over {families_text(table)}",
+        f"difference{f' in{unit.of_difference}' if unit.of_difference else ''} from {reference}, paired by seed",
     ]
     if "delta_ci95_images" in columns:
         wider = "seeds x images the wider interval for other test images too"
-        parts.insert(3, f"its ± is over seeds on these test images, {wider}")
+        parts.append(f"its ± is over seeds on these test images, {wider}")
+    family = f"p after Holm over {table.family} planned contrast{'' if table.family == 1 else 's'}"
     if table.tuned:
         own = " and ".join(table.tuned)
+        parts.append(f"{family} at their own {own}, over {table.points_family} at equal ones")
         parts.append(f"each at its own {own}, p is the largest against any point of the other's grid")
+    else:
+        parts.append(family)
     if table.budget != "steps":
         parts.append(f"arms are trained for equal {BUDGETS[table.budget]}")
     if "delta_ci95_simultaneous" in columns:
@@ -268,20 +273,6 @@ def in_unit(unit: Unit) -> str:
     return f" in {unit.of_value}" if unit.of_value else ""
 
 
-def families_text(table: Table) -> str:
-    """Say how many contrasts p is corrected for."""
-    own = f"{table.family} planned contrast{'' if table.family == 1 else 's'}"
-    if not table.tuned:
-        return own
-    return f"{own} at their own {' and '.join(table.tuned)}, over {table.points_family} at equal ones"
-
-
-def reference(table: Table) -> str:
-    """Name the baseline, or write "the baseline at the same point" for a table with several."""
-    baselines = {row.baseline for row in table.rows}
-    return "the baseline at the same point" if len(baselines) > 1 else current().label(table.baseline)
-
-
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats."""
     lines = [dagger(table)] if "published" in columns else []
@@ -292,7 +283,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
     if table.claims and not table.abridged:
         judged = [f"{claims.with_labels(one.claim)}: {claims.VERDICT_TEXT[one.verdict]}" for one in table.claims]
-        lines.append(f"Claims of {claimant(table)}: {'; '.join(judged)}.")
+        lines.append(f"Claims of {table.source or 'the study'}: {'; '.join(judged)}.")
     lines += [f"Note: {note}." for note in table.notes]
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
 
@@ -300,11 +291,6 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
 def dagger(table: Table) -> str:
     """Explain the † of published numbers."""
     return f"† {published_source(table)}: another setting, shown beside ours, not compared."
-
-
-def claimant(table: Table) -> str:
-    """Name the source of the claims: "the study" if it names no source."""
-    return table.source or "the study"
 
 
 def published_source(table: Table) -> str:
@@ -320,7 +306,7 @@ INTERACTION = {  # column -> field of an interaction
 }
 
 
-def flat_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
+def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm; without `columns`, an arm with two changes also has their interaction."""
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []
@@ -344,20 +330,3 @@ def flat(values: Mapping[str, Any]) -> dict[str, Plain]:
         else:
             cells[name] = "; ".join(value) if name.endswith("notes") else value
     return cells
-
-
-def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
-    """Write rows as CSV with numbers in full precision; no text can start a spreadsheet formula."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(without_formula, rows[0]))
-    writer.writerows(map(without_formula, row.values()) for row in rows)
-    return text.getvalue().rstrip("\n")
-
-
-def without_formula(value: Plain) -> Plain:
-    """Put a text on one line, with an apostrophe where a spreadsheet would read a formula."""
-    if not isinstance(value, str):
-        return value
-    text = " ".join(value.split())
-    return f"'{text}" if text.startswith(tuple("=+-@")) else text

@@ -17,10 +17,10 @@ from results.records import (
     Row,
     Sources,
     Table,
-    as_json,
     json_object,
 )
 from results.statistics import claims
+from results.store.schemas import Plain
 from results.study_results import StudyResults
 from results.tables import formats, grid, layout, sentences, study_table
 from results.tables.grid import Cell, Grid
@@ -43,7 +43,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
     return PublishedComparison(
         a=compare.contents(studies),
         b=Sources(
-            studies=[f"{t.name}: {layout.claimant(t)}" for t in tables if t.claims or t in numbered],
+            studies=[f"{t.name}: {t.source or 'the study'}" for t in tables if t.claims or t in numbered],
             published_of=[f"{table.name}: {layout.published_source(table)}" for table in numbered],
         ),
         rows=rows,
@@ -54,11 +54,13 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Add the difference of the published numbers to a claim, where both arms have a published number."""
+    """Add to a claim the difference of the published numbers, where both arms have one, and what it leaves open."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
-    notes = [*compare.metric_notes(table.metric, table.objective), claim.note, bound_note(claim, table)]
+    notes = [*compare.metric_notes(table.metric, table.objective), claim.note]
+    if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
+        notes.append(sentences.bound([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(
         study=table.study,
         recipe=table.recipe,
@@ -68,13 +70,6 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
         published_delta=None if left is None or right is None else left - right,
         notes=[note for note in notes if note],
     )
-
-
-def bound_note(claim: Claim, table: Table) -> str:
-    """State the largest difference that an unresolved claim leaves possible; "" for other claims."""
-    if claim.verdict != claims.UNRESOLVED or not claim.delta_ci95:
-        return ""
-    return sentences.bound([claim.delta_ci95], units.unit(table.metric))
 
 
 def arm_row(row: Row, table: Table) -> PublishedRow:
@@ -99,19 +94,39 @@ def render(found: PublishedComparison, format: str) -> str:
 
     Raises ValueError for another format, and for CSV without claims.
     """
-    if format == "json":
-        return as_json(found)
-    if format == "csv":
-        if not found.claims:
-            raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
-        return layout.as_csv([layout.flat(json_object(claim)) for claim in found.claims])
-    grids = [claims_grid(found)] * bool(found.claims) + [arms_grid(found)] * bool(found.rows)
-    return "\n\n".join(formats.write_grid(one, format) for one in grids)
+    document = formats.Document(
+        grids=lambda: [*([claims_grid(found)] if found.claims else []), *([arms_grid(found)] if found.rows else [])],
+        rows=lambda: csv_rows(found),
+        record=lambda: found,
+    )
+    return formats.named(format).write(document)
+
+
+def csv_rows(found: PublishedComparison) -> list[dict[str, Plain]]:
+    """Return a CSV row per claim. Raises ValueError if there is none."""
+    if not found.claims:
+        raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
+    return [layout.flat(json_object(claim)) for claim in found.claims]
 
 
 def claims_grid(found: PublishedComparison) -> Grid:
-    """Lay the claims out as a grid of text."""
+    """Lay the claims out as a grid of text, with the number of each verdict below it."""
     marks, footnotes = grid.number_notes([claim.notes for claim in found.claims])
+    rows = []
+    for claim, mark in zip(found.claims, marks, strict=True):
+        unit = units.unit(claim.metric)
+        ours = layout.plus_minus(unit.signed(claim.delta), claim.delta_ci95, unit)
+        cells = [
+            Cell(claim.name, claim.name),
+            Cell(claims.with_labels(claim.claim), claim.claim, mark),
+            Cell(ours, claim.delta),
+            Cell("" if claim.n_pairs is None else str(claim.n_pairs), claim.n_pairs),
+            Cell(units.probability(claim.p_holm), claim.p_holm),
+            Cell(unit.signed(claim.published_delta), claim.published_delta),
+            Cell(claims.VERDICT_TEXT[claim.verdict], claim.verdict),
+        ]
+        rows.append(cells)
+    counts = ", ".join(f"{word} {count}" for word, count in found.verdicts.items())
     return Grid(
         title="What is claimed, judged by our trials",
         caption=[
@@ -120,62 +135,40 @@ def claims_grid(found: PublishedComparison) -> Grid:
         ],
         header=["study", "claim", "ours", "pairs", "p (Holm)", "published†", "verdict"],
         numeric=[False, False, True, True, True, True, False],
-        rows=[claim_cells(claim, mark) for claim, mark in zip(found.claims, marks, strict=True)],
+        rows=rows,
         footnotes=footnotes,
-        closing=[*dagger(found), verdict_counts(found)],
+        closing=[*dagger(found), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
         label=" ".join(["claims", *found.a.studies]),
     )
-
-
-def claim_cells(claim: PublishedClaim, marks: tuple[int, ...]) -> list[Cell]:
-    """Return the cells of one claim."""
-    unit = units.unit(claim.metric)
-    return [
-        Cell(claim.name, claim.name),
-        Cell(claims.with_labels(claim.claim), claim.claim, marks),
-        Cell(layout.plus_minus(unit.signed(claim.delta), claim.delta_ci95, unit), claim.delta),
-        Cell("" if claim.n_pairs is None else str(claim.n_pairs), claim.n_pairs),
-        Cell(units.probability(claim.p_holm), claim.p_holm),
-        Cell(unit.signed(claim.published_delta), claim.published_delta),
-        Cell(claims.VERDICT_TEXT[claim.verdict], claim.verdict),
-    ]
 
 
 def arms_grid(found: PublishedComparison) -> Grid:
     """Lay the arms with published numbers out as a grid of text."""
     marks, footnotes = grid.number_notes([row.notes for row in found.rows])
+    rows = []
+    for row, mark in zip(found.rows, marks, strict=True):
+        unit, ours = units.unit(row.metric), row.a
+        cells = [
+            Cell(row.name, row.name),
+            Cell(row.arm, row.arm, mark),
+            Cell(layout.plus_minus(unit.value(ours.mean), ours.ci95, unit), ours.mean),
+            Cell(layout.count_of_planned(ours.n, ours.planned), ours.n),
+            Cell(unit.value(row.b.mean), row.b.mean),
+        ]
+        rows.append(cells)
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],
         header=["study", "arm", "ours", "n", "published†"],
         numeric=[False, False, True, True, True],
-        rows=[arm_cells(row, mark) for row, mark in zip(found.rows, marks, strict=True)],
+        rows=rows,
         footnotes=footnotes,
         closing=[] if found.claims else dagger(found),
         label=" ".join(["published", *found.a.studies]),
     )
 
 
-def arm_cells(row: PublishedRow, marks: tuple[int, ...]) -> list[Cell]:
-    """Return the cells of one arm."""
-    unit, ours = units.unit(row.metric), row.a
-    return [
-        Cell(row.name, row.name),
-        Cell(row.arm, row.arm, marks),
-        Cell(layout.plus_minus(unit.value(ours.mean), ours.ci95, unit), ours.mean),
-        Cell(layout.count_of_planned(ours.n, ours.planned), ours.n),
-        Cell(unit.value(row.b.mean), row.b.mean),
-    ]
-
-
 def dagger(found: PublishedComparison) -> list[str]:
     """Explain the † of published numbers, where there are any."""
     sources = "; ".join(found.b.published_of)
     return [f"† {sources}: another setting, shown beside ours, not compared."] if sources else []
-
-
-def verdict_counts(found: PublishedComparison) -> str:
-    """Count the verdicts: "Of 5 claims: agrees 4, not resolved 1."."""
-    counts = ", ".join(f"{word} {count}" for word, count in found.verdicts.items())
-    number = len(found.claims)
-    return f"Of {number} claim{'' if number == 1 else 's'}: {counts}."
