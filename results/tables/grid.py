@@ -1,4 +1,4 @@
-"""A grid of text with numbered footnotes, which results/tables/formats.py writes."""
+"""A grid of text with numbered footnotes, the form in which tables are written for people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ class Cell:
 class Grid:
     """A table of text with title, caption lines, numbered footnotes and closing lines.
 
-    groups: (text, number of columns) above the header, from the first column on. label: the LaTeX label, by default the
-    beginning of the title.
+    groups: (text, number of columns) above the header, from the first column on. label: what a LaTeX document refers to
+    the table by, by default the beginning of the title.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Grid:
     footnotes: list[str] = field(default_factory=list)
     closing: list[str] = field(default_factory=list)
     groups: list[tuple[str, int]] = field(default_factory=list)
-    label: str = ""  # what a document refers to it by, where that is not how the title begins
+    label: str = ""
 
 
 def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
@@ -45,11 +45,9 @@ def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]],
 
 def weight(note: str) -> int:
     """Rank a footnote: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
-    if is_minor(note):
-        return 2
-    return int(note.startswith(SIZES))
+    return 2 if is_minor(note) else int(note.startswith(SIZES))
 
 
 def is_minor(note: str) -> bool:
-    """Tell whether a note only counts the initial weights that equal the baseline's: no verdict depends on it."""
+    """Tell whether a note only counts the initial weights that equal the baseline's, which changes no verdict."""
     return INITIAL in note

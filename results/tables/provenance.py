@@ -18,20 +18,20 @@ Trial = tuple[str, int]  # its arm and seed
 
 
 def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
-    """Note each field of provenance that differs between trials, and the trials without its most frequent value."""
+    """Note each field of provenance that differs between trials, and the trials without the most frequent value.
+
+    over: the states of the trials that count.
+    """
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
-    found = []
-    for name, texts in comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)}):
-        if differs(texts):
-            found.append(difference_note(name, mine, texts))
-    return found
+    columns = comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)})
+    return [difference_note(name, mine, texts) for name, texts in columns if differs(texts)]
 
 
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
-    """Yield each field that comparable trials share, with its value per trial; "" means unknown or unused.
+    """Yield each field that comparable trials share, with its value in each trial; "" means unknown or unused.
 
-    A plug-in counts only where it was loaded, as a shared baseline may be trained without it.
+    A plug-in counts only where it was loaded, as a shared baseline may be trained without the plug-in.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]

@@ -13,13 +13,12 @@ from results.units import Unit, unit
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
 NAMED = 4  # differences that a sentence states one by one
-NOT_YET = "no verdict before all are"
 
 
 def sentence(row: Row, table: Table) -> str:
-    """Complete "position=none is": "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
+    """Describe an arm: "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
 
-    An unresolved difference is not "no difference": the sentence says how large it could be.
+    An unresolved difference is not "no difference": the text says how large the difference could be.
     """
     measure, baseline = unit(table.metric), current().label(row.baseline)
     if row.arm == row.baseline:
@@ -49,10 +48,9 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """State the largest difference inside the intervals, rounded as in the table. source: names the
-    intervals.
+    """State the largest difference inside the intervals, rounded as in the table, or that they bound nothing.
 
-    Says that there are too few trials where the intervals bound nothing.
+    source: the text that names the intervals.
     """
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
@@ -83,27 +81,35 @@ def why_untested(row: Row) -> str:
 def answer(table: Table) -> str:
     """State the study's answer in one sentence from its verdicts, resolved ones first.
 
-    In a tuned study only arms at their tuned value are described; the other arms are counted. Arms with the same
-    verdict share a clause. A long clause names only the smallest and the largest difference.
+    In a tuned study only arms at their tuned value are described; the other arms are counted. Arms that share a verdict
+    share a clause. A long clause names only the smallest and the largest difference.
     """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
-    if not table.judged:
-        return " ".join([opening(table), f"{NOT_YET}.", *learning_rate_note(table)])
     text = clauses(tuned or compared, table) or "nothing to compare"
-    if tuned:
+    if not table.judged:
+        text = "no verdict before all are"
+    elif tuned:
         what = " and ".join(table.tuned)
         rest = verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
-    return " ".join([opening(table), f"{text}.", *learning_rate_note(table)])
+    note = "" if "lr" in table.varied else " All at the baseline's learning rate."
+    return f"{opening(table)} {text}.{note}"
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
-    """Write a clause per verdict; a baseline of several settings is spelled out only once."""
+    """Write a clause per verdict and baseline, in the order of verdicts, and per reason for untested rows.
+
+    A baseline of several settings is spelled out only once.
+    """
+    groups: dict[tuple[int, str, str], list[Row]] = {}
+    for row in rows:
+        reason = why_untested(row) if row.verdict is None else ""
+        groups.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
     texts, known = [], set[str]()
-    for group in verdict_groups(rows):
-        baseline = current().label(name_parts(group[0])[1])
-        texts.append(clause(group, table, "the baseline" if baseline in known else baseline))
+    for key in sorted(groups, key=lambda key: key[0]):
+        baseline = current().label(key[1])
+        texts.append(clause(groups[key], table, "the baseline" if baseline in known else baseline))
         known |= {baseline} if "," in baseline else set()
     return "; ".join(texts)
 
@@ -120,17 +126,8 @@ def is_tuned(row: Row, table: Table) -> bool:
     return any(f"{name}=tuned" in row.arm.split(",") for name in table.tuned)
 
 
-def verdict_groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """Group rows by verdict and baseline, and untested rows by reason as well, in the order of verdicts."""
-    found: dict[tuple[int, str, str], list[Row]] = {}
-    for row in rows:
-        reason = why_untested(row) if row.verdict is None else ""
-        found.setdefault((ORDER.index(row.verdict), name_parts(row)[1], reason), []).append(row)
-    return [found[key] for key in sorted(found, key=lambda key: key[0])]
-
-
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Describe rows that share a verdict and a baseline, which is called `baseline` here."""
+    """Describe rows that share a verdict and a baseline. baseline: how to call the baseline."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     if len(rows) == 1 and not point:
         return f"{current().label(arm)} is {sentence(replace(first, baseline=baseline), table)}"
@@ -146,11 +143,13 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 def sizes(rows: Sequence[Row], measure: Unit) -> str:
     """List each arm with its difference; of many arms, only the smallest and the largest difference."""
-    if len(rows) <= NAMED:
-        return ", ".join(f"{arm_at_point(row)} {by_how_much(row, measure)}" for row in rows)
-    low, high = (pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max))
-    smallest, largest = (f"{arm_at_point(row)} {by_how_much(row, measure)}" for row in (low, high))
-    return f"{len(rows)} arms, from {smallest} to {largest}"
+    many = len(rows) > NAMED
+    shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
+    texts = []
+    for row in shown:
+        arm, _, point = map(current().label, name_parts(row))
+        texts.append(f"{f'{arm} at {point}' if point else arm} {by_how_much(row, measure)}")
+    return f"{len(rows)} arms, from {' to '.join(texts)}" if many else ", ".join(texts)
 
 
 def names(rows: Sequence[Row]) -> str:
@@ -159,20 +158,13 @@ def names(rows: Sequence[Row]) -> str:
     for row in rows:
         head, _, point = map(current().label, name_parts(row))
         points.setdefault(head, []).append(f"{point}{divergence_text(row)}")
-    found = [f"{head} at {enumeration(at)}" if at[0] else f"{head}{at[0]}" for head, at in points.items()]
+    found = []
+    for head, at in points.items():
+        *others, last = at
+        listed = f"{', '.join(others)} and {last}" if others else last
+        found.append(f"{head} at {listed}" if at[0] else head)
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
     return ", ".join(found[: 2 * NAMED]) + more
-
-
-def enumeration(texts: Sequence[str]) -> str:
-    """Join texts: "a", "a and b", "a, b and c"."""
-    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
-
-
-def arm_at_point(row: Row) -> str:
-    """Name an arm and its point: "stem=conv at data_fraction=0.1"."""
-    head, _, point = map(current().label, name_parts(row))
-    return f"{head} at {point}" if point else head
 
 
 def name_parts(row: Row) -> tuple[str, str, str]:
@@ -185,16 +177,15 @@ def name_parts(row: Row) -> tuple[str, str, str]:
     while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
         shared += 1
     head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
-    shown = [",".join(one) for one in (head, base, [place for place in point if not place.endswith("=tuned")])]
-    change, against, at = map(current().label, shown)
-    return change, against, at
+    at = [place for place in point if not place.endswith("=tuned")]
+    change, against, where = (current().label(",".join(one)) for one in (head, base, at))
+    return change, against, where
 
 
 def opening(table: Table) -> str:
     """Begin the answer with the setting and the number of seeds, and with progress while unfinished."""
-    rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
     over, planned = progress(table)
-    start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(rows)}"
+    start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}"
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are done):"
 
 
@@ -205,7 +196,7 @@ def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any])
 
 
 def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
-    """List the data with the recipe, then each override except of data that are named already."""
+    """List the data with the recipe, then the overrides, without the data's if they are named already."""
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
@@ -222,8 +213,13 @@ def unfinished(table: Table) -> str:
 
 def progress(table: Table) -> tuple[int, int]:
     """Return how many trials are done and how many are planned."""
-    rows = [row for row in table.rows if not is_tuned(row, table)]  # their trials belong to other rows
+    rows = untuned_rows(table)
     return sum(row.ended for row in rows), sum(row.planned for row in rows)
+
+
+def untuned_rows(table: Table) -> list[Row]:
+    """Return the rows of arms that are trained; the trials of a tuned arm belong to these rows too."""
+    return [row for row in table.rows if not is_tuned(row, table)]
 
 
 def departure_text(table: Table) -> str:
@@ -245,8 +241,3 @@ def count_text(rows: Sequence[Row]) -> str:
 def seeds_text(seeds: Sequence[int]) -> str:
     """Write "seed 3" or "seeds 0, 1"."""
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
-def learning_rate_note(table: Table) -> list[str]:
-    """Note that every arm was trained with the baseline's learning rate."""
-    return [] if "lr" in table.varied else ["All at the baseline's learning rate."]

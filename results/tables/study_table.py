@@ -53,7 +53,7 @@ class Family(NamedTuple):
 class Tested:
     """The tests of an arm against its baseline.
 
-    p: of no difference. p_holm: the same, adjusted. p_margin: of equivalence, adjusted.
+    p: p of no difference; p_holm: p adjusted; p_margin: adjusted p of equivalence.
     """
 
     pair: Pair
@@ -76,7 +76,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     pairs = {
         arm.name: tuned_pairs.pair(arm.name, arm.baseline, plan, samples, gone)
         for arm in plan.arms
-        if arm.baseline != arm.name
+        if not arm.is_baseline
     }
     at_edge = {name for name, choice in choices.items() if choice.edge}
     unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}
@@ -85,20 +85,15 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     own_notes = {note for row in rows.values() for note in row.notes}
     tested, unfinished = contrast_tests(pairs, rows, plan, unjudged), is_unfinished(study)
     judged = interim or not unfinished
-    rows |= {
-        name: with_contrast(rows[name], rows[rows[name].baseline], test, plan, judged) for name, test in tested.items()
-    }
-    if simultaneous:
-        rows |= {
-            name: replace(rows[name], delta_ci95_simultaneous=interval)
-            for name, interval in simultaneous_intervals(pairs, plan)
-        }
+    for name, test in tested.items():
+        rows[name] = with_contrast(rows[name], rows[rows[name].baseline], test, plan, judged)
+    for name, interval in simultaneous_intervals(pairs, plan) if simultaneous else ():
+        rows[name] = replace(rows[name], delta_ci95_simultaneous=interval)
     outliers = outlier_notes(pairs, unit)
     for arm in plan.arms:
         row = rows[arm.name]
         rows[row.arm] = row.with_notes([*outliers.get(row.arm, []), *verdict.speed_notes(arm, row, unit)])
     all_notes = dict.fromkeys(note for row in rows.values() for note in row.notes)
-    baseline = rows.get(plan.baseline)
     p_margins = {name: test.p_margin for name, test in tested.items()}
     interactions = interaction.judge_interactions(whole, samples, unjudged)
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
@@ -124,12 +119,14 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
         interim=unfinished,
         judged=judged,
         budget=plan.budget,
-        varied=varied(plan),
+        varied=list(
+            dict.fromkeys([*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())])
+        ),
         departures=departures(plan),
         tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
-        notes=study_notes(study) + wide_margin_notes(plan, baseline.mean if baseline else None),
+        notes=study_notes(study) + wide_margin_notes(plan, rows.get(plan.baseline)),
         caveats=plan.caveats,
         notes_of=NoteSubjects(
             arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
@@ -137,12 +134,6 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
             columns={note: column for arm in plan.arms for note, column in arm.notes_about.items()},
         ),
     )
-
-
-def varied(plan: Plan) -> list[str]:
-    """List the settings that differ between arms by design: factors, curves and declared changes."""
-    declared = [key for arm in plan.arms for key in arm.declared or ()]
-    return list(dict.fromkeys([*plan.factors, *plan.curves, *declared]))
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
@@ -153,7 +144,7 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(study: StudyResults) -> bool:
-    """Tell whether some planned trial neither diverged nor has its metric: a verdict would be an extra look."""
+    """Tell whether a planned trial has neither diverged nor its metric, so that a verdict would be an extra look."""
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
@@ -209,13 +200,8 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     pairs = test.pair.own
     difference, images = pairs.mean, contrast.mean_over_images(pairs)
     diverged = row.diverged, baseline.diverged
-    word = verdict.verdict(
-        difference,
-        test.p_holm if judged else None,
-        test.p_margin,
-        higher_is_better=units.higher_is_better(plan.metric),
-        diverged=diverged,
-    )
+    p_holm, higher = test.p_holm if judged else None, units.higher_is_better(plan.metric)
+    word = verdict.verdict(difference, p_holm, test.p_margin, higher_is_better=higher, diverged=diverged)
     notes = []
     if difference.n < max(row.n, baseline.n):
         common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
@@ -242,7 +228,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         delta=difference.value,
         delta_ci95=difference.interval(),
         p=test.p if judged else None,
-        p_holm=test.p_holm if judged else None,
+        p_holm=p_holm,
         verdict=word,
         margin_met=None if any(diverged) or test.p_holm is None else tuned_pairs.margin_met(test.pair, plan),
         n_pairs=difference.n,
@@ -258,18 +244,13 @@ def contrast_tests(
 ) -> dict[str, Tested]:
     """Test each arm against its baseline; arms in `unjudged` get no adjusted p."""
     factor, family_of = looks.correction_factor(plan), family_by_arm(plan)
-    p = {
-        name: verdict.p_with_divergence(tuned_pairs.p_value(pair, plan), rows[name], rows[rows[name].baseline], factor)
-        for name, pair in pairs.items()
-    }
-    p_holm = holm_by_family({name: None if name in unjudged else p[name] for name in pairs}, family_of)
-    p_margin = holm_by_family(
-        {
-            name: None if name in unjudged else tuned_pairs.p_equivalence(pair, plan.margin, plan)
-            for name, pair in pairs.items()
-        },
-        family_of,
-    )
+    p, p_own, p_within = {}, {}, {}
+    for name, pair in pairs.items():
+        row, p_pairs = rows[name], tuned_pairs.p_value(pair, plan)
+        p[name] = verdict.p_with_divergence(p_pairs, row, rows[row.baseline], factor)
+        p_own[name] = None if name in unjudged else p[name]
+        p_within[name] = None if name in unjudged else tuned_pairs.p_equivalence(pair, plan.margin, plan)
+    p_holm, p_margin = (holm_by_family(one, family_of) for one in (p_own, p_within))
     return {name: Tested(pair, family_of[name], p[name], p_holm[name], p_margin[name]) for name, pair in pairs.items()}
 
 
@@ -323,26 +304,24 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 
 
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Name trials without a metric or with damaged files, with the reason, and state the rate of divergence."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """Name trials without a metric or with damaged files, with the reason, and state the rate of divergence.
+
+    The rate is among trials that diverged or have their metric.
+    """
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
         if described := absence(trial, metric):
-            found.setdefault(described, []).append(trial.seed)
+            found[described].append(trial.seed)
     notes = []
     for (state, reason), seeds in found.items():
         because = f": {reason}" if reason else ""
         notes.append(f"{sentences.seeds_text(seeds)} {state}{because}")
-    return notes + divergence_notes(outcomes)
-
-
-def divergence_notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """State the rate of divergence, with its interval, among trials that diverged or have their metric."""
     diverged = sum(trial.status == "diverged" for trial in outcomes)
     ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
-    if not diverged:
-        return []
-    low, high = inference.clopper_pearson(diverged, ended)
-    return [f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})"]
+    if diverged:
+        low, high = inference.clopper_pearson(diverged, ended)
+        notes.append(f"{diverged} of {ended} diverged (95% interval {low:.0%} to {high:.0%})")
+    return notes
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
@@ -351,7 +330,10 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
         return "missing", eval_files.absent(metric, known)
     if trial.status == "finished":
-        reason = trial.reason or hardware_suspicion(trial)
+        reason, step = trial.reason, trial.suspect_hardware
+        if not reason and not math.isnan(step):
+            fault = f"loss was NaN at step {step:.0f} but finite when recomputed"
+            reason = f"{fault}: suspect hardware ({trial.host or 'host unknown'})"
         return ("finished", reason) if reason else None
     if trial.status == "diverged":
         step = trial.diverged_at_step
@@ -359,20 +341,13 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
     return "failed" if trial.status == "failed" else "missing", trial.reason
 
 
-def hardware_suspicion(trial: Outcome) -> str:
-    """Describe a loss that was NaN once but finite when recomputed; "" where there was none."""
-    step = trial.suspect_hardware
-    fault = f"loss was NaN at step {step:.0f} but finite when recomputed"
-    return "" if math.isnan(step) else f"{fault}: suspect hardware ({trial.host or 'host unknown'})"
-
-
-def wide_margin_notes(plan: Plan, baseline: float | None) -> list[str]:
+def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
     """Note a margin that is wider than the baseline's whole error."""
-    margin, metric = plan.margin, plan.metric
-    if margin is None or baseline is None or not units.is_accuracy(metric) or 1 - baseline >= margin:
+    if plan.margin is None or baseline is None or baseline.mean is None or not units.is_accuracy(plan.metric):
         return []
-    unit = units.unit(metric)
-    return [f"the margin of {unit.size(margin)} is wider than the baseline's error of {unit.size(1 - baseline)}"]
+    unit, error = units.unit(plan.metric), 1 - baseline.mean
+    wide = f"the margin of {unit.size(plan.margin)} is wider than the baseline's error of {unit.size(error)}"
+    return [wide] if error < plan.margin else []
 
 
 def study_notes(study: StudyResults) -> list[str]:
