@@ -1,12 +1,12 @@
 """The on-disk format of a run directory: trials, attempts, results, plans, and who may write them.
 
     runs/trials/<id>/config.json              the resolved config
-    runs/trials/<id>/attempts/000k/           everything that one attempt writes; never two writers in one
+    runs/trials/<id>/attempts/000k/           all that one attempt writes; it has never two writers
     runs/trials/<id>/result.json              linked last, once: its existence means the trial is over
     runs/studies/<name>/plan.json             the arms and trials of a study
 
-Plain JSON, JSON lines, safetensors and npz without pickles. A checkpoint's name holds its checksum, a result contains
-its own: torn or edited files are detected.
+Files are plain JSON, JSON lines, safetensors and npz without pickles. The name of a checkpoint and the content of a
+result hold a checksum, by which torn or edited files are detected.
 """
 
 import contextlib
@@ -50,25 +50,28 @@ SCHEMA = 1
 KEEP_CHECKPOINTS = 2
 CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
 CONFIG = "config.json"
-VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # of an attempt, by the result
+VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # files of an attempt whose sha256 the result records
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-RETRIED = "retried-result.json"  # in the same: the result that was before it
-RETRY = "retry.json"  # in the attempt that `retry` made: what was before it no longer counts
+RETRY = "retry.json"  # marks an attempt that `retry` made: earlier failures no longer count
+RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 
 
 class NewerSchema(ValueError):
-    """The file was written by a newer version of this suite."""
+    """A file was written by a newer version of this suite."""
 
 
 class Superseded(RuntimeError):
-    """Another attempt has taken over the trial: this one must stop and publish nothing."""
+    """Another attempt has taken over the trial, so that the writer must stop and publish nothing."""
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
 def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
-    """Write a file whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+    """Write a file whole or not at all, by a temporary name, fsync, rename and fsync of the folder.
+
+    Raises OSError that names `path`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -79,7 +82,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
         os.rename(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename:
-            error.filename = str(path)  # the name that somebody asked for
+            error.filename = str(path)  # not the temporary name
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
@@ -110,7 +113,7 @@ def sync(folder: Path) -> None:
 
 
 def read(path: Path | str, schema: type[Kind]) -> Kind:
-    """Read a file of this schema. Raises what `read_json` raises."""
+    """Read a JSON file by its schema. Raises FileNotFoundError, Broken, NewerSchema."""
     return parse(read_bytes(path), path, schema)
 
 
@@ -128,7 +131,7 @@ def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
-    """Read a file that contains its own checksum. Raises what `read_json` raises; Broken also for another checksum."""
+    """Read a file that contains its checksum. Raises FileNotFoundError; Broken, by `name`; NewerSchema."""
     content = read_json(path)
     found = typed(content, path, schema)
     if content.get("checksum") != checksum(content):
@@ -137,7 +140,7 @@ def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
-    """Read a JSON file. Raises FileNotFoundError; Broken with the reason; NewerSchema."""
+    """Read a JSON file. Raises FileNotFoundError, Broken, NewerSchema."""
     return parse_json(read_bytes(path), path)
 
 
@@ -146,7 +149,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     name = os.path.basename(path)
     try:
         content = json.loads(payload.decode())
-    except (ValueError, RecursionError) as error:  # also digits or nesting without end
+    except (ValueError, RecursionError) as error:  # too many digits or levels too
         raise Broken(f"{name} is not JSON ({error})") from None
     if not isinstance(content, dict):
         raise Broken(f"{name} is not a JSON object")
@@ -159,7 +162,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Return the lines of a JSON-lines file up to the first that is torn or breaks the schema. Raises Broken."""
+    """Return `parse_lines` of a file's content, none of a file that does not exist. Raises Broken."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
@@ -167,6 +170,7 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
 
 
 def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
+    """Return the lines of a JSON-lines file's content up to the first that is torn or breaks the schema."""
     lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:
@@ -189,18 +193,19 @@ def checksum(content: Mapping[str, object]) -> str:
 class TrialState:
     """The state of a trial on disk.
 
-    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken (reason says why).
-    folder: of the attempt with the published files, or of the newest.
+    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. folder: the folder
+    of the attempt that published the result, or of the newest attempt; a text where thousands of trials are read, as
+    making a Path takes as long as reading the file.
     """
 
     status: str
     reason: str = ""
-    folder: Path | str | None = None  # a text where thousands are asked for: a Path takes as long as the file's reading
+    folder: Path | str | None = None
     result: Result | None = None
 
     @cached_property
     def attempt(self) -> Path | None:
-        """The attempt's folder as a path."""
+        """The folder of the attempt as a path."""
         return None if self.folder is None else Path(self.folder)
 
     @property
@@ -208,18 +213,18 @@ class TrialState:
         return self.status in ("finished", "diverged")
 
     def read(self, name: str) -> bytes:
-        """Read a file of the attempt. Raises FileNotFoundError; Broken if it differs from the recorded one."""
+        """Read a file of the attempt. Raises FileNotFoundError; Broken if the result recorded other bytes."""
         return read_vouched(self.result, f"{self.folder}/{name}")
 
     @property
     def weights(self) -> Path:
-        """The path of a finished trial's weights; the file may be missing."""
+        """The path of a finished trial's weights, which may be missing."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
 
 def read_vouched(result: Result | None, path: str) -> bytes:
-    """Read a file. Raises FileNotFoundError; Broken if the result recorded other bytes of that name."""
+    """Read a file. Raises FileNotFoundError; Broken if the result recorded other bytes for its name."""
     name = os.path.basename(path)
     recorded = result.files.get(name) if result else None  # results of 0.11 and before recorded none
     try:
@@ -234,7 +239,7 @@ def read_vouched(result: Result | None, path: str) -> bytes:
 
 
 class Trial:
-    """A trial's folder. Checkpoints are written below `scratch`, if given, and read from both places."""
+    """A trial's folder. Checkpoints are written below `scratch`, if given, and read from there and from the folder."""
 
     def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
         self.folder = str(folder)
@@ -267,8 +272,7 @@ class Trial:
             result, broken = None, str(error)
         if result is not None:
             return TrialState(result.status, "", f"{self.folder}/attempts/{result.attempt}", result)
-        attempts = self.attempts()
-        newest = attempts[-1] if attempts else None
+        newest = next(iter(self.attempts()[::-1]), None)
         if broken:
             return TrialState("broken", broken, newest)
         if newest is None:
@@ -281,10 +285,7 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return why the newest attempt failed; None if it did not.
-
-        A torn report is a failure without details.
-        """
+        """Return why the newest attempt failed; None if it did not. A torn report is a failure without details."""
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None
@@ -300,20 +301,20 @@ class Trial:
 
     def ensure_no_links(self) -> None:
         """Raise ValueError if a folder that attempts or evals are written to is a link."""
-        inside = [self.path / "attempts", self.path / "evals", *self.attempts()]
-        refuse_links(self.path.parent.parent, *inside, *(attempt / "checkpoints" for attempt in self.attempts()))
+        checkpoints = [attempt / "checkpoints" for attempt in self.attempts()]
+        refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *checkpoints)
 
     def create(self, content: Mapping[str, object]) -> None:
-        """Write config.json unless it exists. content: `config` and `identity`."""
+        """Write config.json unless it exists. content: `config` and `identity`. Raises ValueError for a link."""
         self.ensure_no_links()
-        if not (self.path / "config.json").exists():
-            write_json(self.path / "config.json", {"schema": SCHEMA, "id": self.id, **content})
+        if not (self.path / CONFIG).exists():
+            write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
 
     def claim(self, watch: lease.Watch) -> "Attempt | None":
         """Make a new attempt, if the trial is not over and the newest attempt's holder is dead; else return None.
 
-        The folder appears under its number with the lease inside. Whoever loses the rename looks again and never takes
-        the next number. A broken result is moved into the new attempt's folder. Raises ValueError for a link.
+        The folder appears under its number with the lease inside. A process that loses the rename looks again and never
+        takes the next number. A broken result is moved into the new folder. Raises ValueError for a link.
         """
         self.ensure_no_links()
         attempts = self.attempts()
@@ -333,8 +334,8 @@ class Trial:
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
         """Let a trial that ended be run again: move its result aside and forgive failures.
 
-        Done under a claim, by an attempt that holds nothing but the result. Returns False if the trial is held, or has
-        another result than the caller saw. Raises ValueError for a link.
+        An attempt that holds nothing but the result does this under a claim. Returns False if the trial is held, or if
+        its result is not `result`. Raises ValueError for a link.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -360,17 +361,14 @@ class Trial:
             return False
 
     def sweep(self) -> None:
-        """Remove the checkpoints of a trial that is over.
-
-        Raises ValueError for a folder that is a link.
-        """
+        """Remove the checkpoints of a trial that is over. Raises ValueError for a folder that is a link."""
         self.ensure_no_links()
         for attempt in self.attempts():
             for folder in self.checkpoint_folders(attempt):
                 shutil.rmtree(folder, ignore_errors=True)
         if self.scratch is not None:
             for folder in [*(self.scratch / self.id).glob("*"), self.scratch / self.id]:
-                with contextlib.suppress(OSError):  # another run directory's trial of the same id may be there
+                with contextlib.suppress(OSError):  # another run directory may have a trial of this id there
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
@@ -388,16 +386,15 @@ class Trial:
     def newest_step(self) -> int:
         """Return the step of the newest checkpoint with a valid checksum; 0 if there is none."""
         for file in self.checkpoints():
-            with contextlib.suppress(OSError, Broken):  # scratch space that fails, or was cleared meanwhile
+            with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 if holds(file, sha256(file)):
                     return step_of(file)
         return 0
 
     def step(self) -> int:
         """Return the last step that any attempt reached, from checkpoints and metrics."""
-        logged = [read_metrics(attempt)[-1:] for attempt in self.attempts()]
-        steps = [line.step for lines in logged for line in lines]
-        return max([0, *steps, *(step_of(file) for file in self.checkpoints()[:1])])
+        logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
+        return max([0, *logged, *map(step_of, self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
@@ -409,10 +406,10 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 
 
 def age(checkpoint: Path) -> tuple[int, int, int]:
-    """Return the sort key of a checkpoint: step, attempt, time. Verifying a divergence writes a step twice."""
+    """Return the sort key of a checkpoint: step, attempt, and time, as verifying a divergence writes a step twice."""
     try:
         written = checkpoint.stat().st_mtime_ns
-    except OSError:  # the trial has ended meanwhile, or another attempt has newer ones
+    except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
         written = 0
     return step_of(checkpoint), int(checkpoint.parent.parent.name), written
 
@@ -432,8 +429,8 @@ def step_of(checkpoint: Path) -> int:
 class Attempt:
     """The only writer of an attempt's folder while it holds the trial; a context manager.
 
-    This is the run that `vitcore.train` writes to. Every important write first checks that no newer attempt exists, and
-    raises Superseded if one does.
+    An attempt is the run that `vitcore.train` writes to. Checkpoints and results are written only if no newer attempt
+    exists.
     """
 
     def __init__(self, trial: Trial, path: Path) -> None:
@@ -444,7 +441,7 @@ class Attempt:
         self.on_record: Callable[[Facts], None] = lambda facts: None
         self.weights_sha256: str | None = None
         self.env: Facts = {}
-        self.patience = Patience()  # with a full disk
+        self.patience = Patience()
         self.keep_weights = True
         self._metrics: io.FileIO | None = None
         self._heartbeat = lease.Heartbeat(path)
@@ -466,12 +463,13 @@ class Attempt:
             self._metrics = None
 
     def ensure_current(self) -> None:
+        """Raise Superseded if a newer attempt exists."""
         newest = self.trial.attempts()[-1]
         if newest != self.path:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Report progress. Called several times a second, so it writes nothing."""
+        """Report progress. Training calls this several times a second, so nothing is written."""
         self.on_progress(step, accuracy)
 
     def compiling(self) -> None:
@@ -479,17 +477,17 @@ class Attempt:
         self.on_compiling()
 
     def record(self, facts: Mapping[str, Fact]) -> None:
-        """Add to env.json the facts on how steps are computed."""
+        """Add to env.json the facts on how steps are computed, such as kernels."""
         self.write_env({**self.env, **facts})
         self.on_record(facts)
 
     def write_env(self, env: Facts) -> None:
-        """Write env.json: where this attempt runs and which checkpoint it resumes from, by default its own step 0."""
+        """Write env.json: where this attempt runs and which checkpoint it resumes from."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint of any attempt, and copy its metrics into this attempt up to it.
+        """Return the newest valid checkpoint of any attempt; metrics up to its step are copied into this attempt.
 
         Returns None if there is none; metrics are then empty. An attempt may return to its own checkpoints.
         """
@@ -498,24 +496,23 @@ class Attempt:
             earlier = self.trial.path / "attempts" / file.parent.parent.name
             try:
                 payload = read_bytes(file, MEMORY)
-            except (OSError, Broken):  # scratch space that fails, or was cleared meanwhile
+            except (OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 continue
             if holds(file, hashlib.sha256(payload).hexdigest()):
-                self._carry_metrics(earlier, step_of(file))
+                step = step_of(file)
+                lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
+                content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+                self.patience(partial(write_bytes, self.path / "metrics.jsonl", content))
                 if earlier != self.path:
-                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step_of(file)}})
+                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step}})
                 return payload
         (self.path / "metrics.jsonl").unlink(missing_ok=True)
         if "resumed_from" not in self.env:
             self.write_env({**self.env, "resumed_from": {"attempt": self.path.name, "step": 0}})
         return None
 
-    def _carry_metrics(self, earlier: Path, step: int) -> None:
-        lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
-        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
-
     def save_checkpoint(self, step: int, payload: bytes) -> None:
+        """Save a checkpoint and remove old ones. Raises Superseded if a newer attempt exists."""
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
@@ -541,7 +538,7 @@ class Attempt:
 
     def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
         """Save which test images were classified correctly: index (n,), correct (n,)."""
-        import numpy as np  # late: who only looks at trials does without
+        import numpy as np  # late: commands that only read trials start sooner
 
         buffer = io.BytesIO()
         np.savez_compressed(buffer, index=index.astype(np.int32), correct=correct.astype(np.uint8))
@@ -576,7 +573,7 @@ class Attempt:
         return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
-        """Record why this attempt failed and under which code. more: further keys of `Trial.failure`."""
+        """Record why this attempt failed and under which code. more: further fields of schemas.Failure."""
         content = {"cause": cause, "traceback": traceback, "code": code, **more}
         self.patience(lambda: write_json(self.path / "failure.json", content))
 
@@ -636,7 +633,7 @@ def plans(runs: Path) -> Iterator[Plan]:
             plan = read_plan(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except Broken as error:  # which begins with the file's name
+        except Broken as error:  # whose text begins with the file's name
             raise Broken(f"{path.parent}/{error}") from None
         if plan.name != path.parent.name:
             raise Broken(f"{path}: is the plan of {plan.name!a:.60}, not of its folder")

@@ -8,8 +8,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from results import store
-from results.store.arrays import parse_npz
-from results.store.files import LARGEST
+from results.store.files import LARGEST, parse_npz
 
 Correct = tuple[np.ndarray, np.ndarray]
 CENTRAL, LOCAL, END = b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06"

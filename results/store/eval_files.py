@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from results import store
 from results.names import METRICS
 from results.store import Broken, Trial
-from results.store.arrays import parse_npz
-from results.store.files import read_bytes
+from results.store.files import parse_npz, read_bytes
 from results.store.paths import safe_name
 from results.store.schemas import Eval, EvalSummary, Failure, Result, Settings
 

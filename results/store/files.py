@@ -1,18 +1,23 @@
-"""Read untrusted files: regular files up to a size."""
+"""Read untrusted files: regular files up to a size, and archives of arrays without pickles."""
 
 import hashlib
 import io
 import os
 import stat
+import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LARGEST = 1 << 28  # bytes of a file that is read whole
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes: the only bound on weights and checkpoints
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes, which bound weights and checkpoints
 ANY = 1 << 63
 
 
 class Broken(ValueError):
-    """A file is not what was written: truncated, edited, or of another trial."""
+    """A file whose content is not what was written: truncated, edited, or of another trial."""
 
 
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
@@ -45,6 +50,24 @@ def read_end(path: Path | str, most: int) -> bytes:
 
 
 def sha256(path: Path | str) -> str:
-    """Return the checksum of a regular file of any size without loading it whole. Raises FileNotFoundError, Broken."""
+    """Return the sha256 of a regular file of any size without loading it whole. Raises FileNotFoundError, Broken."""
     with open_regular(path, ANY) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
+    """Return the arrays of an .npz archive's bytes. Raises Broken naming the file, also for arrays that are too large.
+
+    A member yields no more bytes than the archive's directory states.
+    """
+    import numpy as np  # late: commands that read no arrays start sooner
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            total = sum(member.file_size for member in archive.infolist())
+        if total > LARGEST:
+            raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except Exception as error:  # a damaged zip raises RuntimeError, struct.error, zlib.error...
+        raise Broken(f"{name} cannot be read ({error})") from None

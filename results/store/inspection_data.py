@@ -11,7 +11,7 @@ import numpy as np
 
 from results import store
 from results.store import eval_files
-from results.store.arrays import parse_npz
+from results.store.files import parse_npz
 
 FACTS = "facts.json"  # the name of the facts among the arrays
 

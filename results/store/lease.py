@@ -1,8 +1,9 @@
 """Leases: who holds an attempt, and whether the holder lives. Safe on NFS: no locks, no comparison of clocks.
 
-A holder is a process: host, boot, pid with its namespace, start time. It is dead if it is gone (as seen where its pid
-is valid), has released the lease, or has not changed the lease for 60 s of the reader's own clock. On its own host the
-last rule applies only to stopped processes (SIGSTOP). A holder that continues later finds its attempt superseded.
+A holder is a process: host, boot, pid with its namespace, start time. A holder is dead if the process is gone, has
+released the lease, or has not changed the lease for 60 s of the reader's clock. Whether a process is gone can be seen
+where its pid is valid; there the 60 s count only for a stopped process (SIGSTOP). A holder that continues later finds
+its attempt superseded.
 """
 
 import contextlib
@@ -37,9 +38,10 @@ def holder() -> Lease:
 
 
 def boot() -> str:
+    """Return the id of the machine's boot; a random text outside Linux, where only changes tell whether a holder lives."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # not Linux: leases are then judged by their changes alone
+    except OSError:
         return uuid.uuid4().hex
 
 
@@ -77,10 +79,9 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def take_next(folder: Path, watch: "Watch") -> Path | None:
-    """Take the next number in `folder` if the newest one's holder is dead.
+    """Make and return the folder with the next number in `folder`, if the holder of the newest one is dead.
 
-    Returns None if the holder lives or another process was quicker. Raises OSError if no folder of that number can be
-    made.
+    Returns None if the holder lives or another process was quicker. Raises OSError if the folder cannot be made.
     """
     taken = numbered(folder)
     if taken and not watch.dead(taken[-1]):
@@ -90,16 +91,16 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
         raise OSError(errno.ERANGE, "No number is left after it", str(taken[-1]))
     if not take(path):
         return None
-    if numbered(folder)[-1] != path:  # what was listed was stale, and ours is a number that was given away before
+    if numbered(folder)[-1] != path:  # the listing was stale, and the number had been given away before
         shutil.rmtree(path, ignore_errors=True)
         return None
     return path
 
 
 def take(attempt: Path) -> bool:
-    """Make the attempt's folder with the lease inside, in one rename. Returns False if another process made it first.
+    """Make the attempt's folder with the lease inside, in one rename; return False if another process made it first.
 
-    Raises OSError if it cannot be made, or a file has its name.
+    Raises OSError if the folder cannot be made, or a file has its name.
     """
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
@@ -117,7 +118,7 @@ def take(attempt: Path) -> bool:
         raise
     except OSError:
         shutil.rmtree(staging, ignore_errors=True)
-        return (held := read(attempt)) is not None and held.nonce == nonce  # NFS: done, but the answer was lost
+        return (held := read(attempt)) is not None and held.nonce == nonce  # NFS: renamed, but the answer was lost
     return True
 
 
@@ -144,7 +145,7 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def turn(folder: Path, seconds: float) -> Iterator[Path]:
-    """Lock: one process at a time, over all machines that see `folder`.
+    """Hold a lock that admits one process at a time, over all machines that see `folder`.
 
     Raises TimeoutError naming the holder after `seconds`. A dead holder's lock ends within a minute.
     """
@@ -170,27 +171,22 @@ def release(attempt: Path) -> None:
         os.rename(attempt / NAME, attempt / RELEASED)
 
 
-def read(attempt: Path) -> Lease | None:
-    """Read the lease of an attempt; None if it is missing or unreadable."""
-    return parsed(attempt / NAME)
-
-
-def parsed(path: Path) -> Lease | None:
-    """Parse a lease; None if it is invalid."""
+def read(attempt: Path, name: str = NAME) -> Lease | None:
+    """Read the lease of an attempt; None if it is missing or invalid."""
     try:
-        return validated(Lease, json.loads(read_bytes(path)))
+        return validated(Lease, json.loads(read_bytes(attempt / name)))
     except (OSError, ValueError, RecursionError):
         return None
 
 
 def nonce(attempt: Path) -> str:
-    """Return the lease's random number, which distinguishes run directories; "" if there is none."""
-    found = parsed(attempt / NAME) or parsed(attempt / RELEASED)
+    """Return the lease's random number, which differs between run directories; "" if there is none."""
+    found = read(attempt) or read(attempt, RELEASED)
     return found.nonce if found else ""
 
 
 def known(held: Lease | None) -> bool | None:
-    """Return whether the holder lives, if this host can tell at once; else None."""
+    """Return whether the holder lives; None if this host cannot tell at once."""
     if held is None or not is_here(held):
         return None
     fields = stat(held.pid)
@@ -205,7 +201,7 @@ def is_here(held: Lease) -> bool:
 
 
 def stopped(attempt: Path) -> str:
-    """Describe the stopped process that holds the attempt, if this host can tell; else ""."""
+    """Describe the stopped process that holds the attempt; "" if there is none that this host can see."""
     holder = read(attempt)
     if holder is None or not is_here(holder) or known(holder) is not None:
         return ""
@@ -213,6 +209,7 @@ def stopped(attempt: Path) -> str:
 
 
 def changed(attempt: Path) -> int:
+    """Return when the lease last changed, in ns by the file server's clock; 0 if there is no lease."""
     try:
         return (attempt / NAME).stat().st_mtime_ns
     except OSError:
@@ -220,20 +217,21 @@ def changed(attempt: Path) -> int:
 
 
 def held(attempt: Path) -> bool | None:
-    """Return whether the attempt is held, if this host can tell at once; else None."""
+    """Return whether the attempt is held; None if this host cannot tell at once."""
     return False if (attempt / RELEASED).exists() else known(read(attempt))
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Return whether the holder seems to live. For another host, the lease's age on our clock decides."""
+    """Return whether the holder seems to live. For another host, the age of the lease by our clock decides."""
     alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 
 
 class Watch:
-    """One reader's memory of when it last saw each lease change.
+    """A reader that remembers when it last saw each lease change.
 
-    fenced: a holder that lost its lease writes no result; otherwise a stopped holder on this host keeps its lease.
+    clock: seconds. fenced: whether a holder that lost its lease can write no result. If it could, a stopped holder on
+    this host keeps its lease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, fenced: bool = True) -> None:
@@ -242,6 +240,7 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def dead(self, attempt: Path) -> bool:
+        """Return whether nobody holds the attempt any longer, as far as this reader has seen."""
         alive = held(attempt)
         if alive is not None:
             return not alive

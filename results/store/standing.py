@@ -1,7 +1,7 @@
-"""Decides where a trial stands: whether it is over, and if not, whether it may begin.
+"""Where a trial stands: whether it is over, and if not, whether it may begin.
 
-The answer comes from the disk alone: results, leases, failures, the evals that the trial owes, and its parents.
-A trial begins once its parent has finished and left its weights. If the weights were lost, the parent is trained again.
+Results, leases, failures, the evals that the trial owes, and its parents decide, all as found on disk. A trial begins
+once its parent has finished and left weights. If the weights are lost, the parent is trained again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ ENDED = (*OVER, Kind.FAILED, Kind.BLOCKED)
 
 @dataclass(frozen=True)
 class Parent:
-    """A trial that others start from. kind: READY, WAITS, LOST or BLOCKED, as far as this parent is concerned."""
+    """A trial that others start from. kind: READY, WAITS, LOST or BLOCKED, as this parent allows."""
 
     kind: Kind
     clause: str = ""
@@ -76,9 +76,9 @@ class Standing:
 
 
 class Standings:
-    """Reads where the trials of a run directory stand, and each parent once.
+    """A reader of where the trials of a run directory stand, which reads each parent once.
 
-    code: only failures under this code count; None: failures under any.
+    code: the code under which failures count; None for any code.
     """
 
     def __init__(self, runs: Path, code: str | None = None) -> None:
@@ -87,7 +87,7 @@ class Standings:
         self.parents: dict[str, Parent] = {}
 
     def of(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
-        """Decide for one trial. owed: the evals it is to have; parents: nearest first, id -> name."""
+        """Return where a trial stands. owed: the evals that it must have. parents: id -> name, nearest first."""
         trial = store.trial(self.runs, key)
         state = trial.state()
         if missing := eval_files.left(trial, owed, state.result):
@@ -102,7 +102,7 @@ class Standings:
         return Standing(start.kind, start.why or state.reason, state, start)
 
     def of_trained(self, trial: Trial, state: TrialState, missing: Sequence[str]) -> Standing:
-        """Decide for a trained trial without the evals `missing`. It needs its own weights, no parent's."""
+        """Return where a trained trial stands that lacks evals; it needs its own weights and no parent's."""
         which = f"trained; eval {', '.join(missing)} is"
         if state.attempt is not None and lease.seems_alive(state.attempt):
             return Standing(Kind.RUNNING, f"{which} being computed", state)
@@ -111,11 +111,11 @@ class Standings:
         return Standing(Kind.OWES_EVALS, f"{which} still to be computed", state)
 
     def counts(self, failure: Failure | None) -> bool:
-        """Return whether a failure keeps a trial from running: only under the code that it happened under."""
+        """Return whether a failure keeps the trial from running, which needs the code of the failure."""
         return failure is not None and self.code in (None, failure.code)
 
     def parent(self, key: str) -> Parent:
-        """Return what a trial means for those that start from it."""
+        """Return what a trial allows to the trials that start from it."""
         if key not in self.parents:
             self.parents[key] = as_parent(self.of(key))
         return self.parents[key]
@@ -136,22 +136,18 @@ def as_parent(found: Standing) -> Parent:
 
 
 def start_of(parents: Mapping[str, str], look: Callable[[str], Parent]) -> Start:
-    """Decide whether a trial may begin, by its farthest open parent. parents: nearest first, id -> name."""
-    found: dict[str, Parent] = {}
-    for key in parents:
+    """Decide whether a trial may begin, by its farthest open parent. parents: id -> name, nearest first."""
+    start = Start()
+    for key, name in parents.items():
         if (parent := look(key)).kind is Kind.READY:
             break
-        found[key] = parent
+        start = Start(
+            kind=max(start.kind, parent.kind, key=(Kind.READY, Kind.WAITS, Kind.LOST, Kind.BLOCKED).index),
+            why=f"starts from {name}, {parent.clause}",
+            running=start.running or parent.running,
+            open=(*start.open, key),
+            lost=(*start.lost, key) if parent.kind is Kind.LOST else start.lost,
+        )
         if parent.kind is Kind.BLOCKED:
             break
-    if not found:
-        return Start()
-    kinds = [parent.kind for parent in found.values()]
-    farthest = list(found)[-1]
-    return Start(
-        kind=next(kind for kind in (Kind.BLOCKED, Kind.LOST, Kind.WAITS) if kind in kinds),
-        why=f"starts from {parents[farthest]}, {found[farthest].clause}",
-        running=any(parent.running for parent in found.values()),
-        open=tuple(found),
-        lost=tuple(key for key, parent in found.items() if parent.kind is Kind.LOST),
-    )
+    return start

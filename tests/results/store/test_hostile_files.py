@@ -12,7 +12,7 @@ import synthetic
 
 from ablations.execution.compute_eval import winner_weights
 from results import store
-from results.store import Broken, arrays, correctness, eval_files, files, inspection_data, lease
+from results.store import Broken, correctness, eval_files, files, inspection_data, lease
 from results.store.schemas import Eval
 from results.trackers import tensorboard
 
@@ -137,7 +137,7 @@ def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
 
 def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of per-image files, arrays of an eval, and inspections in exports."""
-    for module in (correctness, arrays):
+    for module in (correctness, files):
         monkeypatch.setattr(module, "LARGEST", 1 << 20)
     content = bomb("index.npy", 8 << 20)
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \(its arrays take 8,388,608 bytes"):
