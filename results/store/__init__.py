@@ -131,7 +131,7 @@ def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
-    """Read a file that contains its checksum. Raises FileNotFoundError; Broken, by `name`; NewerSchema."""
+    """Read a JSON file that contains a checksum. Raises FileNotFoundError, NewerSchema, or Broken naming `name`."""
     content = read_json(path)
     found = typed(content, path, schema)
     if content.get("checksum") != checksum(content):
@@ -162,7 +162,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Return `parse_lines` of a file's content, none of a file that does not exist. Raises Broken."""
+    """Read a JSON-lines file as `parse_lines` does; a missing file has no lines. Raises Broken."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
@@ -334,7 +334,7 @@ class Trial:
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
         """Let a trial that ended be run again: move its result aside and forgive failures.
 
-        An attempt that holds nothing but the result does this under a claim. Returns False if the trial is held, or if
+        The result moves into a new attempt, which is claimed for the move. Returns False if the trial is held, or if
         its result is not `result`. Raises ValueError for a link.
         """
         self.ensure_no_links()
@@ -398,7 +398,7 @@ class Trial:
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
-    """Return the lines of an attempt's metrics.jsonl; empty if it cannot be read."""
+    """Return the lines of an attempt's metrics.jsonl; empty if the file cannot be read."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
@@ -531,7 +531,7 @@ class Attempt:
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights (safetensors) unless they are not to be kept; the result names their sha256."""
+        """Save the final weights (safetensors) if `keep_weights`; the result records their sha256 in any case."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
@@ -616,7 +616,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return the content of a folder, sorted; empty if it does not exist. Raises ValueError if it cannot be read."""
+    """Return the sorted paths in a folder; empty if there is no folder. Raises ValueError if it cannot be read."""
     try:
         return sorted(folder / name for name in os.listdir(folder))
     except FileNotFoundError:

@@ -1,4 +1,7 @@
-"""Read which test images a trial classified correctly: an attempt's `correct.npz`."""
+"""Read which test images a trial classified correctly: an attempt's `correct.npz`.
+
+A reader of our own, ten times faster than numpy's, lets a table of 10,000 trials appear within 2 seconds.
+"""
 
 import io
 import struct
@@ -17,7 +20,7 @@ NAME = "correct.npz"
 
 
 class Unusual(Exception):
-    """The archive is not written as numpy writes it; `np.load` decides."""
+    """The archive has another layout than numpy writes; only `np.load` can read it."""
 
 
 def parse(content: bytes) -> Correct:
@@ -38,7 +41,7 @@ def belong(index: np.ndarray, correct: np.ndarray) -> bool:
 
 
 def thorough(content: bytes) -> Correct:
-    """Parse with numpy. Raises Broken."""
+    """Parse the file's bytes with numpy. Raises Broken."""
     arrays = parse_npz(content, NAME)
     if missing := {"index", "correct"} - arrays.keys():
         raise store.Broken(f"{NAME}: no array {min(missing)}")
@@ -46,18 +49,18 @@ def thorough(content: bytes) -> Correct:
 
 
 def quick(content: bytes) -> Correct:
-    """Parse ten times faster than numpy, checksums included: a table reads thousands of small files.
+    """Parse the file's bytes, checksums included, as `np.savez_compressed` writes them.
 
-    Raises Unusual, among others, for anything that `np.savez_compressed` would write differently.
+    Raises Unusual, struct.error, zlib.error or ValueError for other content.
     """
     files = {name: (packed(content, size, at), crc, plain) for name, size, at, crc, plain in members(content)}
     if files.keys() != {"index.npy", "correct.npy"}:
         raise Unusual
-    return seen(*files["index.npy"]), array(*files["correct.npy"])
+    return cached_array(*files["index.npy"]), array(*files["correct.npy"])
 
 
 def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
-    """Return the files in an archive's directory: name, compressed size, offset, crc, size."""
+    """Return each file of an archive's directory: name, compressed size, offset, crc, size."""
     signature, *_, count, size, start, comment = struct.unpack("<4s4H2IH", content[-22:])
     if signature != END or comment or start + size != len(content) - 22:
         raise Unusual
@@ -75,7 +78,7 @@ def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
 
 
 def packed(content: bytes, size: int, offset: int) -> bytes:
-    """Return the compressed bytes of one file of the archive."""
+    """Return the compressed bytes of the file at an offset of the archive."""
     signature, *_, name, extra = struct.unpack("<4s5H3I2H", content[offset : offset + 30])
     start = offset + 30 + name + extra
     if signature != LOCAL or start + size > len(content):
@@ -84,7 +87,7 @@ def packed(content: bytes, size: int, offset: int) -> bytes:
 
 
 def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
-    """Return a read-only array from an .npy file's bytes."""
+    """Return a read-only array from the compressed bytes of a version 1 .npy file."""
     if size > LARGEST:
         raise Unusual
     plain = zlib.decompressobj(-15).decompress(compressed, size + 1)
@@ -95,7 +98,7 @@ def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
     return np.frombuffer(plain, dtype, offset=end).reshape(shape)
 
 
-seen = lru_cache(maxsize=128)(array)  # all trials of one seed test the same images: one array in memory
+cached_array = lru_cache(maxsize=128)(array)  # all trials of one seed test the same images: one array in memory
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Find which trials start from which, as plan.json says."""
+"""Find the parents of trials: the trials whose weights they start from, as plans state."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,7 +10,7 @@ from results.store.schemas import Entry, Metrics, Plan, Settings, Stage
 
 
 def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield trial id and its parents, for all trials with parents."""
+    """Yield the id of each trial that has parents, and the parents: id -> name, nearest first."""
     stages = by_name(plan)
     for entry in planned.trained(plan):
         for seed, key in entry.ids.items() if entry.parent else ():
@@ -18,7 +18,7 @@ def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def probed(runs: Path, plan: Plan) -> dict[str, Metrics]:
-    """Return trial id -> metrics of its parent's evals, as start_<metric>."""
+    """Map trial id to the metrics of its nearest parent's evals, named start_<metric>."""
 
     @cache
     def metrics(key: str) -> Metrics:
@@ -42,10 +42,10 @@ def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
 
 
 def link(config: Settings) -> str:
-    """Return the setting that names a trial's nearest parent, which a plan leaves out of the config."""
+    """Return the setting that names the nearest parent, which a plan leaves out of the config."""
     return "teacher" if "init_from" in config else "init_from"
 
 
 def parents(entry: Entry, stages: Mapping[str, Stage], seed: int) -> dict[str, str]:
-    """Return the parents with this seed, nearest first: id -> name."""
+    """Return the parents with this seed: id -> name, nearest first."""
     return {one.ids[seed]: one.name for one in lineage(entry, stages)}

@@ -1,4 +1,4 @@
-"""Wait on a full disk: once space is freed everything continues, and nothing is lost."""
+"""Wait while the disk is full: once space is freed, writing continues and nothing is lost."""
 
 import errno
 import time
@@ -12,7 +12,11 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(frozen=True)
 class Patience:
-    """A policy for a full disk: how long to wait for space, when to give up earlier, and whom to notify."""
+    """A policy for a full disk.
+
+    seconds: how long to wait for space. given_up: whether to stop waiting earlier. tell: receives the reason of each
+    wait. pause: seconds between two tries.
+    """
 
     seconds: float = 0.0
     given_up: Callable[[], bool] = lambda: False
@@ -20,7 +24,10 @@ class Patience:
     pause: float = 0.5
 
     def __call__(self, write: Callable[[], Result]) -> Result:
-        """Call `write` again and again while there is no space. It must leave nothing half done. Raises OSError."""
+        """Call `write` until there is space for it, and return its result. Raises OSError.
+
+        Other errors than a full disk are raised at once. A `write` that fails must leave nothing behind.
+        """
         deadline = time.monotonic() + self.seconds
         while True:
             try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, "np.ndarray"]
 
-MOST_BEGUN = 1000  # workers that began an eval: it fails after a few
+MOST_BEGUN = 1000  # bytes of a counter of workers; an eval fails after a few
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def file(trial: Trial, name: str, suffix: str) -> Path:
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
-    """Return the verified eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
+    """Read an eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
     found = store.read_sealed(file(trial, name, ".json"), Eval, f"evals/{name}.json")
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
@@ -54,7 +54,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
 
 
 def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
-    """Return the arrays of an eval. Raises Broken if they are not those that were written."""
+    """Read the arrays of an eval. Raises Broken if they are missing or damaged."""
     path = file(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
@@ -68,11 +68,11 @@ def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
 def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
     """Write an eval, arrays first, so that an existing JSON file means a complete eval.
 
-    content: at least metrics and notes.
+    content: the fields of schemas.Eval, at least metrics and notes.
     """
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
-        import numpy as np  # late: as above
+        import numpy as np  # late: commands that only read trials start sooner
 
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
@@ -89,7 +89,7 @@ def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None
 
 
 def begin(trial: Trial, name: str) -> int:
-    """Count a worker that begins to compute the eval; return how many began before and did not end.
+    """Count a worker that begins to compute the eval; return how many began before without ending.
 
     Raises ValueError for a link, and for a counter that is not a small regular file.
     """
@@ -106,13 +106,13 @@ def begin(trial: Trial, name: str) -> int:
 def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
     """Forget failures (of the named evals, or all); return whether there were any. Raises ValueError for a link."""
     trial.ensure_no_links()
+    any_failed = False
     for name in names or all_names(trial):
         file(trial, name, ".begun").unlink(missing_ok=True)
-    there = [file(trial, name, ".failure.json") for name in names or all_names(trial)]
-    there = [path for path in there if path.exists()]
-    for path in there:
-        path.unlink(missing_ok=True)
-    return bool(there)
+        failed = file(trial, name, ".failure.json")
+        any_failed |= failed.exists()
+        failed.unlink(missing_ok=True)
+    return any_failed
 
 
 def all_names(trial: Trial) -> list[str]:
@@ -128,7 +128,7 @@ def all_names(trial: Trial) -> list[str]:
 
 
 def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
-    """Return the evals among `names` that a finished trial lacks; empty if it has not finished. Raises NewerSchema."""
+    """Return the evals among `names` that a finished trial lacks; empty for other trials. Raises NewerSchema."""
     if result is None or result.status != "finished":
         return []
     missing = []
@@ -141,7 +141,7 @@ def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]
 
 
 def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Return why one of these evals (or any) could not be computed; None if none failed."""
+    """Return the first failure of the named evals, or of all; None if none failed."""
     for name in all_names(trial) if names is None else names:
         try:
             return store.read(file(trial, name, ".failure.json"), Failure)
@@ -156,7 +156,7 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
 
 
 def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Return eval name -> metrics and notes; an unreadable eval has no metrics and says why."""
+    """Map eval name to metrics and notes; an unreadable eval has no metrics, and the reason as a note."""
     found: dict[str, EvalSummary] = {}
     for name in all_names(trial):
         try:
@@ -176,7 +176,7 @@ def measures(name: str, metric: str) -> bool:
 
 
 def absent(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
-    """Say why a finished trial has no number for `metric`."""
+    """State why a finished trial has no number for `metric`."""
     if metric in METRICS:
         return f"its result has no {metric}"
     found = {name: one for name, one in summaries.items() if measures(name, metric)}

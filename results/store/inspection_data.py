@@ -1,4 +1,4 @@
-"""Read the result of `ablate inspect` from a trial's folder, or pack it into an export."""
+"""Read the result of `ablate inspect` from a trial's folder, and convert it to and from the text in an export."""
 
 import base64
 import io
@@ -18,7 +18,10 @@ FACTS = "facts.json"  # the name of the facts among the arrays
 
 @dataclass(frozen=True)
 class Inspection:
-    """The eval `inspect` of a trial: plain JSON facts, and the arrays of vitcore.analysis.interpret.inspect."""
+    """The eval `inspect` of a trial.
+
+    facts: its JSON content. arrays: those of vitcore.analysis.interpret.inspect, by name.
+    """
 
     trial: str
     facts: Mapping[str, Any]
@@ -33,7 +36,7 @@ def read(trial: store.Trial) -> Inspection:
 
 
 def pack(inside: Inspection) -> str:
-    """Write an inspection as text; equal inspections give equal texts."""
+    """Convert an inspection to text; equal inspections give equal texts."""
     facts = np.frombuffer(json.dumps(dict(inside.facts), sort_keys=True).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{**inside.arrays, FACTS: facts})
@@ -41,7 +44,7 @@ def pack(inside: Inspection) -> str:
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """Read an inspection from the text of `pack`. Raises Broken for anything else."""
+    """Convert the text of `pack` to an inspection. Raises Broken for other text."""
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)

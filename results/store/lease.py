@@ -32,13 +32,13 @@ RELEASED = "released.json"
 
 
 def holder() -> Lease:
-    """Return this process as a lease describes it."""
+    """Return the lease that describes this process."""
     pid = os.getpid()
     return Lease(host=socket.gethostname(), boot=boot(), pids=pid_namespace(), pid=pid, started=started(pid))
 
 
 def boot() -> str:
-    """Return the id of the machine's boot; a random text outside Linux, where only changes tell whether a holder lives."""
+    """Return the id of the machine's boot; outside Linux a random text, so that only changes of a lease count."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -46,7 +46,7 @@ def boot() -> str:
 
 
 def pid_namespace() -> str:
-    """Return the namespace of process ids: containers may share host and boot but not this."""
+    """Return the namespace of process ids, which differs between the containers of a host; "" outside Linux."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

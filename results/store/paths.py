@@ -1,4 +1,4 @@
-"""Build paths from untrusted names: a name stays one name, and no link leads out of its folder."""
+"""Build paths from untrusted names: a name is one part of a path, and no link leads out of its folder."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def safe_name(name: object) -> str:
 
 
 def refuse_links(root: Path, *paths: Path) -> None:
-    """Raise ValueError for a link between `root` and these paths: writing and removing would follow it."""
+    """Raise ValueError for a link between `root` and a path, which writing and removing would follow."""
     for path in paths:
         for part in (path, *path.parents):
             if part == root:

@@ -1,4 +1,4 @@
-"""Select planned studies by the names given in a command."""
+"""Select plans by the names given in a command, and list what a plan trains and evaluates."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from results.store.schemas import Entry, Plan
 
 
 def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
-    """Return the named plans of a run directory, or all of them.
+    """Return the named plans of a run directory, or all plans.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one. Raises ValueError for an unknown name or an empty
-    directory.
+    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError for an unknown name or an
+    empty directory.
     """
     if not runs.is_dir():
         raise absent(runs)
@@ -22,29 +22,29 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
 
 
 def absent(source: Path) -> ValueError:
-    """Return the error for results that are not there."""
+    """Return the error for a run directory or file that does not exist."""
     then = "run a study first (`ablate run STUDY`), or give --runs"
     return ValueError(f"{source}: no such run directory or exported file: {then}")
 
 
 def trained(plan: Plan) -> list[Entry]:
-    """List everything a plan trains: stages in order of dependence, then arms."""
+    """List the entries of a plan: stages in order of dependence, then arms."""
     return [*plan.stages, *plan.arms]
 
 
 def objective(plan: Plan) -> str:
-    """Return what all arms learn; "" where they differ."""
+    """Return the objective of all arms; "" where arms differ."""
     found = {arm.config.get("objective", "classification") for arm in plan.arms}
     return str(found.pop()) if len(found) == 1 else ""
 
 
 def evals_of(entry: Entry, plan: Plan) -> list[str]:
-    """List the evals that trials of an entry owe: a stage's own, or the plan's."""
+    """List the evals that the trials of an entry owe, by default the plan's."""
     return list(plan.evals if entry.evals is None else entry.evals)
 
 
 def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
-    """Return the full names of the plans that `studies` ask for. Raises ValueError for an unknown name."""
+    """Return the full names of the plans that `studies` name, or of all. Raises ValueError for an unknown name."""
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
     known = {name for plan in plans for name in (plan.study, plan.name)}
@@ -58,13 +58,13 @@ def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[
 
 
 def resolved(name: str, known: Collection[str]) -> str:
-    """Return the full name of 'study@recipe' if exactly one plan adds overrides to it; else the name unchanged."""
+    """Return the full name of 'study@recipe' if only one plan adds overrides to it; else the name unchanged."""
     changed = [one for one in known if one.startswith(f"{name}+")]
     return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
 
 
 def order(plan: Plan, studies: Sequence[str]) -> tuple[int, str]:
-    """Return a sort key: the order in which studies were asked for, then by name."""
+    """Return the key that sorts plans in the order of `studies`, then by name."""
     names = (plan.study, plan.name)
     asked = [i for i, name in enumerate(studies) if name in names or resolved(name, names) in names]
     return min(asked, default=0), plan.name

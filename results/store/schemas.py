@@ -6,7 +6,7 @@ fields pass: a later version may have written them.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -57,7 +57,6 @@ class Schema(BaseModel):
     """The content of a file. Types are exact: neither "1" nor true is the number 1."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
-    file: ClassVar[str]  # what the file is called in messages
 
     def content(self, *without: str) -> dict[str, Any]:
         """Return the fields that were given, as JSON."""
@@ -67,29 +66,29 @@ class Schema(BaseModel):
 class Result(Schema):
     """trials/<id>/result.json: how a trial ended."""
 
-    file = "result.json"
     id: TrialId  #: The trial.
     attempt: Number  #: The attempt that ended it.
-    status: Literal["finished", "diverged"]  #: Whether it was trained to its end, or its loss became infinite or NaN.
+    status: Literal["finished", "diverged"]  #: Trained to the end, or with a loss that became infinite or NaN.
     metrics: Metrics  #: Numbers by name.
     checksum: Sha256  #: SHA-256 of the rest of the file.
-    weights_sha256: Sha256 | None = None  #: Of the final weights, also where they were not kept.
-    files: dict[str, Sha256] = {}  #: Of the attempt's files, by name, as they were when the result was published.
+    weights_sha256: Sha256 | None = None  #: SHA-256 of the final weights, even if they were not kept.
+    files: dict[str, Sha256] = {}  #: SHA-256 of the attempt's files, by name, at publication.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     steps: Count | None = None  #: Optimizer steps taken.
     images: Count | None = None  #: Training images seen, with repetition.
     train_seconds: Seconds | None = None  #: Seconds of training, over all attempts.
     images_per_second: Seconds | None = None  #: Training images a second.
-    diverged_at_step: Count | None = None  #: Where it diverged.
-    suspect_hardware: Count | None = None  #: A step that gave NaN once and not again: the device may be faulty.
+    diverged_at_step: Count | None = None  #: The step at which the trial diverged.
+    suspect_hardware: Count | None = (
+        None  #: A step whose loss was NaN but finite when recomputed: the device may be faulty.
+    )
     micro_batch: Count = 0  #: Images of one backward pass, where memory did not hold the batch. 0: the whole batch.
 
 
 class TrialConfig(Schema):
     """trials/<id>/config.json: the resolved config."""
 
-    file = "config.json"
     config: Settings  #: Every setting, resolved.
 
 
@@ -101,7 +100,6 @@ class ResumedFrom(Schema):
 class Environment(Schema):
     """attempts/<n>/env.json: where an attempt ran."""
 
-    file = "env.json"
     code: str = ""  #: A digest of the sources, and of plugins.
     revision: str | None = None  #: The git revision.
     plugins: dict[str, str] = {}  #: Digests of plugin files.
@@ -118,33 +116,30 @@ class Environment(Schema):
 class Failure(Schema):
     """attempts/<n>/failure.json: why an attempt failed."""
 
-    file = "failure.json"
     cause: str  #: The error in one line.
     traceback: str = ""  #: Its traceback.
-    code: str = ""  #: The digest of the sources it happened under. Other code tries again.
+    code: str = ""  #: Digest of the sources; under other code the trial is tried again.
     kind: str = ""  #: `machine` where a node, not the code, is to blame.
     where: list[str] = []  #: Frames of the traceback.
     again: bool = False  #: Whether the same code may try again.
-    node: str | None = None  #: The SLURM node, if not the attempt's.
+    node: str | None = None  #: The SLURM node, if another than the attempt's.
 
 
 class Lease(Schema):
     """attempts/<n>/lease.json: the process that holds an attempt."""
 
-    file = "lease.json"
     host: str  #: The machine.
     boot: str  #: The id of its boot.
     pids: str = ""  #: The namespace of process ids.
     pid: Count  #: The process.
     started: str | None  #: When the process started.
-    #: A random word that tells two holders apart. A path contains it.
+    #: A random text that differs between two holders, and is part of a path.
     nonce: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
 
 class MetricsLine(Schema):
     """A line of metrics.jsonl: one evaluation. Missing numbers are NaN."""
 
-    file = "metrics.jsonl"
     step: Count  #: Optimizer steps taken.
     epoch: float | None = None  #: Passes over the training images.
     images: Count | None = None  #: Training images seen, with repetition.
@@ -156,16 +151,15 @@ class MetricsLine(Schema):
 
 
 class Eval(Schema):
-    """trials/<id>/evals/<name>.json: what was computed later from a trial's weights."""
+    """trials/<id>/evals/<name>.json: numbers computed later from the weights of a trial."""
 
-    file = "an eval"
     id: TrialId  #: The trial.
-    name: str  #: What was computed: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
-    weights_sha256: Sha256 | None  #: Of the weights it was computed from.
+    name: str  #: The eval: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
+    weights_sha256: Sha256 | None  #: SHA-256 of the weights.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     metrics: Metrics = {}  #: Numbers by name.
-    notes: list[str] = []  #: What a reader has to know.
-    arrays_sha256: Sha256 | None = None  #: Of the .npz file beside it.
+    notes: list[str] = []  #: Limits that a reader has to know.
+    arrays_sha256: Sha256 | None = None  #: SHA-256 of the .npz file beside this one.
 
 
 class PlannedTrial(Schema):
@@ -185,33 +179,33 @@ class LaterDifference(Schema):
 class Entry(Schema):
     """An arm or a stage: a config, and the trials that train it."""
 
-    name: Annotated[str, Field(min_length=1)]  #: How tables name it.
-    stage: str = ""  #: Of a stage, its name in the study.
-    baseline: str = ""  #: Of an arm, the arm that it is compared with.
-    change: str = ""  #: What was changed, wherever on the curves.
-    values: Settings = {}  #: Of every factor and curve.
-    declared: Settings | list[str] | None = None  #: The settings that the study says it changes.
-    model_family: str = ""  #: Its line in a figure over compute.
-    parent: str = ""  #: The stage that its trials start from.
-    key: str = ""  #: What its trials share of their identity.
+    name: Annotated[str, Field(min_length=1)]  #: The name in tables.
+    stage: str = ""  #: The name of a stage in the study.
+    baseline: str = ""  #: The arm that an arm is compared with.
+    change: str = ""  #: The change, without the point on the curves.
+    values: Settings = {}  #: The value of every factor and curve.
+    declared: Settings | list[str] | None = None  #: Changes of other settings that the study declares.
+    model_family: str = ""  #: The family in a figure over compute.
+    parent: str = ""  #: The stage that the trials start from.
+    key: str = ""  #: The part of the identity that the trials share.
     config: Settings  #: Every setting but the seed.
     published: FiniteFloat | None = None  #: The published number.
-    at_twice_the_steps: LaterDifference | None = None  #: What the recipe states of it after twice the steps.
-    departures: Settings = {}  #: Where it is not as the recipe says.
-    evals: list[str] | None = None  #: What is computed from its weights, unless what the plan says.
+    at_twice_the_steps: LaterDifference | None = None  #: The difference after twice the steps, as the recipe states it.
+    departures: Settings = {}  #: Settings in which the entry departs from the recipe.
+    evals: list[str] | None = None  #: Evals that the trials owe, if others than the plan's.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     tokens: Count | None = None  #: Tokens of an image.
     class_token: bool | None = None  #: Whether there is a class token.
-    attention_bias: bool | None = None  #: Whether logits have a bias.
+    attention_bias: bool | None = None  #: Whether attention logits have a bias.
     train_flops: Flops | None = None  #: FLOPs of one training.
-    notes: list[str] = []  #: Footnotes: what else moved.
-    notes_about: dict[str, str] = {}  #: Of a footnote, the measure that it is about.
-    trials: list[PlannedTrial]  #: Its trials: seed and id of each.
+    notes: list[str] = []  #: Footnotes on other differences from the baseline.
+    notes_about: dict[str, str] = {}  #: Footnote -> the measure that it is about.
+    trials: list[PlannedTrial]  #: Seed and id of each trial.
 
     @property
     def ids(self) -> dict[int, str]:
-        """Seed -> trial id."""
+        """The trial ids by seed."""
         return {trial.seed: trial.id for trial in self.trials}
 
     @property
@@ -230,11 +224,11 @@ class Stage(Entry):
 
 class Arm(Entry):
     baseline: str  #: The arm it is compared with.
-    values: Settings  #: Of every factor and curve.
+    values: Settings  #: The value of every factor and curve.
 
 
 class Tuned(Schema):
-    """An arm at its own value of a tuned grid."""
+    """An arm at the values that are tuned for it."""
 
     name: str
     baseline: str
@@ -264,7 +258,7 @@ class Split(Schema):
 
 
 class PlannedData(Schema):
-    """The images of a study's baseline."""
+    """The data set of a study's baseline."""
 
     name: str
     train: Count
@@ -277,7 +271,7 @@ class PlannedData(Schema):
 
 
 class Stated(Schema):
-    """The origin of a recipe's statement: measured, derived or cited, and where."""
+    """A statement of a recipe. how: measured, derived or cited. source: where the statement comes from."""
 
     how: str
     source: str
@@ -291,7 +285,7 @@ class Took(Stated):
 
 
 class StatedCost(Schema):
-    """The time of a trial; work: its training FLOPs."""
+    """The time of a trial. work: the training FLOPs of the trial."""
 
     work: FiniteFloat
     cpu: Took | None = None
@@ -303,7 +297,7 @@ class StatedCost(Schema):
 
 
 class Expected(Stated):
-    """The metric that trials reach with these settings."""
+    """The value of a metric that trials with these settings reach."""
 
     settings: Settings = {}
     metric: str
@@ -320,7 +314,7 @@ class StatedSpread(Stated):
 
 
 class Asked(Schema):
-    """The words of the command that made a plan."""
+    """The arguments of the command that made a plan."""
 
     study: str
     recipe: str
@@ -332,46 +326,45 @@ class Asked(Schema):
 class Plan(Schema):
     """studies/<name>/plan.json: the arms and trials of a study."""
 
-    file = "plan.json"
-    name: Annotated[str, Field(min_length=1)]  #: The study, the recipe, and a hash of what was set on the command line.
+    name: Annotated[str, Field(min_length=1)]  #: The study, the recipe, and a hash of the overrides.
     study: Annotated[str, Field(min_length=1)]  #: The study.
     recipe: str  #: The recipe.
-    overrides: Settings  #: Settings of the command line.
-    question: str  #: What the study asks.
-    source: str  #: Where the question comes from.
-    published_of: str = ""  #: What the published numbers are of, if not the source.
-    found: str = ""  #: What the source found.
-    description: str  #: The recipe's, or the data's where they are others.
-    data: PlannedData | None = None  #: The images, as the plan was made.
-    departures: Settings = {}  #: Where the baseline is not as the recipe.
-    metric: str  #: What is compared.
-    evals: list[str] = []  #: What is computed from the weights.
+    overrides: Settings  #: Settings given on the command line.
+    question: str  #: The question that the study answers.
+    source: str  #: The source of the question.
+    published_of: str = ""  #: The source of the published numbers, if another.
+    found: str = ""  #: The answer of the source.
+    description: str  #: Of the recipe, or of other data.
+    data: PlannedData | None = None  #: The data set, as the plan was made.
+    departures: Settings = {}  #: Settings in which the baseline departs from the recipe.
+    metric: str  #: The metric that is compared.
+    evals: list[str] = []  #: Evals that every trial owes.
     margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: The difference within which arms tie.
-    claims: list[str]  #: What the source says of two arms.
-    caveats: list[str]  #: What a reader has to know.
+    claims: list[str]  #: Claims of the source about two arms.
+    caveats: list[str]  #: Limits that a reader has to know.
     notes: list[str] = []  #: Footnotes of the whole study.
-    cost: StatedCost | None = None  #: What the recipe states of the time a trial takes.
-    expected: list[Expected] = []  #: What the recipe states that trials reach.
-    spread: StatedSpread | None = None  #: What the recipe states of the spread between seeds.
-    figure: str  #: How results are drawn.
+    cost: StatedCost | None = None  #: The time of a trial, as the recipe states it.
+    expected: list[Expected] = []  #: Metrics that trials reach, as the recipe states them.
+    spread: StatedSpread | None = None  #: The spread between seeds, as the recipe states it.
+    figure: str  #: The kind of figure.
     factors: Axes  #: Values of each factor.
     crosses: list[Axes] = []  #: Full products of factors.
     curves: Axes  #: Values that every arm takes.
     tune: Axes = {}  #: Values that every arm is tuned over.
-    budget: str = "steps"  #: What all arms are given alike.
-    baseline: str  #: The arm that others are compared with.
-    split: Split  #: How images are split.
+    budget: str = "steps"  #: The quantity of training that is equal for all arms.
+    baseline: str  #: The arm that the others are compared with.
+    split: Split  #: The split of the images.
     seeds: list[Seed]  #: Seeds of every arm.
-    looks: list[Count] = []  #: Seeds that were planned at each extension.
+    looks: list[Count] = []  #: Number of seeds at each extension of the plan.
     stages: list[Stage] = []  #: Trials that arms start from.
     arms: Annotated[list[Arm], Field(min_length=1)]  #: The arms, in the table's order.
-    family: Count  #: Comparisons that Holm's correction counts.
-    tuned: list[Tuned] = []  #: Arms at their own values of a tuned grid.
-    points_family: Count = 0  #: The family at the points of a tuned grid.
+    family: Count  #: Contrasts that Holm's correction counts.
+    tuned: list[Tuned] = []  #: Arms at the values that are tuned for them.
+    points_family: Count = 0  #: Contrasts at the points of a tuned grid.
     interactions: list[Interaction] = []  #: Interactions of crossed factors.
-    pruned: str | None = None  #: When arms or seeds were last pruned.
-    made_from: str = ""  #: A digest of all that the plan follows from.
-    asked: Asked | None = None  #: The words that make the study again.
+    pruned: str | None = None  #: Time at which arms or seeds were last pruned.
+    made_from: str = ""  #: Digest of everything that the plan follows from.
+    asked: Asked | None = None  #: Arguments that make the plan again.
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
     extends: str = Field(default="", exclude=True)  # of a plan to be written, the digest of the one it extends
 
@@ -386,7 +379,7 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":
-        """Check that entries refer to each other by existing names."""
+        """Raise ValueError for a reference to an entry that does not exist, and for two entries of one name."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),
@@ -404,7 +397,6 @@ class Plan(Schema):
 class ExportHeader(Schema):
     """The metadata of an exported Parquet file."""
 
-    file = "the header"
     plans: list[Plan]
     trials: Sha256
     checksum: Sha256
@@ -413,7 +405,6 @@ class ExportHeader(Schema):
 class Submission(Schema):
     """submissions/<campaign>/campaign.json: one `ablate submit`. The profile is checked by its own rules."""
 
-    file = "campaign.json"
     plans: list[str]
     profile: dict[str, Any]
     plugins: list[str]
@@ -426,30 +417,26 @@ class Submission(Schema):
 class Private(Schema):
     """submissions/<campaign>/private.json: the parts of a profile that may hold tokens."""
 
-    file = "private.json"
     environment: dict[str, str] = {}
     setup: list[str] = []
 
 
 class Round(Schema):
-    """A line of submissions/<campaign>/looks.jsonl: what a last job found."""
+    """A line of submissions/<campaign>/looks.jsonl: the progress when the last job of a round ended."""
 
-    file = "looks.jsonl"
     arrays: Count  #: Arrays of trials so far.
     progress: list[Count]  #: Finished trials, their evals, and the steps of the others.
 
 
 class GaveUp(Schema):
-    """submissions/<campaign>/gave-up.json: why a submission tries no more."""
+    """submissions/<campaign>/gave-up.json: why a submission ended before its trials did."""
 
-    file = "gave-up.json"
     said: str
 
 
 class NodeChecks(Schema):
-    """submissions/<campaign>/probe.json: what `profile check` found on a node."""
+    """submissions/<campaign>/probe.json: the checks that `profile check` made on a node."""
 
-    file = "probe.json"
     found: dict[str, str]  #: Check -> why it failed, or "".
 
 
@@ -466,21 +453,20 @@ class StepTime(Schema):
 class StepTimes(Schema):
     """probes/<device>.json: measured step times. Files of earlier versions hold other measurements beside them."""
 
-    file = "probes/<device>.json"
     device: str
     gpu: bool
     paces: dict[str, StepTime] = {}
 
 
 class EvalSummary(Schema):
-    """The part of an eval that a table needs."""
+    """The part of an eval that tables show."""
 
     metrics: Metrics
     notes: list[str] = []
 
 
 def encoded(schema: Any) -> AfterValidator:
-    """Return a type for text that is JSON of this type, or empty."""
+    """Return a check that a text is empty or JSON of this type."""
     content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
 
     def check(text: str) -> str:
@@ -495,9 +481,8 @@ def encoded(schema: Any) -> AfterValidator:
 
 
 class TrialRow(Schema):
-    """A row of an exported Parquet file with columns typed by Arrow; NaN stands for no number."""
+    """A row of an exported Parquet file, whose columns Arrow has typed; NaN stands for a missing number."""
 
-    file = "a row"
     id: TrialId
     status: Literal["finished", "diverged", "failed", "running", "interrupted", "missing", "broken"]
     config: Annotated[str, encoded(Settings)]
@@ -513,11 +498,22 @@ class TrialRow(Schema):
 
 
 FILES: Mapping[str, type[Schema]] = {
-    schema.file: schema
-    for schema in (
-        *(Result, TrialConfig, Environment, Failure, Lease, MetricsLine, Eval, Plan, ExportHeader, TrialRow),
-        *(Submission, Private, Round, GaveUp, NodeChecks, StepTimes),
-    )
+    "result.json": Result,
+    "config.json": TrialConfig,
+    "env.json": Environment,
+    "failure.json": Failure,
+    "lease.json": Lease,
+    "metrics.jsonl": MetricsLine,
+    "an eval": Eval,
+    "plan.json": Plan,
+    "the header": ExportHeader,
+    "a row": TrialRow,
+    "campaign.json": Submission,
+    "private.json": Private,
+    "looks.jsonl": Round,
+    "gave-up.json": GaveUp,
+    "probe.json": NodeChecks,
+    "probes/<device>.json": StepTimes,
 }
 
 
@@ -546,7 +542,7 @@ def validated(schema: type[Kind], content: object) -> Kind:
 
 
 def problem(schema: type[Schema], content: object) -> str:
-    """Say what is wrong with a file's content, in one line naming the field; "" if nothing is."""
+    """Return the error in a file's content, in one line that names the field; "" if there is none."""
     try:
         validated(schema, content)
     except Broken as error:
@@ -555,7 +551,7 @@ def problem(schema: type[Schema], content: object) -> str:
 
 
 def depth_exceeds(content: object, levels: int) -> bool:
-    """Return whether containers are nested deeper than this, found without recursion."""
+    """Return whether lists and objects are nested in more levels, found without recursion."""
     inside: list[object] = [content]
     for _ in range(levels + 1):
         inside = [

@@ -47,7 +47,8 @@ class Parent:
 class Start:
     """What the parents of a trial allow: READY, WAITS, LOST or BLOCKED.
 
-    running: a parent is being trained. open: parents to train first, nearest first. lost: those that had finished.
+    running: whether a parent is being trained. open: parents to train first, nearest first. lost: the parents among
+    them that had finished.
     """
 
     kind: Kind = Kind.READY
