@@ -91,13 +91,15 @@ def test_what_was_set_on_the_command_line_names_the_column() -> None:
         assert "6c3b0f" not in across_recipes.render(found, format)
 
 
-def test_csv_has_a_row_for_each_recipe_and_arm() -> None:
+def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe() -> None:
     """With the recipe in a column of its own."""
-    rows = list(csv.DictReader(io.StringIO(across_recipes.render(two(), "csv"))))
+    tables = two()
+    rows = list(csv.DictReader(io.StringIO(across_recipes.render(tables, "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
-        (table.recipe, row.arm) for table in two() for row in table.rows
+        (one.recipe, row.arm) for one in tables for row in one.rows
     ]
-    assert [one["study"] for one in json.loads(across_recipes.render(two(), "json"))] == [one.study for one in two()]
+    alone = [json.loads(layout.render(one, "json")) for one in tables]
+    assert json.loads(across_recipes.render(tables, "json")) == alone
 
 
 def test_an_unknown_column_is_one_line() -> None:
@@ -111,7 +113,7 @@ def test_an_unknown_column_is_one_line() -> None:
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--recipe` given twice; with names of studies, and for all that are planned on these recipes."""
     for recipe in ("digits", "cifar10", "other"):
-        synthetic.write(tmp_path, on(recipe) | {"overrides": {}})
+        synthetic.write(tmp_path, on(recipe))
     recipes = ("--recipe", "cifar10", "--recipe", "digits", "--runs", str(tmp_path))
     status, named, errors = called(monkeypatch, "table", "position-embedding", *recipes)
     assert (status, errors) == (0, "")
@@ -128,14 +130,12 @@ def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pyte
 
 def test_several_studies_are_one_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One header; every row names its study and recipe."""
-    for plan in (synthetic.position(), synthetic.patch_size()):
-        synthetic.write(tmp_path / "runs", plan)
-    words = ("table", "position-embedding", "patch-size", "--format", "csv", "--runs", str(tmp_path / "runs"))
-    status, output, _ = called(monkeypatch, *words)
-    rows = list(csv.DictReader(io.StringIO(output)))
-    assert status == 0
-    assert [(row["study"], row["recipe"]) for row in rows] == [
-        *[("position-embedding", "digits")] * 4,
-        *[("patch-size", "digits")] * 3,
-    ]
+    for plan in (synthetic.position(seeds=2), synthetic.patch_size(seeds=2)):
+        synthetic.write(tmp_path, plan)
+    words = ("table", "position-embedding", "patch-size", "--format", "csv", "--runs", str(tmp_path))
+    rows = list(csv.DictReader(io.StringIO(called(monkeypatch, *words)[1])))
+    assert {(row["study"], row["recipe"]) for row in rows} == {
+        ("position-embedding", "digits"),
+        ("patch-size", "digits"),
+    }
     assert [row["arm"] for row in rows[4:]] == ["patch=1", "patch=2", "patch=4"]
