@@ -1,12 +1,11 @@
 """Which images were right: the quick reader says what numpy says, of whole files and of damaged ones."""
 
 import io
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from results import store
 from results.store import Broken, correctness
 
 INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).astype(np.uint8)
@@ -22,54 +21,37 @@ def archive(**arrays: np.ndarray) -> bytes:
 WHOLE = archive(index=INDEX, correct=CORRECT)
 
 
-def read(folder: Path, content: bytes) -> correctness.Correct:
-    (folder / "correct.npz").write_bytes(content)
-    return correctness.parse(store.read_bytes(folder / "correct.npz"))
-
-
-def outcome(folder: Path, content: bytes) -> object:
+def outcome(read: Callable[[bytes], correctness.Correct], content: bytes) -> str:
     """What was read, or that nothing can be."""
     try:
-        return [array.tolist() for array in read(folder, content)]
+        return str([array.tolist() for array in read(content)])
     except Broken:
         return "broken"
 
 
-def test_the_quick_reader_is_used_and_says_what_numpy_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a file as the store writes it, numpy is not needed."""
-    monkeypatch.setattr(correctness, "thorough", None)
-    index, correct = read(tmp_path, WHOLE)
-    assert (index.dtype, correct.dtype) == (INDEX.dtype, CORRECT.dtype)
-    np.testing.assert_array_equal(index, INDEX)
-    np.testing.assert_array_equal(correct, CORRECT)
-
-
-def test_damage_is_what_numpy_takes_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_what_numpy_takes_for_damage() -> None:
     """Every byte changed, and every length: nothing wrong is read, and nothing that numpy reads is refused."""
     damaged = [WHOLE[:at] + bytes([WHOLE[at] ^ 0x15]) + WHOLE[at + 1 :] for at in range(len(WHOLE))]
     damaged += [WHOLE[:length] for length in range(0, len(WHOLE), 7)] + [WHOLE + b"more", b"more" + WHOLE]
-    ours = [outcome(tmp_path, content) for content in damaged]
-    monkeypatch.setattr(correctness, "quick", refuse)
-    theirs = [outcome(tmp_path, content) for content in damaged]
+    ours, theirs = (
+        [outcome(read, content) for content in damaged] for read in (correctness.parse, correctness.thorough)
+    )
     assert [mine for mine, its in zip(ours, theirs, strict=True) if mine != its and its != "broken"] == []
-    assert {str(found) for found in ours} == {"broken", str([INDEX.tolist(), CORRECT.tolist()])}
-
-
-def refuse(content: bytes) -> None:
-    raise correctness.Unusual
+    assert set(ours) == {"broken", str([INDEX.tolist(), CORRECT.tolist()])}
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("read", "content"),
     [
-        archive(correct=CORRECT, index=INDEX),
-        archive(index=INDEX.astype(">i8"), correct=CORRECT.astype(bool)),
-        archive(index=INDEX, correct=CORRECT, more=INDEX),
+        (correctness.quick, WHOLE),
+        (correctness.parse, archive(correct=CORRECT, index=INDEX)),
+        (correctness.parse, archive(index=INDEX.astype(">i8"), correct=CORRECT.astype(bool))),
+        (correctness.parse, archive(index=INDEX, correct=CORRECT, more=INDEX)),
     ],
 )
-def test_other_archives_with_these_arrays_are_read(tmp_path: Path, content: bytes) -> None:
-    """In another order, of other types, beside others."""
-    index, correct = read(tmp_path, content)
+def test_archives_with_these_arrays_are_read(read: Callable[[bytes], correctness.Correct], content: bytes) -> None:
+    """Quickly as the store writes them; also in another order, of other types, beside others."""
+    index, correct = read(content)
     np.testing.assert_array_equal(index, INDEX)
     np.testing.assert_array_equal(correct, CORRECT)
 
@@ -82,9 +64,14 @@ def test_other_archives_with_these_arrays_are_read(tmp_path: Path, content: byte
         archive(index=INDEX),
         archive(index=INDEX[1:], correct=CORRECT),
         archive(index=INDEX[None], correct=CORRECT[None]),
+        archive(index=np.array(["a", "b"]), correct=np.zeros(2, np.uint8)),
+        archive(index=np.arange(2.0), correct=np.zeros(2, np.uint8)),
+        archive(index=np.arange(2), correct=np.array([0, 7])),
+        archive(index=np.arange(2), correct=np.array([0.0, 1.0])),
+        archive(index=np.zeros(2, "V0"), correct=np.zeros(2, "V0")),
     ],
 )
-def test_what_is_no_such_file_is_broken(tmp_path: Path, content: bytes) -> None:
-    """Empty, torn, without an array, of other lengths, of other shapes."""
+def test_what_is_no_such_file_is_broken(content: bytes) -> None:
+    """Torn, without an array, of other lengths or shapes; values that are no indices, or no zeros and ones."""
     with pytest.raises(Broken, match=r"correct\.npz"):
-        read(tmp_path, content)
+        correctness.parse(content)

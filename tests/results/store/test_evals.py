@@ -1,6 +1,7 @@
 """Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -30,7 +31,6 @@ from vitcore.analysis.fewshot import features
 from vitcore.analysis.restore import restored, seen_by
 from vitcore.config import Config
 from vitcore.identity import trial_id
-from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import SUBNORMAL
 from vitcore.training.loop import train
@@ -49,18 +49,34 @@ STUDY = """
 Ablate = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+def command(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Ablate:
     """The command, in this process, in a folder with a recipe and studies; exit status, standard output and error.
 
     The work of `run` is done by a worker in this process too.
     """
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     monkeypatch.delenv("ABLATE_DATA", raising=False)
-    (tmp_path / "r.yaml").write_text(dedent(RECIPE))
+    (folder / "r.yaml").write_text(dedent(RECIPE))
     for name, metric in (("plain", "test_accuracy"), ("few", "fewshot5_accuracy"), ("large", "test_accuracy@16")):
-        (tmp_path / f"{name}.yaml").write_text(dedent(STUDY) + f"metric: {metric}\n")
+        (folder / f"{name}.yaml").write_text(dedent(STUDY) + f"metric: {metric}\n")
     return lambda *words: called_serially(monkeypatch, *words, "--recipe", "r.yaml")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder where `few` was run, and what the command printed."""
+    folder = tmp_path_factory.mktemp("done")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        status, output, errors = command(monkeypatch, folder)("run", "few.yaml")
+    assert status == 0, errors
+    return folder, output
+
+
+@pytest.fixture
+def ablate(done: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """The command in a folder with a copy of the trials of `few` and their evals."""
+    shutil.copytree(done[0] / "runs", tmp_path / "runs")
+    return command(monkeypatch, tmp_path)
 
 
 def trials(folder: Path) -> list[store.Trial]:
@@ -73,11 +89,11 @@ def todo(ablate: Ablate, name: str) -> dict[str, int]:
     return json.loads(output)["trials"]
 
 
-def test_metric_of_an_eval_is_computed_after_training_and_everywhere(ablate: Ablate, tmp_path: Path) -> None:
+def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
+    done: tuple[Path, str], ablate: Ablate, tmp_path: Path
+) -> None:
     """From a study's `metric` alone: run computes it; table, status, plot, report, compare and export have it."""
-    status, output, errors = ablate("run", "few.yaml")
-    assert status == 0, errors
-    assert "5-shot accuracy" in output
+    assert "5-shot accuracy" in done[1]
     for trial in trials(tmp_path):
         content = json.loads((trial.path / "evals/fewshot.json").read_text())
         assert content["weights_sha256"] == trial.result().weights_sha256
@@ -100,7 +116,6 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(ablate: Abl
 
 def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp_path: Path) -> None:
     """Another study asks more of finished trials: they are to do, and one run later done, by the same attempt."""
-    assert ablate("run", "plain.yaml")[0] == 0
     results = {trial.id: trial.result() for trial in trials(tmp_path)}
     assert todo(ablate, "large.yaml") == {"planned": 4, "finished": 0, "shared": 0, "todo": 4}
     assert json.loads(ablate("plan", "large.yaml", "--json")[1])["hours"] == 0.0
@@ -110,52 +125,41 @@ def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp
     assert todo(ablate, "large.yaml")["finished"] == 4
     rows = json.loads(ablate("table", "large.yaml", "--json")[1])["rows"]
     assert [row["n"] for row in rows] == [2, 2]
-    assert todo(ablate, "plain.yaml")["finished"] == 4
 
 
 def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path: Path) -> None:
     """With an eval gone the table counts a missing seed, by name; status says missing; no file is written."""
-    assert ablate("run", "few.yaml")[0] == 0
-    gone = trials(tmp_path)[0]
-    (gone.path / "evals/fewshot.json").unlink()
+    gone = trials(tmp_path)[0].path / "evals/fewshot.json"
+    gone.unlink()
     (row,) = [row for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] if row["missing"]]
     assert row["n"] == 1
     assert any("fewshot5_accuracy is not computed yet" in note for note in row["notes"])
     view = json.loads(ablate("status", "few.yaml", "--json")[1])
     assert (view["finished"], view["missing"]) == (3, 1)
-    assert not (gone.path / "evals/fewshot.json").exists()
-    assert ablate("run", "few.yaml")[0] == 0
-    assert (gone.path / "evals/fewshot.json").exists()
+    assert not gone.exists()
 
 
-@pytest.mark.parametrize("harm", ["weights", "edit", "cut", "other trial"])
-def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, tmp_path: Path, harm: str) -> None:
+def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, tmp_path: Path) -> None:
     """Of other weights, edited, torn or another trial's: named in the table, computed again by the next run."""
-    assert ablate("run", "few.yaml")[0] == 0
-    first, second = trials(tmp_path)[:2]
-    path = first.path / "evals/fewshot.json"
-    whole = path.read_text()
-    content = json.loads(whole)
-    if harm == "weights":
-        content["weights_sha256"] = "0" * 64
-        path.write_text(json.dumps(content | {"checksum": store.checksum(content)}))
-    elif harm == "edit":
-        path.write_text(whole.replace('"fewshot5_accuracy": 0', '"fewshot5_accuracy": 1'))
-    elif harm == "cut":
-        path.write_text(whole[:100])
-    else:
-        path.write_bytes((second.path / "evals/fewshot.json").read_bytes())
+    paths = [trial.path / "evals/fewshot.json" for trial in trials(tmp_path)]
+    whole = [path.read_text() for path in paths]
+    content = json.loads(whole[0]) | {"weights_sha256": "0" * 64}
+    paths[0].write_text(json.dumps(content | {"checksum": store.checksum(content)}))
+    paths[1].write_text(whole[1].replace('"fewshot5_accuracy": 0', '"fewshot5_accuracy": 1'))
+    paths[2].write_text(whole[2][:100])
+    paths[3].write_text(whole[0])
     notes = [note for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] for note in row["notes"]]
-    assert any("fewshot.json" in note for note in notes), notes
-    assert todo(ablate, "few.yaml")["todo"] == 1
+    for reason in ("is of other weights", "its checksum differs", "is not JSON", "belongs to fewshot of trial"):
+        assert any("fewshot.json" in note and reason in note for note in notes), notes
+    assert todo(ablate, "few.yaml")["todo"] == 4
     assert ablate("run", "few.yaml")[0] == 0
-    assert path.read_text() == whole
+    assert [path.read_text() for path in paths] == whole
 
 
 def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path: Path) -> None:
     """The trial fails by name, once for one code; retry and the weights' return let it go on."""
-    assert ablate("run", "plain.yaml")[0] == 0
     for trial in trials(tmp_path):
+        (trial.path / "evals/fewshot.json").unlink()
         (trial.path / "attempts/0001/weights.safetensors").rename(trial.path / "weights")
     status, _, errors = ablate("run", "few.yaml")
     assert status == 1
@@ -168,34 +172,23 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
     assert ablate("run", "few.yaml")[0] == 1  # the same code: only after retry
     assert "4 trials may be run again" in ablate("retry", "few.yaml")[1]
     assert ablate("run", "few.yaml")[0] == 0
-    assert todo(ablate, "plain.yaml")["finished"] == 4
-
-
-def test_damaged_weights_are_refused(ablate: Ablate, tmp_path: Path) -> None:
-    """An eval is of the weights that the result names, or it is not made."""
-    assert ablate("train", "position=none")[0] == 0
-    (trial,) = trials(tmp_path)
-    (trial.path / "attempts/0001/weights.safetensors").write_bytes(b"other")
-    with pytest.raises(ValueError, match="damaged"):
-        compute_eval(trial, "fewshot", None, "code")
 
 
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
-    """`clean --keep-weights none` takes them only once they are not needed."""
-    assert ablate("run", "few.yaml")[0] == 0
-    plans = list(store.plans(tmp_path / "runs"))
-    (trials(tmp_path)[0].path / "evals/fewshot.json").unlink()
-    kept = [
-        one for one in cleaning.find_waste(tmp_path / "runs", plans, "none") if one.path.name == "weights.safetensors"
-    ]
-    assert len(kept) == 3
+    """`clean --keep-weights none` takes them only once they are not needed; damaged ones are refused."""
+    plans, first = list(store.plans(tmp_path / "runs")), trials(tmp_path)[0]
+    (first.path / "evals/fewshot.json").unlink()
+    waste = [one.path.name for one in cleaning.find_waste(tmp_path / "runs", plans, "none")]
+    assert waste.count("weights.safetensors") == 3
+    (first.path / "attempts/0001/weights.safetensors").write_bytes(b"other")
+    with pytest.raises(ValueError, match="damaged"):
+        compute_eval(first, "fewshot", None, "code")
 
 
 def test_evals_are_computed_as_the_training_was(
     ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Subnormal numbers are zero in both: PyTorch's threads, which may start here, keep what they begin with."""
-    assert ablate("run", "few.yaml")[0] == 0
     seen = []
 
     def look(*_: object) -> Computed:
@@ -231,10 +224,10 @@ def test_eval_that_cannot_be_is_refused_before_anything_trains(
 ) -> None:
     """Bad names and sizes that an arm does not take: one line, status 2, nothing written."""
     (tmp_path / "bad.yaml").write_text(dedent(STUDY) + f"{line}\n")
-    status, _, errors = ablate("run", "bad.yaml")
+    status, _, errors = ablate("run", "bad.yaml", "--runs", "new")
     assert status == 2
     assert said in errors
-    assert not (tmp_path / "runs/trials").exists()
+    assert not (tmp_path / "new").exists()
 
 
 def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) -> None:
@@ -258,22 +251,24 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     assert served(tmp_path, job).kind == "finished"
 
 
-def trained(data: str, **settings: object) -> ViT:
-    """A model after a few steps, as its weights would restore it."""
-    base = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none", "steps": 4, "batch": 8}
-    config, run = Config(data=data, **(base | settings)), Memory()
-    train(config, run)
-    return restored(config, run.weights)
+SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none"}
 
 
-def test_at_its_own_size_accuracy_is_that_of_training() -> None:
-    """The same images, the same number."""
-    config = Config(data="digits", width=16, depth=1, heads=2, patch=4, pool="gap", position="none", steps=20, batch=16)
-    run = Memory()
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
+    """At the size of the training the metrics are the training's own; a bf16 trial is seen in bfloat16's few digits."""
+    config, run = Config(data="digits", steps=20, batch=16, lr=1e-2, precision=precision, **SMALL), Memory()
     outcome = train(config, run)
-    found = at_size(restored(config, run.weights or b""), 8).metrics
+    model = restored(config, run.weights or b"")
+    found = at_size(model, 8).metrics
     assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])
-    assert found["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"])
+    assert found["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
+    if precision == "bf16":
+        vectors = features(model, seen_by(model), seen_by(model).test.at(slice(4)))
+        assert vectors.dtype == torch.float32
+        with torch.no_grad():
+            plain = model.features(seen_by(model).standardise(seen_by(model).test.pixels[:4]))
+        assert 0 < (vectors - plain).abs().max() < 0.1
 
 
 def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_path: Path) -> None:
@@ -285,7 +280,9 @@ def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_
             folder.mkdir(parents=True)
             for i in range(count):
                 Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{i}.png")
-    model = trained(f"imagefolder:{tmp_path / 'images'}", image_size=8, batch=4)
+    config, run = Config(data=f"imagefolder:{tmp_path / 'images'}", image_size=8, steps=4, batch=4, **SMALL), Memory()
+    train(config, run)
+    model = restored(config, run.weights or b"")
     files = sorted((tmp_path / "images/test").rglob("*.png"))
     pixels = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in files])).permute(0, 3, 1, 2).float()
     small = [
@@ -347,18 +344,3 @@ def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> Non
     pq.write_table(old.replace_schema_metadata({export.KEY: json.dumps(header)}), tmp_path / "old.parquet")
     assert study_table.table(load_studies(tmp_path / "old.parquet")[0]) == study_table.table(studies[0])
     assert export.read_inspections(tmp_path / "old.parquet") == {}
-
-
-def test_evals_see_the_model_in_the_precision_of_its_training() -> None:
-    """A bf16 trial: test_loss at the size of the training is the training's own, and in bfloat16's few digits."""
-    sizes = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 20, "batch": 16, "lr": 1e-2}
-    config = Config(data="digits", precision="bf16", **sizes)
-    run = Memory()
-    outcome = train(config, run)
-    model = restored(config, run.weights or b"")
-    assert at_size(model, 8).metrics["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
-    vectors = features(model, seen_by(model), seen_by(model).test.at(slice(4)))
-    assert vectors.dtype == torch.float32
-    with torch.no_grad():
-        plain = model.features(seen_by(model).standardise(seen_by(model).test.pixels[:4]))
-    assert 0 < (vectors - plain).abs().max() < 0.1

@@ -1,5 +1,6 @@
 """The store: what was torn or edited is never taken for what was written, and every trial has one winner."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,36 +28,35 @@ def trial(tmp_path: Path) -> store.Trial:
     return made
 
 
+@contextlib.contextmanager
+def holding(trial: store.Trial) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the trial's first attempt."""
+    code = (
+        "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
+        "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "0001\n"
+        yield process
+        process.kill()
+
+
 def publish(trial: store.Trial) -> None:
     with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
 
 
-def test_result_is_read_back_with_its_checksum(trial: store.Trial) -> None:
-    """A published result is read as it was written and ends the trial."""
+def test_a_result_is_read_back_and_every_edit_is_noticed(trial: store.Trial) -> None:
+    """A result cut anywhere, or with any one digit changed, is broken: its checksum no longer holds."""
     publish(trial)
-    result = trial.result()
-    assert result.metrics == RESULT["metrics"]
-    assert result.attempt == "0001"
-    assert trial.state().over
-
-
-@pytest.mark.parametrize("cut", [0, 1, 40, -3])
-def test_truncated_result_is_broken(trial: store.Trial, cut: int) -> None:
-    """A result cut anywhere shows as broken with a reason, and raises nothing."""
-    publish(trial)
-    path = trial.path / "result.json"
-    path.write_bytes(path.read_bytes()[:cut])
     state = trial.state()
-    assert state.status == "broken"
-    assert "result.json" in state.reason
-
-
-def test_every_edited_digit_of_a_result_is_noticed(trial: store.Trial) -> None:
-    """Changing any one digit of a result makes it broken: its own checksum no longer holds."""
-    publish(trial)
+    assert (state.over, state.result.metrics, state.result.attempt) == (True, RESULT["metrics"], "0001")
     path = trial.path / "result.json"
     text = path.read_text()
+    for cut in (0, 1, 40, -3):
+        path.write_text(text[:cut])
+        assert trial.state().status == "broken"
+        assert "result.json" in trial.state().reason
     for place in [i for i, letter in enumerate(text) if letter.isdigit()]:
         edited = text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :]
         path.write_text(edited)
@@ -127,15 +128,9 @@ def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
 
 def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
     """A holder killed with SIGKILL on this host frees the trial without waiting."""
-    code = (
-        "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
-        "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "0001\n"
+    with holding(trial):
         assert trial.claim(lease.Watch()) is None
         assert trial.state().status == "running"
-        process.kill()
     assert trial.state().status == "interrupted"
     with synthetic.claimed(trial) as attempt:
         assert attempt.path.name == "0002"
@@ -143,14 +138,9 @@ def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
 
 def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -> None:
     """SIGSTOP on this host: shown as stopped, taken over after 60 s, except where nothing fences the holder off."""
-    code = (
-        "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
-        "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
-    )
     clock = [0.0]
     watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
-    with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "0001\n"
+    with holding(trial) as process:
         attempt = trial.path / "attempts/0001"
         assert lease.stopped(attempt) == ""
         process.send_signal(signal.SIGSTOP)
@@ -160,7 +150,6 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
         clock[0] = 60.0
         assert watch.dead(attempt)
         assert not unfenced.dead(attempt)
-        process.kill()
 
 
 def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.Trial) -> None:
