@@ -73,7 +73,7 @@ def noisy(rng: np.random.Generator, noise: float) -> Comparison:
 
 def test_a_rerun_of_the_same_trials_is_rarely_called_different() -> None:
     """At most 5% of reruns with symmetric noise, but for Monte Carlo error; pairs of equal numbers are in the test."""
-    rng, reruns = np.random.default_rng(0), 120
+    rng, reruns = np.random.default_rng(0), 40
     false = sum(any(row.verdict in ("better", "worse") for row in noisy(rng, 0.8).rows) for _ in range(reruns))
     assert false / reruns <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / reruns)
 
@@ -90,7 +90,7 @@ def test_a_rerun_counts_every_pair() -> None:
 
 def test_null_studies_near_the_ceiling_are_rarely_called_different() -> None:
     """Three seeds at 99.5%: a handful of images is wrong, and often as many in every fold."""
-    rng, studies = np.random.default_rng(1), 200
+    rng, studies = np.random.default_rng(1), 80
     false = sum(
         any(row.verdict in ("better", "worse") for row in table(study(rng.binomial(FOLDS[:3], 0.995, (8, 3)))).rows)
         for _ in range(studies)

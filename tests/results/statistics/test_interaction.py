@@ -17,6 +17,8 @@ from statsmodels.stats.multitest import multipletests
 from ablations.planning import plan as planning
 from results import report
 from results.records import Table
+from results.store.record import Record
+from results.study_results import StudyResults
 from results.tables import across_recipes
 from results.tables.layout import render
 from results.tables.study_table import table
@@ -47,10 +49,14 @@ def planned(**given: Any) -> dict[str, Any]:
     return plan | {"family": 3, "interactions": [{"name": ARMS["ab"], **ARMS}]}
 
 
-def made(accuracies: dict[str, Any], plan: dict[str, Any] | None = None) -> Table:
+def study(accuracies: dict[str, Any], plan: dict[str, Any] | None = None, **records: Record) -> StudyResults:
     plan = plan or planned()
-    by_name = {ARMS[role]: values for role, values in accuracies.items()}
-    return table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name)))
+    by_name = {ARMS.get(role, role): values for role, values in accuracies.items()}
+    return synthetic.results(plan, synthetic.from_accuracies(plan, by_name) | records)
+
+
+def made(accuracies: dict[str, Any], plan: dict[str, Any] | None = None, **records: Record) -> Table:
+    return table(study(accuracies, plan, **records), interim=True)
 
 
 ADDITIVE = {
@@ -99,18 +105,17 @@ def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_cross_is_there_at_every_point_of_a_curve(tmp_path: Path) -> None:
-    """Its interaction too."""
-    plan = planning.build(design(tmp_path, CROSS + "    curves: {data_fraction: axis}\n"), [0])
-    assert [entry.name for entry in plan.interactions] == [
-        "position=2d,pool=gap,data_fraction=0.1", "position=2d,pool=gap,data_fraction=1.0"
-    ]  # fmt: skip
-
-
-def test_an_excluded_arm_takes_its_interactions_with_it(tmp_path: Path) -> None:
-    """What is not trained is not tested."""
-    plan = planning.build(design(tmp_path, CROSS + "    exclude: [{position: 2d, pool: gap}]\n"), [0])
-    assert plan.interactions == []
+@pytest.mark.parametrize(
+    ("more", "interactions"),
+    [
+        ("curves: {data_fraction: axis}", [f"position=2d,pool=gap,data_fraction={part}" for part in (0.1, 1.0)]),
+        ("exclude: [{position: 2d, pool: gap}]", []),
+    ],
+)
+def test_interactions_are_those_of_the_arms_that_there_are(tmp_path: Path, more: str, interactions: list[str]) -> None:
+    """One at every point of a curve; an excluded arm takes its interaction with it."""
+    plan = planning.build(design(tmp_path, CROSS + f"    {more}\n"), [0])
+    assert [entry.name for entry in plan.interactions] == interactions
 
 
 def test_numbers_are_those_of_scipy() -> None:
@@ -135,10 +140,12 @@ def test_numbers_are_those_of_scipy() -> None:
     assert (found.verdict, found.n) == ("positive", 5)
 
 
-def test_changes_that_add_up_have_no_interaction() -> None:
+def test_changes_that_add_up_have_no_interaction_and_a_loss_has_no_logit() -> None:
     """No verdict is claimed."""
     (found,) = made(ADDITIVE).interactions
     assert found.verdict == "not-resolved"
+    (found,) = made(TOGETHER, planned(metric="test_loss")).interactions
+    assert (found.logit, found.logit_ci95) == (None, None)
 
 
 def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
@@ -159,31 +166,29 @@ def test_interactions_are_a_family_of_their_own() -> None:
     missing = {"name": "other", **ARMS, "ab": "never"}
     never = plan["arms"][1] | {"name": "never", "trials": [{"seed": s, "id": f"{s:012x}"} for s in plan["seeds"]]}
     two = plan | {"arms": [*plan["arms"], never], "interactions": [*plan["interactions"], missing]}
-    by_name = {ARMS[role]: values for role, values in TOGETHER.items()} | {"never": [None] * 5}
-    found = table(synthetic.results(two, synthetic.from_accuracies(two, by_name)), interim=True)
-    first, second = found.interactions
+    first, second = made(TOGETHER | {"never": [None] * 5}, two).interactions
     assert first.p_holm == pytest.approx(multipletests([first.p, 1.0], method="holm")[1][0])
     assert (second.verdict, second.notes) == (None, ["untested: n = 0"])
 
 
 def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
     """Those that finished may be the lucky ones."""
-    plan = planned()
-    by_name = {ARMS[role]: values for role, values in TOGETHER.items()}
-    lost = {synthetic.trial_id(plan, "pool=gap", 4): synthetic.hole("diverged")}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, by_name) | lost)).interactions[0]
+    lost = {synthetic.trial_id(planned(), "pool=gap", 4): synthetic.hole("diverged")}
+    (found,) = made(TOGETHER, **lost).interactions
     assert (found.verdict, found.n) == ("not-resolved", 4)
     assert found.notes == ["trials of pool=gap diverged"]
 
 
-def test_interactions_are_told_below_the_table() -> None:
+def test_interactions_are_told_below_the_table_and_in_the_report() -> None:
     """In words, with what was corrected for; also in LaTeX and HTML."""
     found = made(TOGETHER)
-    assert "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive." in render(
-        found, "md"
-    )
+    told = "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive"
+    assert f"{told}." in render(found, "md")
     assert "Holm over 1" in render(found, "latex")
     assert "positive" in render(found, "html")
+    page = report.render([study(TOGETHER)], datetime(2026, 1, 2, tzinfo=UTC))
+    assert "corrected as a family of 1 (Holm)" in page
+    assert f"<li>{told}</li>" in page
 
 
 def test_files_have_interactions_too() -> None:
@@ -205,24 +210,6 @@ def test_files_have_interactions_too() -> None:
     assert [row["interaction_verdict"] for row in both_recipes if row["interaction_verdict"]] == ["positive"]
 
 
-def test_interactions_stand_in_the_report() -> None:
-    """With what they are, and the same words."""
-    plan = planned()
-    by_name = {ARMS[role]: values for role, values in TOGETHER.items()}
-    page = report.render(
-        [synthetic.results(plan, synthetic.from_accuracies(plan, by_name))], datetime(2026, 1, 2, tzinfo=UTC)
-    )
-    assert "corrected as a family of 1 (Holm)" in page
-    assert "<li>position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive</li>" in page
-
-
-def test_a_loss_has_no_logit() -> None:
-    """It is no share of anything."""
-    plan = planned(metric="test_loss")
-    (found,) = made(TOGETHER, plan).interactions
-    assert (found.logit, found.logit_ci95) == (None, None)
-
-
 def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Path) -> None:
     """The four arms are the tuned ones; none with its best value at the edge of the grid is judged."""
     plan = planning.build(design(tmp_path, CROSS + "    tune: {lr: [1e-3, 2e-3, 4e-3]}\n"), range(3))
@@ -232,9 +219,9 @@ def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Pa
     best = {"0.001": 0.5, "0.002": 0.9, "0.004": 0.6}
     rng = np.random.default_rng(0)
     inside = {a.name: (best[a.name.partition("lr=")[2]] + rng.normal(0, 0.01, 3)).tolist() for a in plan.arms}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, inside))).interactions[0]
+    (found,) = made(inside, plan).interactions
     assert (found.n, found.verdict) == (3, "not-resolved")
     edge = {name: [0.95] * 3 if name == "pool=gap,lr=0.004" else values for name, values in inside.items()}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, edge))).interactions[0]
+    (found,) = made(edge, plan).interactions
     assert (found.p_holm, found.verdict) == (None, None)
     assert found.notes == ["untested: the best value of an arm lies at the edge of its grid"]

@@ -49,18 +49,15 @@ def test_p_is_four_times_the_smallest_over_the_looks() -> None:
     assert row(LATE, [5, 10]).p == 1.0
 
 
-@pytest.mark.parametrize("asked", [None, [], [10], [40]])
-def test_one_number_of_seeds_is_one_look(asked: list[int] | None) -> None:
-    """No correction, whatever the number; none either where the plan is older than the field."""
-    assert row(EARLY + LATE, asked).p == pytest.approx(p_of(EARLY + LATE))
-
-
 @pytest.mark.parametrize(
     ("seeds", "asked", "counts"),
-    [(10, [3, 10], [10]), (8, [5, 8], [5]), (10, [5, 8, 10], [5, 10]), (8, [3, 8], [])],
+    [
+        *((10, asked, []) for asked in (None, [], [10], [40])),  # one number of seeds is one look
+        *((10, [3, 10], [10]), (8, [5, 8], [5]), (10, [5, 8, 10], [5, 10]), (8, [3, 8], [])),
+    ],
 )
-def test_only_planned_looks_count(seeds: int, asked: list[int], counts: list[int]) -> None:
-    """5, 10, 20, 40; where none of the looks is one of these, p is over all seeds and not corrected."""
+def test_only_planned_looks_count(seeds: int, asked: list[int] | None, counts: list[int]) -> None:
+    """5, 10, 20, 40; where none of several looks is one of these, p is over all seeds and not corrected."""
     values = (EARLY + LATE)[:seeds]
     expected = 4 * min(p_of(values[:k]) for k in counts) if counts else p_of(values)
     assert row(values, asked).p == pytest.approx(min(1.0, expected))
@@ -145,12 +142,11 @@ def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: 
     assert f"Note: seeds were raised from {said}." in render(found, "md")
 
 
-def test_a_study_that_looked_once_has_nothing_to_note() -> None:
+@pytest.mark.parametrize("looks", [{"looks": [10]}, {}])
+def test_a_study_that_looked_once_has_nothing_to_note(looks: dict[str, list[int]]) -> None:
     """Nor has one whose plan is older than the field."""
-    for looks in ({"looks": [10]}, {}):
-        plan = Plan.model_validate(synthetic.position(**looks))
-        assert interim.notes(plan) == []
-        assert interim.correction_factor(plan) == 1
+    plan = Plan.model_validate(synthetic.position(**looks))
+    assert (interim.notes(plan), interim.correction_factor(plan)) == ([], 1)
 
 
 def test_claims_between_other_arms_are_corrected_too() -> None:

@@ -64,6 +64,12 @@ def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict
     return val, {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
 
 
+def tuned(best: int = 1, **given: Any) -> Table:
+    """The table of a tuned study whose rates differ by little: the best at index `best`."""
+    plan = planned(**given)
+    return table(synthetic.results(plan, reached(plan, *accuracies(plan, best=best))))
+
+
 def test_every_seed_uses_the_best_point_of_the_others() -> None:
     """The same choices as a loop over seeds and points, on random and on tied accuracies."""
     rng = np.random.default_rng(0)
@@ -72,11 +78,6 @@ def test_every_seed_uses_the_best_point_of_the_others() -> None:
         smooth, tied = rng.normal(size=(n, count)), rng.integers(0, 3, (n, count)) / 10
         assert tuning.cross_fit(smooth) == naive(smooth)
         assert tuning.cross_fit(tied) == naive(tied)
-
-
-def test_a_grid_of_two_settings_ties_to_its_middle() -> None:
-    """Of nine equally good points of a 3 x 3 grid the fifth."""
-    assert tuning.cross_fit(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
 
 
 def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
@@ -88,7 +89,8 @@ def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
 
 
 def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
-    """Seed 2 misses a point where it would have spoken for another; alone, a seed chooses nothing."""
+    """Seed 2 misses a point where it would have spoken for another; alone, a seed chooses nothing; ties: the middle."""
+    assert tuning.cross_fit(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
     reached = np.array([[0.5, 0.6, 0.5], [0.5, 0.6, 0.5], [0.9, np.nan, 0.1]])
     assert tuning.cross_fit(reached) == [1, 1, 1]
     assert tuning.cross_fit(reached[:1]) == [None]
@@ -229,22 +231,14 @@ def test_a_rate_at_which_trials_diverged_is_nobody_s_best(lost: int) -> None:
 
 def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
     """It is flagged, told in the answer, and its claim is not judged."""
-    plan = planned(claims=["pool=gap ~ pool=cls"])
-    val, test = accuracies(plan, best=2)
-    made = table(synthetic.results(plan, reached(plan, val, test)))
-    gap = made.rows[1]
-    assert gap.delta is not None
-    assert (gap.p_holm, gap.verdict) == (None, None)
+    made = tuned(best=2, claims=["pool=gap ~ pool=cls"])
+    gap, (claim,), untested = made.rows[1], made.claims, "best value of an arm lies at the edge of its grid"
+    assert (gap.delta is None, gap.p_holm, gap.verdict) == (False, None, None)
     assert "its best lr lies at the edge of the grid, 0.004: no verdict; add lr 0.008 to the grid" in gap.notes
-    assert "pool=gap is not compared with pool=cls (a best value lies at the edge of its grid)" in sentences.answer(
-        made
-    )
-    (claim,) = made.claims
-    assert claim.claim == "pool=gap,lr=tuned ~ pool=cls,lr=tuned"
-    assert (claim.verdict, claim.note) == (
-        None,
-        "untested: the best value of an arm lies at the edge of its grid",
-    )
+    answer = "pool=gap is not compared with pool=cls (a best value lies at the edge of its grid)"
+    assert answer in sentences.answer(made)
+    assert (claim.claim, claim.verdict) == ("pool=gap,lr=tuned ~ pool=cls,lr=tuned", None)
+    assert claim.note == f"untested: the {untested}"
 
 
 def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
@@ -289,47 +283,32 @@ def test_a_grid_goes_on_in_its_own_steps(values: list[int | float], after: float
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
-    """It is named, and the row is there all the same."""
+    """It is named, and the row is there all the same; one seed alone has no others, and its row is a hole."""
     plan = planned()
-    val, test = accuracies(plan)
-    records = reached(plan, val, test) | {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
+    records = reached(plan, *accuracies(plan))
+    records |= {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
     gap = table(synthetic.results(plan, records)).rows[1]
     assert "seed 3 did not help to choose: some points of the grid are missing" in gap.notes
     assert gap.n == 5
+    alone = tuned(seeds=1).rows[1]
+    assert (alone.n, alone.missing) == (0, 1)
+    assert "seed 0 missing: no other seed has finished the whole grid" in alone.notes
 
 
-def test_before_a_second_seed_nothing_is_chosen() -> None:
-    """One seed has no others: the row is a hole that says so."""
-    plan = planned(seeds=1)
-    val, test = accuracies(plan)
-    gap = table(synthetic.results(plan, reached(plan, val, test))).rows[1]
-    assert (gap.n, gap.missing) == (0, 1)
-    assert "seed 0 missing: no other seed has finished the whole grid" in gap.notes
-
-
-def test_claims_are_judged_where_every_arm_has_its_own_rate() -> None:
-    """And the answer leads with it, before what happens at equal rates."""
-    plan = planned(claims=["pool=gap ~ pool=cls"])
-    val, test = accuracies(plan)
-    made = table(synthetic.results(plan, reached(plan, val, test)))
-    assert [claim.claim for claim in made.claims] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
-    answer = sentences.answer(made)
-    assert answer.index("each at its own lr, pool=gap is ") < answer.index("At equal lr: ")
-    assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
-
-
-def test_the_answer_counts_what_happens_at_equal_rates() -> None:
+def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> None:
     """A baseline that fails at a rate makes nobody better: no size of a difference is told there."""
-    plan = planned()
-    val, test = accuracies(plan)
-    made = table(synthetic.results(plan, reached(plan, val, test)))
+    made = tuned(claims=["pool=gap ~ pool=cls"])
+    assert [claim.claim for claim in made.claims] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
+    assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
     words = iter(["better", "worse", "not-resolved"])
     rows = [
         replace(row, verdict=next(words)) if row.delta is not None and "tuned" not in row.arm else row
         for row in made.rows
     ]
     answer = sentences.answer(replace(made, rows=rows))
-    assert ". At equal lr: 1 better, 1 worse, 1 not resolved." in answer
+    assert (
+        "each at its own lr, pool=gap is " in answer.partition(". At equal lr: 1 better, 1 worse, 1 not resolved.")[0]
+    )
     assert "lr=0.00" not in answer
 
 
@@ -349,8 +328,7 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
     """As many trials as a curve has; the tuned contrasts are the table's family, the points another."""
     plan = planning.build(design(tmp_path, TUNED), [0, 1])
-    assert len(plan.arms) == 6
-    assert (plan.family, plan.points_family, plan.tune) == (1, 3, {"lr": [0.001, 0.002, 0.004]})
+    assert (len(plan.arms), plan.family, plan.points_family, plan.tune) == (6, 1, 3, {"lr": [0.001, 0.002, 0.004]})
     cls, gap = plan.tuned
     assert (gap.name, gap.baseline) == ("pool=gap,lr=tuned", cls.name)
     assert gap.points == [f"pool=gap,lr={lr}" for lr in RATES]
@@ -365,23 +343,20 @@ def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("grid", "message"),
+    ("grid", "overrides", "message"),
     [
-        ("[1e-3, 2e-3]", "tune: lr=0.001, 0.002: at least 3 values, ascending: the best must lie inside"),
-        ("[4e-3, 2e-3, 1e-3]", "ascending"),
-        ("[low, middle, high]", "tune: lr=low, middle, high: numbers"),
+        ("[1e-3, 2e-3]", {}, "tune: lr=0.001, 0.002: at least 3 values, ascending: the best must lie inside"),
+        ("[4e-3, 2e-3, 1e-3]", {}, "ascending"),
+        ("[low, middle, high]", {}, "tune: lr=low, middle, high: numbers"),
+        ("[1e-3, 2e-3, 4e-3]", {"val_fraction": 0.0}, r"val_fraction=0(\.0)?: input should be greater than 0"),
     ],
 )
-def test_a_grid_without_an_inside_is_refused(tmp_path: Path, grid: str, message: str) -> None:
-    """Two values, a wrong order, words: nothing that an optimum could lie inside of."""
+def test_a_grid_without_an_inside_or_without_validation_is_refused(
+    tmp_path: Path, grid: str, overrides: dict[str, object], message: str
+) -> None:
+    """Two values, a wrong order, words: no optimum lies inside. Validation accuracy chooses."""
     with pytest.raises(ValueError, match=message):
-        planning.build(design(tmp_path, TUNED.replace("[1e-3, 2e-3, 4e-3]", grid)), [0])
-
-
-def test_tuning_without_validation_images_is_refused(tmp_path: Path) -> None:
-    """What chooses is validation accuracy."""
-    with pytest.raises(ValueError, match=r"val_fraction=0(\.0)?: input should be greater than 0"):
-        planning.build(design(tmp_path, TUNED, RECIPE, val_fraction=0.0), [0])
+        planning.build(design(tmp_path, TUNED.replace("[1e-3, 2e-3, 4e-3]", grid), RECIPE, **overrides), [0])
 
 
 def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
