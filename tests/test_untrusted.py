@@ -22,11 +22,11 @@ import pytest
 import synthetic
 import torch
 import torchvision
+from in_process import called
 from PIL import EpsImagePlugin, Image
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torchvision.datasets import CIFAR10
 
-from ablations import cli
 from ablations.cli import figures
 from ablations.execution import launch
 from ablations.execution.launch import Place
@@ -210,19 +210,21 @@ def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkey
     """Another owner, a link, or a folder that others may write to: one line, and nothing is compiled."""
     folder = caches / "vit-ablations"
     folder.mkdir(parents=True)
+
+    def refused() -> None:
+        with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
+            compile_cache.use_private_cache()
+        assert compile_cache.CACHE not in os.environ
+
     folder.chmod(0o770)
-    with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
-        compile_cache.use_private_cache()
+    refused()
     folder.chmod(0o700)
     folder.rename(caches / "elsewhere")
     folder.symlink_to(caches / "elsewhere")
-    with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
-        compile_cache.use_private_cache()
+    refused()
     folder.unlink()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(ValueError, match="vit-ablations: holds code to run"):
-        compile_cache.use_private_cache()
-    assert compile_cache.CACHE not in os.environ
+    refused()
 
 
 HOOK = """
@@ -253,8 +255,8 @@ except PermissionError:
     pass
 """
 COMMANDS_OFFLINE = (
-    *("plan s.yaml -r r.yaml", "run s.yaml -r r.yaml --jobs 1", "train -r r.yaml position=2d", "status", "logs s"),
-    *("table", "plot", "report", "export --out a.parquet", "compare runs a.parquet", "list", "clean"),
+    *("plan s.yaml -r r.yaml", "run s.yaml -r r.yaml --jobs 1", "status", "logs s", "table", "report"),
+    *("export --out a.parquet", "compare runs a.parquet", "list", "clean"),
 )
 
 
@@ -323,30 +325,21 @@ def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
     """A run directory with one finished study."""
-    synthetic.write(tmp_path / "runs", synthetic.position())
-    return tmp_path / "runs"
-
-
-def ablate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
-    """The command in this process: exit status, standard error."""
-    monkeypatch.setattr(sys, "argv", ["ablate", *words])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0), capsys.readouterr().err
+    return synthetic.write(tmp_path / "runs", synthetic.position(seeds=1))
 
 
 def test_plot_of_a_colleagues_export_stays_in_its_folder(
-    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of a study in an export is not taken for a path: refused in one line, nothing written."""
     (found,) = load_studies(published)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     for name in ("../../escaped", str(tmp_path / "escaped")):
         plan = found.plan.model_copy(update={"name": name})
         export.write([dataclasses.replace(found, plan=plan)], tmp_path / "theirs.parquet")
-        (tmp_path / "here").mkdir(exist_ok=True)
         before = sorted(tmp_path.rglob("*"))
-        monkeypatch.chdir(tmp_path / "here")
-        ended, said = ablate(capsys, monkeypatch, "plot", "--runs", "../theirs.parquet")
+        ended, _, said = called(monkeypatch, "plot", "--runs", "../theirs.parquet")
         assert (ended, len(said.splitlines())) == (2, 1)
         assert "is not the name of a file or folder" in said
         assert sorted(tmp_path.rglob("*")) == before
@@ -379,7 +372,7 @@ def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linked", ["trials", "trials/*", "trials/*/attempts", "trials/*/attempts/0001"])
 def test_clean_removes_nothing_through_a_link(
-    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, linked: str
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: str
 ) -> None:
     """Trials, or attempts, that lie elsewhere: one line with the link, and every file is still there."""
     moved = sorted(published.glob(linked))[0]
@@ -389,7 +382,7 @@ def test_clean_removes_nothing_through_a_link(
         (trial / "attempts/0001/checkpoints").mkdir()
         (trial / "attempts/0001/checkpoints/000000001-00.safetensors").write_text("")
     before = sorted(tmp_path.rglob("*"))
-    ended, said = ablate(capsys, monkeypatch, "clean", "--yes", "--keep-weights", "none", "--runs", str(published))
+    ended, _, said = called(monkeypatch, "clean", "--yes", "--keep-weights", "none", "--runs", str(published))
     assert (ended, len(said.splitlines())) == (2, 1)
     assert f"{moved}: is a link" in said
     assert sorted(tmp_path.rglob("*")) == before
@@ -417,20 +410,19 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
 
 
 def test_figures_are_not_drawn_over_what_a_link_names(
-    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that is a link is replaced; a folder that is one is refused."""
     (folder,) = published.glob("studies/*")
     (folder / "figures").mkdir()
     (tmp_path / "mine").write_text("mine")
     (folder / "figures" / f"{folder.name}.png").symlink_to(tmp_path / "mine")
-    assert ablate(capsys, monkeypatch, "plot", "--runs", str(published))[0] == 0
+    assert called(monkeypatch, "plot", "--runs", str(published))[0] == 0
     assert (tmp_path / "mine").read_text() == "mine"
     shutil.rmtree(folder / "figures")
     (folder / "figures").symlink_to(tmp_path)
-    ended, said = ablate(capsys, monkeypatch, "plot", "--runs", str(published))
-    assert ended == 2
-    assert "figures: is a link" in said
+    ended, _, said = called(monkeypatch, "plot", "--runs", str(published))
+    assert (ended, "figures: is a link" in said) == (2, True)
 
 
 def test_turns_are_not_swept_through_a_link(published: Path, tmp_path: Path) -> None:

@@ -125,19 +125,16 @@ def test_official_test_sets_have_a_second_interval() -> None:
 
 def test_repetitions_of_folds_widen_the_interval() -> None:
     """At n = 10 on five folds, SE^2 has (1 - 1/2) t^2 / 1797 more than the paired t test."""
-    plan = synthetic.position(seeds=10)
-    study = synthetic.results(plan)
+    study = synthetic.results(synthetic.position(seeds=10))
     row = of(table(study), "position=none")
-    wide = {}
-    for arm in ("position=none", "position=1d"):
+    differences, whole = np.zeros(10), np.zeros((2, 1797))
+    for arm, sign in (("position=none", 1), ("position=1d", -1)):
         mine = study.trials[study.trials["arm"] == arm]
-        whole = np.zeros((2, 1797))
+        differences += sign * mine["test_accuracy"].to_numpy()
         for seed, trial in zip(mine["seed"], mine["id"], strict=True):
             index, correct = study.correct[trial]
-            whole[seed // 5, index] = correct
-        wide[arm] = whole, mine["test_accuracy"].to_numpy()
-    differences = wide["position=none"][1] - wide["position=1d"][1]
-    shared = np.cov(wide["position=none"][0] - wide["position=1d"][0])[0, 1]
+            whole[seed // 5, index] += sign * correct.astype(float)
+    shared = np.cov(whole)[0, 1]
     assert shared > 0
     se = np.sqrt(differences.var(ddof=1) / 10 + 0.5 * shared / 1797)
     half = scipy.stats.t.ppf(0.975, 9) * se
@@ -290,18 +287,14 @@ def test_intervals_are_simultaneous_where_asked() -> None:
     assert "simultaneous" not in render(table(study), "md")
 
 
-def test_a_margin_wider_than_the_error_is_noted() -> None:
-    """Within it even an arm without errors is a tie."""
+def test_a_wide_margin_and_a_seed_that_lies_apart_are_noted() -> None:
+    """Within a margin wider than the error even an arm without errors is a tie."""
     assert made(synthetic.position(margin=0.05)).notes == []
     noted = "the margin of 6.00 points is wider than the baseline's error of 5.60 points"
     assert made(synthetic.position(margin=0.06)).notes == [noted]
-
-
-def test_a_seed_that_lies_apart_is_footnoted() -> None:
-    """By its difference, beside the median of all."""
-    apart = [0.95, 0.94, 0.94, 0.75, 0.95]
-    assert "seed 3 is an outlier: -19.00, the median is -1.00 points" in of(made(**{"2d": apart}), "position=2d").notes
     assert not any("is an outlier" in note for row in made().rows for note in row.notes)
+    row = of(made(**{"2d": [0.95, 0.94, 0.94, 0.75, 0.95]}), "position=2d")
+    assert "seed 3 is an outlier: -19.00, the median is -1.00 points" in row.notes
 
 
 def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
@@ -381,7 +374,7 @@ def test_many_arms_that_ran_otherwise_are_counted() -> None:
 
 
 def test_confounds_of_the_plan_are_footnotes() -> None:
-    """What else moved between an arm and its baseline stands below the table."""
+    """The differences between an arm and its baseline stand below the table."""
     text = render(table(synthetic.results(synthetic.pooling())), "md")
     assert "| pool=gap,lr=0.002 [1]" in text
     assert "[1] one token fewer (no class token)" in text
@@ -619,28 +612,21 @@ def test_sentences_say_what_the_verdict_allows() -> None:
     assert bound[1] == f"{100 * max(-low, high):.2f}", "as the table's columns round it"
 
 
-def test_a_sentence_over_few_test_images_says_so() -> None:
-    """What an interval over other images does not exclude is said of these images."""
+def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something() -> None:
+    """No two accuracies differ by 100 points; a loss has no such limit. What other images may undo is said of these."""
     found = made()
-    row = replace(of(found, "position=none"), delta_ci95_images=(-0.4, 0.1))
-    assert sentences.sentence(row, found).endswith(" on these test images")
-    row = replace(of(found, "position=none"), delta_ci95_images=(-0.3, 0.9), verdict="not-resolved")
-    assert sentences.sentence(row, found).endswith("any difference is at most 90.00 points (95% CI)")
-
-
-def test_a_bound_that_says_nothing_is_not_told() -> None:
-    """No two accuracies differ by 100 points: an interval that wide bounds nothing; a loss has no such limit."""
-    found = made()
-    row = replace(of(found, "position=none"), delta_ci95=(-1.3707, 1.01), verdict="not-resolved")
+    row = of(found, "position=none")
+    open_row = replace(row, verdict="not-resolved", delta_ci95=(-1.3707, 1.01))
     nothing = "not resolved against position=1d: too few trials to bound the difference"
-    assert sentences.sentence(row, found) == nothing
-    assert sentences.sentence(replace(row, n=4, diverged=1), found) == f"{nothing}, and 1 of 5 trials diverged"
-    assert sentences.sentence(replace(row, delta_ci95=(-0.9999, 0.9)), found).endswith(
-        "is at most 99.99 points (95% CI)"
-    )
-    assert sentences.sentence(row, replace(found, metric="test_loss")).endswith(
-        "any difference is at most 1.3707 (95% CI)"
-    )
+    for changed, about, end in (
+        (replace(row, delta_ci95_images=(-0.4, 0.1)), found, " on these test images"),
+        (replace(row, verdict="not-resolved", delta_ci95_images=(-0.3, 0.9)), found, "at most 90.00 points (95% CI)"),
+        (open_row, found, nothing),
+        (replace(open_row, n=4, diverged=1), found, f"{nothing}, and 1 of 5 trials diverged"),
+        (replace(open_row, delta_ci95=(-0.9999, 0.9)), found, "is at most 99.99 points (95% CI)"),
+        (open_row, replace(found, metric="test_loss"), "any difference is at most 1.3707 (95% CI)"),
+    ):
+        assert sentences.sentence(changed, about).endswith(end)
 
 
 def test_the_answer_tells_every_arm_and_its_setting() -> None:
@@ -681,25 +667,22 @@ def test_the_answer_tells_points_of_a_curve_once() -> None:
     assert "better than stem=patch: stem=conv at data_fraction=0.1 by 1.00 points (95% CI -0.20 to 2.20)" in text
 
 
-def test_a_sign_that_flips_at_twice_the_steps_is_footnoted() -> None:
+@pytest.mark.parametrize(
+    ("arm", "difference", "resolved", "flips"),
+    [
+        ("position=2d", -0.006, True, True),
+        ("position=2d", -0.006, False, False),  # neither is resolved
+        ("position=none", -0.1, True, False),  # the sign stays
+        ("position=none", 0.1, False, True),  # ours is resolved
+    ],
+)
+def test_a_sign_that_flips_at_twice_the_steps_is_footnoted(
+    arm: str, difference: float, resolved: bool, flips: bool
+) -> None:
     """Where one of the two is resolved; nothing is said of one that stays, nor where no other length is known."""
     plan = synthetic.position()
-    arms = {arm["name"]: arm for arm in plan["arms"]}
-    for name, difference, resolved in (("position=2d", -0.006, True), ("position=none", -0.1, True)):
-        there = {"difference": difference, "origin": "measured: by hand, n = 5", "resolved": resolved}
-        arms[name]["at_twice_the_steps"] = there
-    arms["position=relative"]["at_twice_the_steps"] = None
-    there = arms["position=2d"]["at_twice_the_steps"]
-    arms["position=2d"]["at_twice_the_steps"] = {**there, "resolved": False}
-    assert not any("speed" in note for row in made(plan).rows for note in row.notes)
-    arms["position=2d"]["at_twice_the_steps"] = there
-    rows = {row.arm: row for row in made(plan).rows}
-    assert rows["position=2d"].delta > 0 > rows["position=none"].delta
-    assert {name: [note for note in row.notes if "speed" in note] for name, row in rows.items()} == {
-        "position=none": [],
-        "position=1d": [],
-        "position=2d": [
-            "optimization speed: at twice the steps the difference is -0.60 points (measured: by hand, n = 5)"
-        ],
-        "position=relative": [],
-    }
+    there = {"difference": difference, "origin": "measured: by hand, n = 5", "resolved": resolved}
+    next(one for one in plan["arms"] if one["name"] == arm)["at_twice_the_steps"] = there
+    notes = [note for row in made(plan).rows for note in row.notes if "speed" in note]
+    said = f"the difference is {100 * difference:+.2f} points (measured: by hand, n = 5)"
+    assert notes == ([f"optimization speed: at twice the steps {said}"] if flips else [])
