@@ -24,9 +24,8 @@ def load_studies(
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
-        found = read_export(source)
-        wanted = set(planned.select([study.plan for study in found], studies, source))
-        return sorted((s for s in found if s.name in wanted), key=lambda s: planned.order(s.plan, studies))
+        found = {study.name: study for study in read_export(source)}
+        return [found[name] for name in planned.select([study.plan for study in found.values()], studies, source)]
     return load_plans(source, planned.plans(source, studies), parts)
 
 

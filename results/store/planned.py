@@ -1,6 +1,6 @@
 """Select plans by the names given in a command, and list what a plan trains and evaluates."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from results import store
@@ -16,9 +16,8 @@ def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     """
     if not runs.is_dir():
         raise absent(runs)
-    found = list(store.plans(runs))
-    wanted = set(select(found, studies, runs))
-    return sorted((plan for plan in found if plan.name in wanted), key=lambda plan: order(plan, studies))
+    found = {plan.name: plan for plan in store.plans(runs)}
+    return [found[name] for name in select([*found.values()], studies, runs)]
 
 
 def absent(source: Path) -> ValueError:
@@ -44,27 +43,23 @@ def evals_of(entry: Entry, plan: Plan) -> list[str]:
 
 
 def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
-    """Return the full names of the plans that `studies` name, or of all. Raises ValueError for an unknown name."""
+    """Return the full names of the plans that `studies` name, in the order of `studies`, or of all plans.
+
+    'study@recipe' also names the only plan that adds overrides to it. Raises ValueError for an unknown name.
+    """
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
     known = {name for plan in plans for name in (plan.study, plan.name)}
-    asked = [resolved(name, known) for name in studies]
-    for name in asked:
-        if name not in known:
+    places: dict[str, int] = {}
+    for place, name in enumerate(studies):
+        changed = [one for one in known if one.startswith(f"{name}+")] if "@" in name else []
+        asked = changed[0] if name not in known and len(changed) == 1 else name
+        if asked not in known:
             there = ", ".join(plan.name for plan in plans)
-            alike = [one for one in known if ("@" in one) == ("@" in name)]  # with a recipe, or without
-            raise ValueError(f"{source}: no study '{name}'{suggestion(name, alike)} (there: {there})")
-    return [plan.name for plan in plans if not studies or {plan.study, plan.name} & set(asked)]
-
-
-def resolved(name: str, known: Collection[str]) -> str:
-    """Return the full name of 'study@recipe' if only one plan adds overrides to it; else the name unchanged."""
-    changed = [one for one in known if one.startswith(f"{name}+")]
-    return changed[0] if name not in known and "@" in name and len(changed) == 1 else name
-
-
-def order(plan: Plan, studies: Sequence[str]) -> tuple[int, str]:
-    """Return the key that sorts plans in the order of `studies`, then by name."""
-    names = (plan.study, plan.name)
-    asked = [i for i, name in enumerate(studies) if name in names or resolved(name, names) in names]
-    return min(asked, default=0), plan.name
+            alike = [one for one in known if ("@" in one) == ("@" in asked)]  # with a recipe, or without
+            raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {there})")
+        for plan in plans:
+            if asked in (plan.study, plan.name):
+                places.setdefault(plan.name, place)
+    chosen = places if studies else {plan.name: 0 for plan in plans}
+    return sorted(chosen, key=lambda name: (chosen[name], name))

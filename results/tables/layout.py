@@ -39,8 +39,7 @@ def column(name: str) -> Column:
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
     """List the metrics among the columns that not every table has."""
-    names = (name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
 
 
 def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
@@ -54,7 +53,7 @@ def brackets(interval: Interval | None, write: Callable[[float], str]) -> str:
 
 
 def count_of_planned(n: int, planned: int) -> str:
-    """Write "5", or "3/5" where trials are absent."""
+    """Write the number of trials: "5", or "3/5" where trials are absent."""
     return str(n) if n == planned else f"{n}/{planned}"
 
 
@@ -135,9 +134,8 @@ def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
 
 def with_interim_marks(table: Table) -> Sequence[Row]:
     """Return the rows, with "(interim)" after each verdict that more trials may change."""
-    if not table.interim:
-        return table.rows
-    return [replace(row, verdict=row.verdict and f"{row.verdict} (interim)") for row in table.rows]
+    mark = " (interim)" if table.interim else ""
+    return [replace(row, verdict=row.verdict and f"{row.verdict}{mark}") for row in table.rows]
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
@@ -206,12 +204,10 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
 
 
 def header(name: str, table: Table) -> str:
-    """Return the header of a column."""
     return column(name).header.format(metric=label(table.metric, table.objective))
 
 
 def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
-    """Return the cells of a row."""
     unit = units.unit(metric)
     return [Cell(column(name).text(row, unit), sort=sort_key(row.value(name))) for name in columns]
 
