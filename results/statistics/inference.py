@@ -4,7 +4,7 @@ Distributions come from scipy.special; importing scipy.stats would take three ti
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -288,14 +288,18 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
     """
     if n < 2:
         return math.inf
-    high = 1.0
-    while power_to_resolve(n, high, 1.0, family) < power:
+    return sd * smallest(lambda difference: power_to_resolve(n, difference, 1.0, family) >= power, 1.0, halvings=60)
+
+
+def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> float:
+    """Return the smallest sufficient number above 0 by bisection. start: a number of the expected size."""
+    low, high = 0.0, start
+    while not enough(high):
         high *= 2
-    low = 0.0
-    for _ in range(60):  # to the last digit of a double
+    for _ in range(halvings):
         middle = (low + high) / 2
-        low, high = (low, middle) if power_to_resolve(n, middle, 1.0, family) >= power else (middle, high)
-    return high * sd
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:

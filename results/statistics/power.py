@@ -32,13 +32,7 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """
     if n < 2:
         return math.inf
-    low, high = 0.0, sd
-    while equivalence_power(n, sd, high, tests) < POWER:
-        high *= 2
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if equivalence_power(n, sd, middle, tests) >= POWER else (middle, high)
-    return high
+    return inference.smallest(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
 
 
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:

@@ -105,32 +105,9 @@ def test_disk_filled_again_and_again_leaves_no_trace(
         over.set()
         filler.join()
     assert ended(disk.folder / "runs", one) == ended(tmp_path / "calm", one)
+    assert any("waits: no space left on device" in line for line in said.said)
     if patience == "60":
         assert not any("interrupted" in line for line in said.said)
-
-
-def test_run_on_a_full_disk_says_so_and_goes_on_later(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fills during a training: it waits, is interrupted, and nothing is called failed or finished."""
-    one = job(100_000)
-    monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", "1")
-    runs = disk.folder / "runs"
-
-    def fill() -> None:
-        while not store.trial(runs, one.id).checkpoints():
-            time.sleep(0.05)
-        disk.fill()
-
-    filler = threading.Thread(target=fill)
-    filler.start()
-    said = Quiet()
-    tally = runner.run([one], Place(runs, None), said)
-    filler.join()
-    assert (tally.done, tally.failed) == ([], {})
-    assert "No space left on device" in tally.interrupted[one.id]
-    assert any("waits: no space left on device" in line for line in said.said)
-    trial = store.trial(runs, one.id)
-    assert trial.state().status == "interrupted"
-    assert trial.checkpoints(), "the old checkpoint stays"
 
 
 def test_torn_write_is_undone(disk: Disk) -> None:
@@ -157,25 +134,15 @@ def test_torn_write_is_undone(disk: Disk) -> None:
     assert not list(disk.folder.rglob(".*safetensors*"))
 
 
-def test_patience_ends() -> None:
-    """When told to stop, after its time, and at once for any other error."""
-    tries = []
+@pytest.mark.parametrize(("seconds", "number", "tries"), [(60, 28, 3), (-1, 28, 1), (60, 5, 1)])
+def test_patience_ends(seconds: float, number: int, tries: int) -> None:
+    """When told to stop, after its time, and at once for any other error than a full disk (28)."""
+    made, told = [], list[str]()
 
-    def full() -> None:
-        tries.append(1)
-        raise OSError(28, "No space left on device")
+    def write() -> None:
+        made.append(1)
+        raise OSError(number, os.strerror(number))
 
-    told: list[str] = []
-    with pytest.raises(OSError):
-        Patience(60, lambda: len(tries) == 3, told.append, pause=0)(full)
-    assert told == ["No space left on device"] * 2
-    tries.clear()
-    with pytest.raises(OSError):
-        Patience(0)(full)
-    assert len(tries) <= 2
-
-    def other() -> None:
-        raise OSError(5, "Input/output error")
-
-    with pytest.raises(OSError, match="Input/output"):
-        Patience(60)(other)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        Patience(seconds, lambda: len(made) == 3, told.append, pause=0)(write)
+    assert (len(made), told) == (tries, [os.strerror(number)] * (tries - 1))

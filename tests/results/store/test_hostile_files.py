@@ -45,13 +45,17 @@ def bomb(name: str, size: int) -> bytes:
 
 
 def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) -> None:
-    """Whatever else lies beside them is neither read nor counted."""
+    """Whatever else lies beside them is neither read nor counted; a trial with a file for attempts has not started."""
     for name in ODD[:-1]:
         (trial.path / "attempts" / name).mkdir()
     (trial.path / "attempts" / ODD[-1]).touch()
     assert [path.name for path in trial.attempts()] == ["0001"]
     with synthetic.claimed(trial) as attempt:
         assert attempt.path.name == "0002"
+    other = store.trial(trial.path.parent.parent, "ba9876543210")
+    other.path.mkdir()
+    (other.path / "attempts").touch()
+    assert other.state().status == "missing"
 
 
 def test_a_file_in_the_place_of_the_next_attempt_is_named(trial: store.Trial) -> None:
@@ -71,14 +75,6 @@ def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
     clock[0] = lease.DEAD_SECONDS
     with pytest.raises(OSError, match="No number is left after it"):
         trial.claim(watch)
-
-
-def test_attempts_that_are_a_file_are_none(tmp_path: Path) -> None:
-    """A trial with such a thing has not started."""
-    trial = store.trial(tmp_path, "0123456789ab")
-    trial.path.mkdir(parents=True)
-    (trial.path / "attempts").touch()
-    assert trial.state().status == "missing"
 
 
 def test_files_of_other_names_are_no_checkpoints(trial: store.Trial) -> None:

@@ -21,34 +21,29 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_all_studies_are_read_by_name(runs: Path) -> None:
-    """Without names, every study with a plan, in alphabetical order."""
-    names = [study.name for study in load_studies(runs)]
-    assert names == ["pooling@digits", "pooling@long", "position-embedding@digits"]
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ([], ["pooling@digits", "pooling@long", "position-embedding@digits"]),
+        (["position-embedding", "pooling"], ["position-embedding@digits", "pooling@digits", "pooling@long"]),
+        (["pooling@long"], ["pooling@long"]),
+    ],
+)
+def test_studies_come_in_the_order_asked_for(runs: Path, asked: list[str], found: list[str]) -> None:
+    """A short name means every recipe, a full name one, no name every study in alphabetical order."""
+    assert [study.name for study in load_studies(runs, asked)] == found
 
 
-def test_studies_come_in_the_order_asked_for(runs: Path) -> None:
-    """A short name means every recipe, a full name one."""
-    names = [study.name for study in load_studies(runs, ["position-embedding", "pooling"])]
-    assert names == ["position-embedding@digits", "pooling@digits", "pooling@long"]
-    assert [study.name for study in load_studies(runs, ["pooling@long"])] == ["pooling@long"]
-
-
-def test_an_unknown_study_names_the_nearest_and_what_is_there(runs: Path) -> None:
-    """One line, with the runs directory in it."""
-    expected = (
-        r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
-    )
-    with pytest.raises(ValueError, match=expected):
-        load_studies(runs, ["poling"])
-
-
-def test_an_empty_or_absent_directory_is_an_error(tmp_path: Path) -> None:
-    """Each says what it is."""
-    with pytest.raises(ValueError, match="no study has been run here"):
-        load_studies(tmp_path)
-    with pytest.raises(ValueError, match="no such run directory or exported file"):
-        load_studies(tmp_path / "nothing")
+def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> None:
+    """In one line, with the nearest study and what is there."""
+    near = r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
+    for source, asked, message in (
+        (runs, ["poling"], near),
+        (tmp_path, [], "no study has been run here"),
+        (tmp_path / "nothing", [], "no such run directory or exported file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_studies(source, asked)
 
 
 def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
