@@ -12,7 +12,7 @@ INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).as
 
 
 def archive(**arrays: np.ndarray) -> bytes:
-    """As the store writes it."""
+    """Return an archive as the store writes it."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
@@ -22,7 +22,7 @@ WHOLE = archive(index=INDEX, correct=CORRECT)
 
 
 def outcome(read: Callable[[bytes], correctness.Correct], content: bytes) -> str:
-    """What was read, or that nothing can be."""
+    """Return the arrays that `read` finds as text, or "broken"."""
     try:
         return str([array.tolist() for array in read(content)])
     except Broken:
@@ -30,7 +30,7 @@ def outcome(read: Callable[[bytes], correctness.Correct], content: bytes) -> str
 
 
 def test_damage_is_what_numpy_takes_for_damage() -> None:
-    """Every byte changed, and every length: nothing wrong is read, and nothing that numpy reads is refused."""
+    """With any byte changed or cut off, no wrong value is read, and nothing is refused that numpy reads."""
     damaged = [WHOLE[:at] + bytes([WHOLE[at] ^ 0x15]) + WHOLE[at + 1 :] for at in range(len(WHOLE))]
     damaged += [WHOLE[:length] for length in range(0, len(WHOLE), 7)] + [WHOLE + b"more", b"more" + WHOLE]
     ours, theirs = (
@@ -50,7 +50,7 @@ def test_damage_is_what_numpy_takes_for_damage() -> None:
     ],
 )
 def test_archives_with_these_arrays_are_read(read: Callable[[bytes], correctness.Correct], content: bytes) -> None:
-    """Quickly as the store writes them; also in another order, of other types, beside others."""
+    """The quick reader reads what the store writes; numpy reads another order, other types and further arrays."""
     index, correct = read(content)
     np.testing.assert_array_equal(index, INDEX)
     np.testing.assert_array_equal(correct, CORRECT)
@@ -72,6 +72,6 @@ def test_archives_with_these_arrays_are_read(read: Callable[[bytes], correctness
     ],
 )
 def test_what_is_no_such_file_is_broken(content: bytes) -> None:
-    """Torn, without an array, of other lengths or shapes; values that are no indices, or no zeros and ones."""
+    """A torn file, a missing array, unequal shapes, and values that are no indices or no zeros and ones are broken."""
     with pytest.raises(Broken, match=r"correct\.npz"):
         correctness.parse(content)

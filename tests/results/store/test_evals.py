@@ -64,7 +64,7 @@ def command(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Ablate:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder where `few` was run, and what the command printed."""
+    """Run `few` once; return its folder and the output of the command."""
     folder = tmp_path_factory.mktemp("done")
     with pytest.MonkeyPatch.context() as monkeypatch:
         status, output, errors = command(monkeypatch, folder)("run", "few.yaml")
@@ -92,7 +92,7 @@ def todo(ablate: Ablate, name: str) -> dict[str, int]:
 def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
     done: tuple[Path, str], ablate: Ablate, tmp_path: Path
 ) -> None:
-    """From a study's `metric` alone: run computes it; table, status, plot, report, compare and export have it."""
+    """A study's `metric` alone makes `run` compute the eval, and every reading command shows it."""
     assert "5-shot accuracy" in done[1]
     for trial in trials(tmp_path):
         content = json.loads((trial.path / "evals/fewshot.json").read_text())
@@ -115,7 +115,7 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
 
 
 def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp_path: Path) -> None:
-    """Another study asks more of finished trials: they are to do, and one run later done, by the same attempt."""
+    """A study that asks more of finished trials has them to do; `run` adds the evals to the same attempt."""
     results = {trial.id: trial.result() for trial in trials(tmp_path)}
     assert todo(ablate, "large.yaml") == {"planned": 4, "finished": 0, "shared": 0, "todo": 4}
     assert json.loads(ablate("plan", "large.yaml", "--json")[1])["hours"] == 0.0
@@ -128,7 +128,7 @@ def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp
 
 
 def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path: Path) -> None:
-    """With an eval gone the table counts a missing seed, by name; status says missing; no file is written."""
+    """Without an eval the table names a missing seed, `status` counts it as missing, and no file is written."""
     gone = trials(tmp_path)[0].path / "evals/fewshot.json"
     gone.unlink()
     (row,) = [row for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] if row["missing"]]
@@ -140,7 +140,7 @@ def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path
 
 
 def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, tmp_path: Path) -> None:
-    """Of other weights, edited, torn or another trial's: named in the table, computed again by the next run."""
+    """An eval of other weights, edited, torn or of another trial is named in the table and computed again."""
     paths = [trial.path / "evals/fewshot.json" for trial in trials(tmp_path)]
     whole = [path.read_text() for path in paths]
     content = json.loads(whole[0]) | {"weights_sha256": "0" * 64}
@@ -157,7 +157,7 @@ def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, t
 
 
 def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path: Path) -> None:
-    """The trial fails by name, once for one code; retry and the weights' return let it go on."""
+    """The trial fails once for one code; `retry` lets it go on after the weights have returned."""
     for trial in trials(tmp_path):
         (trial.path / "evals/fewshot.json").unlink()
         (trial.path / "attempts/0001/weights.safetensors").rename(trial.path / "weights")
@@ -175,7 +175,7 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
 
 
 def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> None:
-    """`clean --keep-weights none` takes them only once they are not needed; damaged ones are refused."""
+    """`clean --keep-weights none` removes only weights that no eval needs; damaged weights are refused."""
     plans, first = list(store.plans(tmp_path / "runs")), trials(tmp_path)[0]
     (first.path / "evals/fewshot.json").unlink()
     waste = [one.path.name for one in cleaning.find_waste(tmp_path / "runs", plans, "none")]
@@ -188,7 +188,7 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
 def test_evals_are_computed_as_the_training_was(
     ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Subnormal numbers are zero in both: PyTorch's threads, which may start here, keep what they begin with."""
+    """Subnormal numbers are flushed to zero in evals too; PyTorch's threads keep the setting of their start."""
     seen = []
 
     def look(*_: object) -> Computed:
@@ -202,7 +202,7 @@ def test_evals_are_computed_as_the_training_was(
 
 
 def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
-    """One job a trial, with the evals of every plan."""
+    """A trial is one job, with the evals of every plan."""
     arms = [Arm.model_construct(name="a", config={}, trials=[PlannedTrial.model_construct(seed=0, id="x")])]
     evals = enumerate([["a"], ["b", "a"], []])
     plans = [Plan.model_construct(name=str(i), seeds=[0], arms=arms, evals=names) for i, names in evals]
@@ -222,7 +222,7 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
 def test_eval_that_cannot_be_is_refused_before_anything_trains(
     ablate: Ablate, tmp_path: Path, line: str, said: str
 ) -> None:
-    """Bad names and sizes that an arm does not take: one line, status 2, nothing written."""
+    """Unknown names and impossible sizes end in one line with status 2, and nothing is written."""
     (tmp_path / "bad.yaml").write_text(dedent(STUDY) + f"{line}\n")
     status, _, errors = ablate("run", "bad.yaml", "--runs", "new")
     assert status == 2
@@ -256,7 +256,7 @@ SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "positi
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
-    """At the size of the training the metrics are the training's own; a bf16 trial is seen in bfloat16's few digits."""
+    """At the size of the training an eval has its metrics; features of a bf16 trial have bfloat16's precision."""
     config, run = Config(data="digits", steps=20, batch=16, lr=1e-2, precision=precision, **SMALL), Memory()
     outcome = train(config, run)
     model = restored(config, run.weights or b"")
@@ -272,7 +272,7 @@ def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
 
 
 def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_path: Path) -> None:
-    """Trained on reduced images, tested on the full files: logits are those of Pillow's pixels, by hand."""
+    """A model trained on reduced images sees the full files, standardized by the training's statistics."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 6), ("test", 3)):
         for name in "ab":
@@ -297,7 +297,7 @@ def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_
 
 
 def test_size_that_a_model_does_not_take_is_one_line() -> None:
-    """Before anything is allocated."""
+    """The size is checked before anything is allocated."""
     config = Config(data="digits", width=16, depth=1, heads=2, patch=4)
     for size in (2, 10):
         with pytest.raises(ConfigError, match=f"images of {size} pixels: patch=4"):
@@ -305,7 +305,7 @@ def test_size_that_a_model_does_not_take_is_one_line() -> None:
 
 
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:
-    """Tables and figures treat them as what they are."""
+    """Tables and figures write the metrics of evals in the units of accuracies and losses."""
     assert units.unit("test_accuracy@64") == units.unit("fewshot5_accuracy") == units.PERCENT
     assert units.unit("test_loss@64") == units.PLAIN
     assert units.higher_is_better("test_accuracy@64")
@@ -315,7 +315,7 @@ def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> N
 
 
 def test_metric_names_its_eval() -> None:
-    """And a metric of the result names none."""
+    """A metric of the result names no eval."""
     names = {"test_accuracy": "", "fewshot25_accuracy": "fewshot", "test_loss@32": "test@32", "fewshot3_accuracy": ""}
     assert {metric: eval_of(metric) for metric in names} == names
 
@@ -333,7 +333,7 @@ def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> Non
 
 
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
-    """A file without their columns gives the same table, and no inspection."""
+    """A file without the optional columns gives the same table, and no inspection."""
     plan = synthetic.position(seeds=2)
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     export.write(studies, tmp_path / "new.parquet")

@@ -25,7 +25,7 @@ MEGABYTES = 4
 
 
 class Disk:
-    """A small file system of its own, which can be filled to the last byte."""
+    """A small file system that can be filled to the last byte."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A tmpfs of some megabytes."""
+    """Mount a tmpfs of some megabytes."""
     folder = tmp_path / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "none", str(folder)]
@@ -62,7 +62,7 @@ def job(steps: int = 1200) -> Job:
 
 
 def ended(runs: Path, one: Job) -> tuple[Any, ...]:
-    """Weights and curve."""
+    """Return the sha256 of the weights, and the curve."""
     state = store.trial(runs, one.id).state()
     assert state.result is not None, state
     assert state.attempt is not None
@@ -71,7 +71,7 @@ def ended(runs: Path, one: Job) -> tuple[Any, ...]:
 
 
 def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
-    """Full for a while, then free for a while, at random moments."""
+    """Fill and free the disk at random moments."""
     choose = random.Random(1)
     for _ in range(fills):
         if over.wait(choose.uniform(0.2, 1.5)):
@@ -86,7 +86,7 @@ def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
 def test_disk_filled_again_and_again_leaves_no_trace(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: str
 ) -> None:
-    """Waited for, or interrupted and run again: the weights and curves of a disk that was never full."""
+    """Trials that wait or are interrupted end with the weights and curves of a disk that was never full."""
     one = job()
     runner.run([one], Place(tmp_path / "calm", None), Quiet())
     monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
@@ -111,7 +111,7 @@ def test_disk_filled_again_and_again_leaves_no_trace(
 
 
 def test_torn_write_is_undone(disk: Disk) -> None:
-    """On a full disk a line is written whole or not at all, and a checkpoint never replaces what it cannot."""
+    """On a full disk a line is written whole or not at all, and the last checkpoint stays."""
     trial = store.trial(disk.folder, "0123456789ab")
     trial.create({"config": {}})
     with synthetic.claimed(trial) as attempt:
@@ -136,7 +136,7 @@ def test_torn_write_is_undone(disk: Disk) -> None:
 
 @pytest.mark.parametrize(("seconds", "number", "tries"), [(60, 28, 3), (-1, 28, 1), (60, 5, 1)])
 def test_patience_ends(seconds: float, number: int, tries: int) -> None:
-    """When told to stop, after its time, and at once for any other error than a full disk (28)."""
+    """Waiting ends when told to stop or after its time; other errors than a full disk (28) are raised at once."""
     made, told = [], list[str]()
 
     def write() -> None:

@@ -22,7 +22,7 @@ CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetenso
 
 @pytest.fixture
 def trial(tmp_path: Path) -> store.Trial:
-    """One that was attempted once."""
+    """Return a trial that was attempted once."""
     trial = store.trial(tmp_path, "0123456789ab")
     with synthetic.claimed(trial) as attempt:
         attempt.save_checkpoint(10, b"state")
@@ -36,7 +36,7 @@ def npz(**arrays: np.ndarray) -> bytes:
 
 
 def bomb(name: str, size: int) -> bytes:
-    """An archive of one member that takes `size` bytes, a thousandth of it compressed."""
+    """Return an archive of one member of `size` bytes, compressed to a thousandth."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as member:
         for _ in range(size >> 20):
@@ -45,7 +45,7 @@ def bomb(name: str, size: int) -> bytes:
 
 
 def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) -> None:
-    """Whatever else lies beside them is neither read nor counted; a trial with a file for attempts has not started."""
+    """Other names are neither read nor counted; a trial with a file for attempts has not started."""
     for name in ODD[:-1]:
         (trial.path / "attempts" / name).mkdir()
     (trial.path / "attempts" / ODD[-1]).touch()
@@ -59,7 +59,7 @@ def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) ->
 
 
 def test_a_file_in_the_place_of_the_next_attempt_is_named(trial: store.Trial) -> None:
-    """Nobody waits for an attempt that can never be made, and nothing half made stays."""
+    """The claim fails at once, and nothing half made stays."""
     (trial.path / "attempts/0002").touch()
     with pytest.raises(OSError, match="attempts/0002"):
         trial.claim(lease.Watch())
@@ -67,7 +67,7 @@ def test_a_file_in_the_place_of_the_next_attempt_is_named(trial: store.Trial) ->
 
 
 def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
-    """A folder called 999999999 ends in one line."""
+    """A folder called 999999999 leaves no number, which is an error of one line."""
     (trial.path / "attempts/999999999").mkdir()
     clock = [0.0]
     watch = lease.Watch(lambda: clock[0])
@@ -78,7 +78,7 @@ def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
 
 
 def test_files_of_other_names_are_no_checkpoints(trial: store.Trial) -> None:
-    """Neither their step nor their checksum can be told."""
+    """Such names hold neither step nor checksum."""
     folder = trial.path / "attempts/0001/checkpoints"
     for name in CHECKPOINTS:
         (folder / name).write_bytes(b"state")
@@ -88,7 +88,7 @@ def test_files_of_other_names_are_no_checkpoints(trial: store.Trial) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
 def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, kind: str) -> None:
-    """The next older one is resumed from."""
+    """The attempt resumes from the next older checkpoint."""
     newer = trial.path / "attempts/0001/checkpoints" / f"000000020-{'0' * 16}.safetensors"
     if kind == "pipe":
         os.mkfifo(newer)
@@ -105,13 +105,13 @@ def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, k
 
 @pytest.fixture
 def finished(tmp_path: Path) -> store.Trial:
-    """A trial with a result."""
+    """Return a trial with a result."""
     synthetic.write(tmp_path, synthetic.position(seeds=1))
     return store.Trial(sorted(tmp_path.glob("trials/*"))[0])
 
 
 def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) -> None:
-    """By evaluations and inspections: nobody waits for a writer."""
+    """Evaluations and inspections never wait for the writer of a pipe."""
     os.mkfifo(finished.path / "attempts/0001/weights.safetensors")
     with pytest.raises(ValueError, match=r"weights\.safetensors is not a regular file"):
         winner_weights(finished)
@@ -125,14 +125,14 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
 
 
 def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
-    """The export is written all the same."""
+    """The TensorBoard export is written in its place."""
     os.mkfifo(tmp_path / "events")
     tensorboard.append_or_replace(tmp_path / "events", b"content")
     assert (tmp_path / "events").read_bytes() == b"content"
 
 
 def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of per-image files, arrays of an eval, and inspections in exports."""
+    """Per-image files, arrays of evals and inspections in exports have the same limit."""
     for module in (correctness, files):
         monkeypatch.setattr(module, "LARGEST", 1 << 20)
     content = bomb("index.npy", 8 << 20)
@@ -143,7 +143,7 @@ def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
-    """The quick reader takes no more than the directory of the archive names."""
+    """The quick reader takes no more bytes than the archive's directory states."""
     content = bytearray(npz(index=np.zeros(1 << 16, np.int32), correct=np.zeros(1 << 16, np.uint8)))
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = (1000).to_bytes(4, "little")
@@ -155,6 +155,6 @@ def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
     "text", ["", "!", base64.b64encode(b"PK").decode(), base64.b64encode(npz(a=np.zeros(1))).decode()]
 )
 def test_an_inspection_that_cannot_be_read_is_broken(text: str) -> None:
-    """Neither a traceback nor half of one."""
+    """The error names the inspection."""
     with pytest.raises(Broken, match="the inspection of trial 0"):
         inspection_data.unpack("0", text)

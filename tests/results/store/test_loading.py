@@ -30,12 +30,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_studies_come_in_the_order_asked_for(runs: Path, asked: list[str], found: list[str]) -> None:
-    """A short name means every recipe, a full name one, no name every study in alphabetical order."""
+    """A short name means every recipe, a full name one recipe, and no name every study in alphabetical order."""
     assert [study.name for study in load_studies(runs, asked)] == found
 
 
 def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> None:
-    """In one line, with the nearest study and what is there."""
+    """The error names the nearest study and the studies that exist."""
     near = r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
     for source, asked, message in (
         (runs, ["poling"], near),
@@ -47,7 +47,7 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
 
 
 def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
-    """In the plan's order, with what the attempt wrote, or with why it is not there."""
+    """Rows stand in the plan's order, with the numbers of the attempt or the reason of their absence."""
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, "position=2d", seed) for seed in range(3)]
     holes = [synthetic.hole("failed", "ValueError: no"), synthetic.hole("diverged"), synthetic.hole("missing")]
@@ -64,7 +64,6 @@ def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
-    """As somebody may leave one behind."""
     plan = synthetic.position(seeds=0)
     (study,) = load_studies(synthetic.write(tmp_path, plan))
     assert len(study.trials) == 0
@@ -83,7 +82,7 @@ def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
 
 
 def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the same results, and what one of them cannot read is an error of this process."""
+    """The results are those of one process, and an error of any process is raised."""
     (alone,) = load_studies(runs, ["position-embedding"])
     monkeypatch.setattr(record, "SHARE", 5)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
@@ -106,7 +105,7 @@ ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugin
 
 
 def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
-    """The provenance, as read, of a trial that took an attempt for each of `envs`, in turn; the last one finished."""
+    """Return the provenance of a trial that made an attempt with each of `envs`, the last of which finished."""
     plan = synthetic.position()
     key = synthetic.trial_id(plan, "position=2d", 1)
     trial, record = store.trial(runs, key), synthetic.simulate(plan)[key]
@@ -125,7 +124,7 @@ def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
 
 
 def test_a_resumed_trial_tells_all_that_made_it(tmp_path: Path) -> None:
-    """What changed on the way from attempt to attempt is "A then B", what did not is said once."""
+    """A value that changed between attempts is "A then B"; a value that did not is written once."""
     found = resumed(
         tmp_path,
         ENV,
@@ -143,13 +142,13 @@ def test_a_resumed_trial_tells_all_that_made_it(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_started_again_is_its_last_attempt(tmp_path: Path) -> None:
-    """An attempt without a checkpoint to resume from owes nothing to those before it."""
+    """An attempt that resumes from no checkpoint has only its own provenance."""
     assert resumed(tmp_path, ENV, ENV | {"code": "bbbb"})["code"] == "bbbb"
 
 
 @pytest.mark.parametrize("origin", ["0001", "0002", "0009"])
 def test_an_origin_that_leads_nowhere_ends_the_chain(tmp_path: Path, origin: object) -> None:
-    """Attempts that name each other, themselves, or what is not there: the others are still read."""
+    """Attempts that name each other, themselves or a missing attempt do not hide the others."""
     first = ENV | {"resumed_from": {"attempt": "0002", "step": 1}}
     found = resumed(tmp_path, first, ENV | {"code": "bbbb", "resumed_from": {"attempt": origin, "step": 1}})
     assert found["code"] == ("aaaa then bbbb" if origin == "0001" else "bbbb")
@@ -157,7 +156,7 @@ def test_an_origin_that_leads_nowhere_ends_the_chain(tmp_path: Path, origin: obj
 
 
 def test_plugins_that_changed_on_the_way_are_told_by_name(tmp_path: Path) -> None:
-    """A plugin's digests in turn; what is no table of plugins is none."""
+    """A plugin's digests are joined in order; a value that is no table of plugins is ignored."""
     first, second = ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, ENV | {"plugins": {"p.py": "ffff"}}
     second |= {"resumed_from": {"attempt": "0001", "step": 400}}
     assert resumed(tmp_path / "a", first, second)["plugins"] == '{"p.py": "eeee then ffff", "q.py": "0000"}'

@@ -48,7 +48,7 @@ PLACES: dict[str, str] = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five trials of each of two arms, one of which also has an eval, a failure and a lease."""
+    """Write five trials of each of two arms; the first has an eval, a failure and a lease too."""
     folder = tmp_path_factory.mktemp("runs")
     plan = synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"})
     synthetic.write(folder, plan)
@@ -65,7 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resealed(content: object) -> object:
-    """With the checksum of what it is now, as whoever forges a file would write it."""
+    """Return the content with a checksum made anew, as a forger would write it."""
     if not isinstance(content, dict) or not isinstance(content.get("checksum"), str):
         return content
     try:
@@ -78,7 +78,7 @@ def resealed(content: object) -> object:
 def test_a_file_that_breaks_its_schema_ends_in_one_line(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Every reading command survives every field that is missing or wrong, also where the checksum was made anew."""
+    """Reading commands survive every missing or wrong field, even under a checksum made anew."""
     path = sorted(runs.glob(PLACES[name]))[0]
     whole = path.read_bytes()
     content = json.loads(whole.splitlines()[0] if name.endswith("jsonl") else whole)
@@ -105,7 +105,7 @@ LISTS = (None, [], [1, 2, 3], [255])
 def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every reading command survives every column with a wrong value, also where the checksums were made anew."""
+    """Reading commands survive every wrong column, even under checksums made anew."""
     studies, path, bad = [synthetic.results(synthetic.position())], tmp_path / "a.parquet", []
     rows, plans = export.trial_rows(studies[0]), [store.plan_content(studies[0].plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
@@ -125,7 +125,7 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
 def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its own fields and those of its first plan, also where the checksum was made anew."""
+    """Reading commands survive every wrong field of the header and of its first plan."""
     studies, path, bad = [synthetic.results(synthetic.position())], tmp_path / "a.parquet", []
     rows, plan = [row | {"inspect": ""} for row in export.trial_rows(studies[0])], store.plan_content(studies[0].plan)
     header: dict[str, Any] = {
@@ -145,14 +145,14 @@ def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
 
 
 def wrong_of(kind: pa.DataType) -> Sequence[object]:
-    """What a column of this type can hold and the export never writes, or seldom."""
+    """Return values that a column of this type can hold but the export seldom or never writes."""
     if pa.types.is_list(kind):
         return ([{name: None for name in HISTORY}], None) if pa.types.is_struct(kind.value_type) else LISTS
     return TEXTS if kind == pa.string() else NUMBERS
 
 
 def test_an_export_that_floods_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One long text that every row names takes little of the file: it is measured before it is spread out."""
+    """A long text that every row repeats takes little of the file, so its size is checked before it is expanded."""
     rows = [{"id": f"{number:012x}", "config": "x" * 100_000} for number in range(1000)]
     header: dict[str, object] = {"schema": store.SCHEMA, "plans": [], "trials": "0" * 64}
     metadata = {export.KEY: json.dumps(header | {"checksum": store.checksum(header)})}
@@ -169,14 +169,14 @@ def test_an_export_that_floods_memory_is_refused(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("name", schemas.FILES)
 def test_every_required_field_is_asked_for(name: str) -> None:
-    """An empty object breaks each schema, and the message names a field."""
+    """An empty object breaks each schema, and the message names a required field."""
     required = [field for field, about in schemas.FILES[name].model_fields.items() if about.is_required()]
     assert not required or schemas.problem(schemas.FILES[name], {}).partition(":")[0] in required
 
 
 @pytest.mark.parametrize("value", [5.0, -0.01, 1e9])
 def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> None:
-    """In a result, an eval and an export's row, whatever its checksum; a loss may be any number."""
+    """The range holds in results, evals and rows of exports, whatever the checksum; a loss may be any number."""
     synthetic.write(tmp_path, synthetic.position(seeds=1))
     path = sorted(tmp_path.glob("trials/*/result.json"))[0]
     content = store.read_json(path)
@@ -195,14 +195,14 @@ def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> N
 
 
 def test_content_without_end_is_refused() -> None:
-    """Nested deeper than any file of ours: found by levels, not by recursion."""
+    """Levels of nesting are counted without recursion."""
     assert "levels deep" in schemas.problem(schemas.Plan, DEEP)
 
 
 def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another learning rate in config.json, other epochs in a curve, also of a trial that diverged; a file removed."""
+    """Edited configs, curves and provenance, and a removed file, are named by every reading command."""
     plan = synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"})
     ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
     records = synthetic.simulate(plan)
@@ -230,7 +230,7 @@ def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
 
 @pytest.fixture
 def plan_file(tmp_path: Path) -> Path:
-    """The file of a plan in a run directory without trials."""
+    """Write a plan into a run directory without trials; return its path."""
     plan = Plan.model_validate(synthetic.position())
     path = store.study_folder(tmp_path, plan.name) / "plan.json"
     store.write_plan(path, plan)
@@ -239,7 +239,7 @@ def plan_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("edit", ['"margin": 0.03', '"seeds": [\n  0'])
 def test_an_edited_plan_is_refused(tmp_path: Path, plan_file: Path, edit: str) -> None:
-    """A wider margin, another seed: the plan's checksum differs, and the message says what helps."""
+    """The plan's checksum differs, and the message states the remedy."""
     assert edit in plan_file.read_text()
     plan_file.write_text(plan_file.read_text().replace(edit, edit[:-1] + "9"))
     with pytest.raises(store.Broken, match=r"plan\.json: its checksum differs .* remove it"):
@@ -248,7 +248,7 @@ def test_an_edited_plan_is_refused(tmp_path: Path, plan_file: Path, edit: str) -
 
 @pytest.mark.parametrize("place", ["", "arms.1.", "arms.1.trials.2.", "split."])
 def test_a_stray_key_in_a_plan_is_named(tmp_path: Path, plan_file: Path, place: str) -> None:
-    """With its file, at whatever depth."""
+    """The message names the file and the place of the key at any depth."""
     inside: Any = (content := json.loads(plan_file.read_text()))
     for part in filter(None, place.split(".")):
         inside = inside[int(part) if part.isdecimal() else part]
@@ -260,7 +260,7 @@ def test_a_stray_key_in_a_plan_is_named(tmp_path: Path, plan_file: Path, place: 
 
 @pytest.mark.parametrize("study", ["position-embedding", "pretraining"])
 def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) -> None:
-    """So the name in the message is that of an edit, in arms and stages too."""
+    """A stray key in the message is therefore an edit."""
     plan = prepare(Design(read_study(study), read_recipe("digits"), {}), tmp_path, None, prune=True)
     asked = schemas.Asked(study=study, recipe="digits")
     jobs.write(tmp_path, plan.model_copy(update={"asked": asked}))
@@ -269,7 +269,7 @@ def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) ->
 
 
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:
-    """Nobody waits for its writer."""
+    """No reader waits for the writer of a pipe."""
     readers: list[Callable[[Path], object]] = [
         store.read_json,
         partial(store.read_lines, schema=schemas.MetricsLine),

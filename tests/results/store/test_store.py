@@ -30,7 +30,7 @@ def trial(tmp_path: Path) -> store.Trial:
 
 @contextlib.contextmanager
 def holding(trial: store.Trial) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the trial's first attempt."""
+    """Start another process that holds the trial's first attempt; kill it at the end."""
     code = (
         "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
         "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
@@ -47,7 +47,7 @@ def publish(trial: store.Trial) -> None:
 
 
 def test_a_result_is_read_back_and_every_edit_is_noticed(trial: store.Trial) -> None:
-    """A result cut anywhere, or with any one digit changed, is broken: its checksum no longer holds."""
+    """A result that is cut anywhere, or has one digit changed, is broken, as its checksum differs."""
     publish(trial)
     state = trial.state()
     assert (state.over, state.result.metrics, state.result.attempt) == (True, RESULT["metrics"], "0001")
@@ -68,7 +68,7 @@ def test_a_result_is_read_back_and_every_edit_is_noticed(trial: store.Trial) -> 
 
 
 def test_result_of_another_trial_is_broken(trial: store.Trial) -> None:
-    """A result copied from another trial is not this trial's."""
+    """A result copied from another trial does not count."""
     publish(trial)
     other = store.trial(trial.path.parent.parent, "ba9876543210")
     other.path.mkdir()
@@ -77,7 +77,7 @@ def test_result_of_another_trial_is_broken(trial: store.Trial) -> None:
 
 
 def test_broken_result_is_moved_aside_and_replaced(trial: store.Trial) -> None:
-    """The next attempt keeps the broken file in its own folder and publishes in its place."""
+    """The next attempt keeps the broken file in its folder and publishes a new result."""
     publish(trial)
     (trial.path / "result.json").write_text("{")
     publish(trial)
@@ -98,7 +98,7 @@ def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
 
 
 def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
-    """While a living process holds the newest attempt nobody else gets one; released, the next number follows."""
+    """A claim fails while a living process holds the newest attempt; after its release the next number follows."""
     first = synthetic.claimed(trial)
     assert trial.claim(lease.Watch()) is None
     first.release()
@@ -107,7 +107,7 @@ def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
 
 
 def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
-    """Threads that claim at once get one attempt between them."""
+    """Of threads that claim at once, one gets an attempt."""
     won: list[store.Attempt] = []
     start = threading.Barrier(16)
 
@@ -137,7 +137,7 @@ def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
 
 
 def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -> None:
-    """SIGSTOP on this host: shown as stopped, taken over after 60 s, except where nothing fences the holder off."""
+    """A process stopped on this host is shown as stopped and loses its attempt after 60 s, if it is fenced."""
     clock = [0.0]
     watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
     with holding(trial) as process:
@@ -153,7 +153,7 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
 
 
 def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.Trial) -> None:
-    """A foreign lease counts as dead only when the reader's own clock saw no change for 60 s."""
+    """A foreign lease is dead only when the reader's clock saw no change for 60 s."""
     with synthetic.claimed(trial) as attempt:
         pass
     (attempt.path / "released.json").unlink()
@@ -172,7 +172,7 @@ def test_lease_of_another_host_dies_after_a_minute_without_change(trial: store.T
 
 
 def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Trial) -> None:
-    """Containers that share host and boot do not share pids: the minute's rule applies."""
+    """Containers may share host and boot but not pids, so the lease is judged by its changes."""
     with synthetic.claimed(trial) as attempt:
         held = {**lease.holder().content(), "pids": "pid:[1]", "pid": 2**22, "started": "1"}
         (attempt.path / "lease.json").write_text(json.dumps(held))
@@ -181,7 +181,7 @@ def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Tr
 
 
 def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk nothing can be written, and the trial is let go all the same."""
+    """A trial is released even if nothing can be written."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -196,7 +196,7 @@ def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPa
 
 
 def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> None:
-    """Killed between the result and the clean-up: the next run removes what is left."""
+    """The next run removes the checkpoints of a process that was killed after publishing."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         (attempt.path / "checkpoints").mkdir()
@@ -206,7 +206,7 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
 
 
 def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:
-    """A worker that comes back after its trial was taken over must stop."""
+    """A worker that continues after its trial was taken over must stop."""
     zombie = synthetic.claimed(trial)
     zombie.release()
     with synthetic.claimed(trial):
@@ -217,7 +217,7 @@ def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Tria
 
 
 def test_second_result_is_refused(trial: store.Trial) -> None:
-    """However late a result comes, the first one stays."""
+    """The first result stays."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         first = (trial.path / "result.json").read_bytes()
@@ -228,7 +228,7 @@ def test_second_result_is_refused(trial: store.Trial) -> None:
 
 
 def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Trial) -> None:
-    """A flipped bit in the newest checkpoint sends the resuming attempt back to the one before, metrics with it."""
+    """After a flipped bit the attempt resumes from the checkpoint before, with the metrics up to it."""
     with synthetic.claimed(trial) as attempt:
         for step in (10, 20, 30):
             attempt.log({"step": step})
@@ -246,13 +246,13 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
 
 
 def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
-    """A line cut by a kill does not hide the whole lines before it."""
+    """A line cut by a kill does not hide the lines before it."""
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert [line.step for line in store.read_metrics(tmp_path)] == [1, 2]
 
 
 def test_turn_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network file system may show an older folder: a number before the newest is nobody's turn."""
+    """A network file system may list an older folder; a number before the newest is not taken."""
     folder, numbered = tmp_path / "turns", lease.numbered
     with lease.turn(folder, 1.0):
         (folder / "0001").rename(folder / "0005")  # as after four turns, whose folders are gone

@@ -17,14 +17,14 @@ from results.tables import across_recipes, layout, study_table
 
 
 def on(recipe: str, **given: Any) -> dict[str, Any]:
-    """The plan on a recipe of this name, with trials of its own."""
+    """Return the plan on a recipe of this name, whose trials no other recipe shares."""
     name = f"position-embedding@{recipe}"
     trials = {"overrides": {"width": len(recipe) * 8}}
     return synthetic.position(recipe=recipe, name=name, **trials) | {"overrides": {}} | given
 
 
 def two() -> list[Table]:
-    """Of the second recipe one arm is not planned and one was never started."""
+    """Return two tables; the second lacks an arm, and one of its arms was never started."""
     other = on("cifar10")
     other["arms"] = [arm for arm in other["arms"] if arm["name"] != "position=2d"]
     ids = [trial["id"] for trial in other["arms"][0]["trials"]]
@@ -37,12 +37,12 @@ def lines(text: str) -> list[list[str]]:
 
 
 def unmarked(cell: str) -> str:
-    """Without the numbers of footnotes."""
+    """Remove the numbers of footnotes."""
     return re.sub(r" ?\[[\d,]+\]$", "", cell)
 
 
 def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
-    """The cells of a group are those of the recipe's own table."""
+    """The cells of a group are those of the recipe's table."""
     found = two()
     head, _, *rows = lines(across_recipes.render(found, "md", ["mean", "verdict"]))
     assert head == [
@@ -60,7 +60,7 @@ def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
 
 
 def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
-    """Not beside the arm: on the other recipe nothing is missing."""
+    """The arm has no mark, as nothing is missing on the other recipe."""
     rows = lines(across_recipes.render(two(), "md", ["mean", "verdict"]))
     none = next(row for row in rows if row[0] == "position=none")
     note = re.search(r"\[(\d+)\] seeds 0, 1, 2, 3, 4 missing: not started", across_recipes.render(two(), "md"))
@@ -69,7 +69,7 @@ def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
 
 
 def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
-    """As a strict reader of LaTeX counts them, and with the rule under each group."""
+    """A strict reader of LaTeX finds the groups, each with a rule below it."""
     text = across_recipes.render(two(), "latex")
     groups, head, *rows = latex.check(text)
     assert groups == [r"\multicolumn{1}{c}{}", r"\multicolumn{4}{c}{digits}", r"\multicolumn{4}{c}{cifar10}"]
@@ -80,7 +80,7 @@ def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
 
 
 def test_what_was_set_on_the_command_line_names_the_column() -> None:
-    """A hash, as in the name of the folder, tells a reader nothing."""
+    """The settings stand there instead of the hash in the folder's name."""
     changed = {"name": "position-embedding@digits+6c3b0f", "overrides": {"steps": 100, "batch": 16}}
     found = [study_table.table(synthetic.results(on("digits", **given))) for given in ({}, changed)]
     text = across_recipes.render(found, "md", ["mean"])
@@ -92,7 +92,7 @@ def test_what_was_set_on_the_command_line_names_the_column() -> None:
 
 
 def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe() -> None:
-    """With the recipe in a column of its own."""
+    """The recipe has a column; each table in JSON is that of the recipe alone."""
     tables = two()
     rows = list(csv.DictReader(io.StringIO(across_recipes.render(tables, "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
@@ -103,7 +103,7 @@ def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe(
 
 
 def test_an_unknown_column_is_one_line() -> None:
-    """As for a single table; and the arm alone is no table."""
+    """The error is that of a single table; the arm alone is refused too."""
     with pytest.raises(ValueError, match=r"columns=means: one of arm, .*did you mean 'mean'"):
         across_recipes.render(two(), "md", ["means"])
     with pytest.raises(ValueError, match="name at least one column of each recipe"):
@@ -111,7 +111,7 @@ def test_an_unknown_column_is_one_line() -> None:
 
 
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--recipe` given twice; with names of studies, and for all that are planned on these recipes."""
+    """`--recipe` given twice works with names of studies and without them."""
     for recipe in ("digits", "cifar10", "other"):
         synthetic.write(tmp_path, on(recipe))
     recipes = ("--recipe", "cifar10", "--recipe", "digits", "--runs", str(tmp_path))
@@ -129,7 +129,7 @@ def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pyte
 
 
 def test_several_studies_are_one_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One header; every row names its study and recipe."""
+    """There is one header, and every row names its study and recipe."""
     for plan in (synthetic.position(seeds=2), synthetic.patch_size(seeds=2)):
         synthetic.write(tmp_path, plan)
     words = ("table", "position-embedding", "patch-size", "--format", "csv", "--runs", str(tmp_path))

@@ -90,7 +90,7 @@ WRONG = [
 def test_what_is_wrong_in_a_file_is_one_line(
     content: str, message: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the key, the value and what is allowed; status 2, nothing written."""
+    """The line names the key, the value and what is allowed; the status is 2 and nothing is written."""
     file, out = tmp_path / "s.yaml", tmp_path / "out"
     file.write_text(content)
     status, printed, errors = called(monkeypatch, "plot", "--runs", str(runs), "--style", str(file), "--out", str(out))
@@ -99,7 +99,7 @@ def test_what_is_wrong_in_a_file_is_one_line(
 
 
 def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() -> None:
-    """One style for the cells, the caption, the footnotes and the answer."""
+    """Cells, caption, footnotes and answer follow one style."""
     with styles.use(paper()):
         table = study_table.table(position())
         text = layout.render(table, "md")
@@ -115,7 +115,7 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
 
 
 def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
-    """The rows keep the names and the precision of the trials; an exception ends the style too."""
+    """Rows keep the names and the precision of the trials; an exception ends the style too."""
     before = {row.arm: replace(row, notes=[]) for row in study_table.table(position()).rows}
     with styles.use(paper()):
         styled = study_table.table(position())
@@ -129,7 +129,7 @@ def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
 
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
-    """One column of that journal, its typeface, its words."""
+    """A figure fits one column of a journal with its typeface."""
     study = position()
     figure = drawn(study, paper())
     assert figure.get_figwidth() == 3.25
@@ -146,7 +146,7 @@ def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
 def test_without_notes_a_figure_has_its_data_alone_and_plot_tells_the_rest(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a paper's own caption: nothing that explains the figure is on it, all of it is on the terminal."""
+    """The terminal shows the text for the paper's caption."""
     explained = "mean and 95% CI over 5 seeds", "Colour, filled marks: resolved"
     bare, usual = (
         " ".join(texts(drawn(position(), styles.parse({"notes": notes})))).replace("\n", " ") for notes in (False, True)
@@ -163,7 +163,7 @@ def test_without_notes_a_figure_has_its_data_alone_and_plot_tells_the_rest(
 
 
 def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
-    """As TrueType, like the usual one; 3.25 inches at 300 dots are 975 pixels."""
+    """The font is TrueType; 3.25 inches at 300 dots are 975 pixels."""
     with styles.use(paper()):
         pdf, png = (plots.picture(position(), format) for format in ("pdf", "png"))
     assert b"/FontFile2" in pdf
@@ -173,7 +173,7 @@ def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
 
 
 def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
-    """In a figure with lines the baseline's, the named one's, then the palette in order."""
+    """Lines take the baseline's color, a named color, or the palette in order."""
     study = synthetic.results(synthetic.pooling())
     lines = [line for line in drawn(study, paper()).axes[0].lines if len(line.get_xdata()) == 3]
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#117733"]
@@ -185,7 +185,7 @@ def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
 
 
 def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
-    """The label of `pool=gap` is that of its line, whatever point of the curve it is at."""
+    """The label of `pool=gap` names its line at every point of the curve."""
     written = texts(drawn(synthetic.results(synthetic.pooling()), paper()))
     assert "average" in written
     assert "step size, log scale" in written
@@ -195,7 +195,7 @@ def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
 
 
 def test_table_plot_and_report_take_the_same_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no trial or plan is touched by it."""
+    """No trial or plan is changed."""
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     file = tmp_path / "paper.yaml"
     file.write_text(PAPER)
@@ -228,7 +228,7 @@ WARNED = [
 def test_a_name_that_no_study_has_is_one_line(
     exported: bool, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On standard error, with what there is; names of studies that are not drawn, and of settings, are not told."""
+    """Standard error names the misspelled names and the existing ones, whatever study is drawn."""
     if exported:
         called(monkeypatch, "export", "--runs", str(runs), "--out", str(tmp_path / "a.parquet"))
         runs = tmp_path / "a.parquet"
@@ -244,7 +244,7 @@ def test_a_name_that_no_study_has_is_one_line(
 
 @pytest.mark.parametrize("make", [synthetic.position, synthetic.pooling, synthetic.tuned_pooling])
 def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
-    """Arms, whole or by a setting, axes, metrics, the arms of claims."""
+    """Arms, settings, axes, metrics and the arms of claims give no warning."""
     plan = make()
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
     names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]
@@ -253,7 +253,7 @@ def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
 
 
 def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One object for one study; training curves beside the figure, under a name of their own."""
+    """`--json` prints one object for one study; training curves have another file name."""
     given = ("plot", "position-embedding", "--runs", str(runs), "--out", str(tmp_path), "--format", "svg", "--json")
     figure = json.loads(called(monkeypatch, *given)[1])
     curves = json.loads(called(monkeypatch, *given, "--x", "epoch")[1])
@@ -264,7 +264,7 @@ def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, monkeypat
 
 
 def test_an_order_names_arms_or_settings_and_leaves_the_others_behind() -> None:
-    """Stable: what it does not name keeps the plan's order."""
+    """Arms that are not named keep the plan's order."""
     order = styles.Style(order=("b=2", "a=3,b=1"))
     names = ["a=1,b=1", "a=2,b=2", "a=3,b=1", "a=1,b=2"]
     assert sorted(names, key=order.rank) == ["a=2,b=2", "a=1,b=2", "a=3,b=1", "a=1,b=1"]

@@ -40,7 +40,7 @@ ROW = [
 
 
 def made(plan: dict[str, Any] | None = None, interim: bool = False, **changes: list[float | None]) -> Table:
-    """The table of made-up accuracies; `none=[...]` replaces those of position=none."""
+    """Return the table of made-up accuracies; `none=[...]` replaces those of position=none."""
     plan = plan or synthetic.position()
     accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
     return table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)), interim=interim)
@@ -58,7 +58,7 @@ def with_hole(status: str, reason: str = "", seed: int = 3, arm: str = "position
 
 
 def test_the_keys_are_those_that_others_read() -> None:
-    """The JSON contract: the study's keys first, and every row in this order."""
+    """The study's keys come first, and every row has these keys in this order."""
     found = json.loads(render(made(), "json"))
     assert list(found)[:5] == ["study", "recipe", "metric", "baseline", "rows"]
     assert [list(row) for row in found["rows"]] == [ROW] * 4
@@ -66,7 +66,7 @@ def test_the_keys_are_those_that_others_read() -> None:
 
 
 def test_numbers_are_those_of_scipy_and_statsmodels() -> None:
-    """Means, paired differences, p values and their Holm adjustment, from the libraries themselves."""
+    """Means, paired differences, p values and their Holm adjustment equal the libraries'."""
     found = made()
     others = [name for name in ACCURACIES if name != "position=1d"]
     tests = [scipy.stats.ttest_rel(ACCURACIES[name], ACCURACIES["position=1d"]) for name in others]
@@ -82,7 +82,7 @@ def test_numbers_are_those_of_scipy_and_statsmodels() -> None:
 
 
 def test_verdicts_follow_the_data() -> None:
-    """One arm far below, one a little below, one that cannot be told apart; the baseline is compared with nothing."""
+    """An arm far below, the baseline, an equal arm and an arm a little below have four kinds of verdict."""
     found = made()
     assert [row.verdict for row in found.rows] == ["worse", None, "equivalent", "worse"]
     row = of(found, "position=1d")
@@ -92,7 +92,7 @@ def test_verdicts_follow_the_data() -> None:
 
 
 def test_every_point_of_a_curve_has_its_own_baseline() -> None:
-    """An arm is compared at the same learning rate, and all points are one family."""
+    """Arms are compared at equal learning rates, and all points are one family."""
     found = table(synthetic.results(synthetic.pooling()))
     assert found.family == 3
     for row in found.rows:
@@ -102,7 +102,6 @@ def test_every_point_of_a_curve_has_its_own_baseline() -> None:
 
 
 def test_a_loss_is_better_when_it_is_lower() -> None:
-    """The verdict turns with the metric."""
     plan = synthetic.position(metric="test_loss", margin=None, claims=[])
     found = table(synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES)))
     row = of(found, "position=none")
@@ -111,7 +110,7 @@ def test_a_loss_is_better_when_it_is_lower() -> None:
 
 
 def test_official_test_sets_have_a_second_interval() -> None:
-    """Where all seeds test the same images, an interval over seeds and images stands beside that over seeds."""
+    """Where all seeds test the same images, there is an interval over seeds and images too."""
     plan = synthetic.position(split={"kind": "official", "images": 500})
     for row in table(synthetic.results(plan)).rows:
         if row.delta is not None:
@@ -124,7 +123,7 @@ def test_official_test_sets_have_a_second_interval() -> None:
 
 
 def test_repetitions_of_folds_widen_the_interval() -> None:
-    """At n = 10 on five folds, SE^2 has (1 - 1/2) t^2 / 1797 more than the paired t test."""
+    """At n = 10 on five folds, SE^2 exceeds that of the paired t test by (1 - 1/2) t^2 / 1797."""
     study = synthetic.results(synthetic.position(seeds=10))
     row = of(table(study), "position=none")
     differences, whole = np.zeros(10), np.zeros((2, 1797))
@@ -144,7 +143,7 @@ def test_repetitions_of_folds_widen_the_interval() -> None:
 
 @pytest.mark.parametrize("status", ["missing", "running", "interrupted", "broken", "failed", "diverged"])
 def test_a_cell_without_a_number_is_counted_and_named(status: str) -> None:
-    """Whatever became of a trial, its arm keeps its row and planned n; the row states what is absent and why."""
+    """The arm keeps its row and planned n, and a note states what is absent and why."""
     row, counted = (
         of(with_hole(status, "why"), "position=2d"),
         status if status in ("failed", "diverged") else "missing",
@@ -156,7 +155,7 @@ def test_a_cell_without_a_number_is_counted_and_named(status: str) -> None:
 
 
 def test_a_hole_in_the_baseline_is_seen_in_every_difference() -> None:
-    """The pairs are the seeds that both finished."""
+    """The pairs are the seeds that both arms finished."""
     found = with_hole("missing", "not started", arm="position=1d")
     assert [(row.n, row.n_pairs) for row in found.rows] == [(5, 4), (4, None), (5, 4), (5, 4)]
 
@@ -171,7 +170,7 @@ def test_a_missing_contrast_stays_in_the_family() -> None:
 
 
 def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
-    """Missing and failed trials and one without the metric are in neither the rate nor Fisher's test."""
+    """Missing and failed trials count neither in the rate nor in Fisher's test."""
     plan = synthetic.position()
     records = synthetic.from_accuracies(plan, ACCURACIES | {"position=1d": [0.94, 0.95, 0.93, None, None]})
     states = ["diverged", "diverged", "missing", "failed"]
@@ -192,13 +191,12 @@ def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
 
 @pytest.mark.parametrize(("seeds", "note"), [(1, "one seed gives no interval"), (2, "2 seeds resolve only"), (5, "")])
 def test_a_table_of_few_seeds_states_what_they_can_test(seeds: int, note: str) -> None:
-    """One seed has no spread; a few resolve little."""
     notes = table(synthetic.results(synthetic.position(seeds=seeds))).notes
     assert [text.startswith(note) for text in notes] == ([True] if note else [])
 
 
 def diverging(arm: int, baseline: int = 0, **changes: list[float | None]) -> Table:
-    """The table of made-up accuracies in which the first trials of position=2d and of its baseline diverged."""
+    """Return the table in which the first trials of position=2d and of its baseline diverged."""
     plan = synthetic.position(margin=None)
     accuracies = ACCURACIES | {f"position={name}": values for name, values in changes.items()}
     records = synthetic.from_accuracies(plan, accuracies)
@@ -209,7 +207,7 @@ def diverging(arm: int, baseline: int = 0, **changes: list[float | None]) -> Tab
 
 
 def test_an_arm_that_always_diverges_is_worse() -> None:
-    """5 of 5 against 0 of 5 is a result, by Fisher's exact test in the family, and the answer says so."""
+    """5 of 5 against 0 of 5 is significant by Fisher's exact test, and the answer states it."""
     found = diverging(5)
     row, p = of(found, "position=2d"), scipy.stats.fisher_exact([[5, 0], [0, 5]], alternative="greater").pvalue
     assert (row.p, row.verdict, row.margin_met) == (pytest.approx(p), "worse", None)
@@ -223,7 +221,7 @@ def test_an_arm_that_always_diverges_is_worse() -> None:
 
 
 def test_divergence_is_tested_beside_the_finished_pairs() -> None:
-    """Twice the smaller p; where the baseline diverges too, how often each does is all that is tested."""
+    """p is twice the smaller of two; where the baseline diverges too, it is Fisher's alone."""
     some = of(diverging(3), "position=2d")
     pairs = scipy.stats.ttest_rel(ACCURACIES["position=2d"][3:], ACCURACIES["position=1d"][3:]).pvalue
     more = scipy.stats.fisher_exact([[3, 2], [0, 5]], alternative="greater").pvalue
@@ -234,7 +232,7 @@ def test_divergence_is_tested_beside_the_finished_pairs() -> None:
 
 
 def test_equivalence_is_corrected_too() -> None:
-    """The one-sided p of a table's contrasts after Holm; the smallest margin is the end of the 90% interval."""
+    """Holm adjusts the one-sided tests; the smallest margin met is the end of the 90% interval."""
     plan = synthetic.position(margin=0.0125)
     found = made(plan, none=[0.95, 0.94, 0.94, 0.95, 0.95], relative=[0.95, 0.94, 0.94, 0.95, 0.95])
     base = np.array(ACCURACIES["position=1d"])
@@ -252,7 +250,7 @@ def test_equivalence_is_corrected_too() -> None:
 
 
 def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
-    """Means, differences and intervals stay; `interim` shows the verdicts, marked wherever they are written."""
+    """Means, differences and intervals stay; `interim` adds verdicts with a mark."""
     holes: list[float | None] = [0.76, 0.75, 0.77, 0.74, None]
     plain, asked = made(none=holes), made(interim=True, none=holes)
     assert (plain.interim, plain.judged, asked.judged) == (True, False, True)
@@ -274,7 +272,7 @@ def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
 
 
 def test_intervals_are_simultaneous_where_asked() -> None:
-    """Beside the marginal ones, wider, by the contrasts' own correlations; the caption says which are adjusted."""
+    """They stand beside the marginal intervals and are wider; the caption tells which are adjusted."""
     plan = synthetic.position()
     study = synthetic.results(plan, synthetic.from_accuracies(plan, ACCURACIES))
     found = table(study, simultaneous=True)
@@ -288,7 +286,7 @@ def test_intervals_are_simultaneous_where_asked() -> None:
 
 
 def test_a_wide_margin_and_a_seed_that_lies_apart_are_noted() -> None:
-    """Within a margin wider than the error even an arm without errors is a tie."""
+    """A margin wider than the baseline's error would make an arm without errors a tie."""
     assert made(synthetic.position(margin=0.05)).notes == []
     noted = "the margin of 6.00 points is wider than the baseline's error of 5.60 points"
     assert made(synthetic.position(margin=0.06)).notes == [noted]
@@ -313,7 +311,7 @@ AFTER = "position=none seed 3"
 
 
 def plugins(*digests: str) -> dict[str, str]:
-    """The provenance of a trial that loaded plugins of these digests, the first of them patch.py."""
+    """Return the provenance of a trial that loaded plugins of these digests; patch.py is the first."""
     names = dict(zip(("patch.py", "other.py"), digests, strict=False))
     return {"code": f"{CODE}+{'+'.join(digests)}", "plugins": json.dumps(names)}
 
@@ -357,7 +355,7 @@ def plugins(*digests: str) -> dict[str, str]:
     ],
 )
 def test_trials_that_ran_otherwise_are_named(values: dict[int, dict[str, str]], notes: list[str]) -> None:
-    """Other code, threads, kernels or plugins change a trial's last bits; trials that recorded nothing do not count."""
+    """Other code, threads, kernels or plugins are noted; trials that recorded nothing do not count."""
     plan = synthetic.position()
     records = synthetic.simulate(plan)
     for seed, changes in values.items():
@@ -367,14 +365,14 @@ def test_trials_that_ran_otherwise_are_named(values: dict[int, dict[str, str]], 
 
 
 def test_many_arms_that_ran_otherwise_are_counted() -> None:
-    """More than three arms are not named one by one."""
+    """A note names at most three arms."""
     study = synthetic.results(synthetic.position())
     study.columns["code"] = [OTHER if seed == 1 else CODE for seed in study.columns["seed"]]
     assert table(study).notes == [f"code differs between trials: {CODE} (16), {OTHER} (4 trials of 4 arms)"]
 
 
 def test_confounds_of_the_plan_are_footnotes() -> None:
-    """The differences between an arm and its baseline stand below the table."""
+    """Notes of the plan are numbered below the table."""
     text = render(table(synthetic.results(synthetic.pooling())), "md")
     assert "| pool=gap,lr=0.002 [1]" in text
     assert "[1] one token fewer (no class token)" in text
@@ -399,7 +397,7 @@ EDITED = "edited or damaged since its result was published"
     ],
 )
 def test_a_damaged_file_is_named_and_only_a_result_is_a_hole(runs: Path, name: str, n: int, note: str) -> None:
-    """However it was damaged, no table crashes, and the other numbers stay."""
+    """Damage of any kind crashes no table and changes no other number."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=2d", 1))
     path = (trial.path if name == "result.json" else trial.path / "attempts/0001") / name
     whole, before = path.read_bytes(), table(load_studies(runs)[0]).rows
@@ -418,7 +416,7 @@ def test_a_damaged_file_is_named_and_only_a_result_is_a_hole(runs: Path, name: s
 
 
 def test_markdown_lines_up_in_a_terminal() -> None:
-    """Every line of the table is as wide as the others, with percents, intervals and the published numbers apart."""
+    """All lines are equally wide; published numbers stand apart with their source."""
     text = render(made(), "md")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
@@ -440,14 +438,14 @@ def test_claims_and_published_numbers_name_their_sources() -> None:
 
 @pytest.mark.parametrize(("form", "cell"), [("md", "| – "), ("latex", "& -- "), ("html", ">–<")])
 def test_a_cell_without_a_verdict_is_a_dash(form: str, cell: str) -> None:
-    """Where nothing could be tested no word stands, least of all one that is also an arm's value."""
+    """A word could be mistaken for an arm's value."""
     text = render(made(none=[None] * 5), form, ["arm", "verdict"])
     assert text.count("none") == text.count("position=none")
     assert cell in text
 
 
 def test_csv_has_raw_numbers() -> None:
-    """Fractions in full precision, an interval in two columns."""
+    """Numbers are fractions in full precision, and an interval has two columns."""
     found = made()
     rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
     assert [row["arm"] for row in rows] == list(ACCURACIES)
@@ -457,7 +455,7 @@ def test_csv_has_raw_numbers() -> None:
 
 
 def test_other_numbers_can_be_columns() -> None:
-    """Their means with t intervals, as SciPy has them, in every format; one that nobody measured is refused."""
+    """Further metrics have means with SciPy's t intervals in every format; an unknown metric is refused."""
     study = synthetic.results(synthetic.position(), synthetic.from_accuracies(synthetic.position(), ACCURACIES))
     names = ["arm", "val_accuracy", "train_seconds", "train_seconds_ci95"]
     found = table(study, layout.further_metrics(names))
@@ -493,7 +491,7 @@ def test_other_numbers_can_be_columns() -> None:
 
 @pytest.mark.parametrize("columns", [None, list(layout.COLUMNS)], ids=["usual", "all"])
 def test_a_strict_reader_of_latex_finds_every_cell(columns: list[str] | None) -> None:
-    """No unknown command, nothing open, nothing unescaped, and the cells of the Markdown table in their places."""
+    """Every command is known, everything is closed and escaped, and the cells are those of the Markdown table."""
     found = with_hole("failed", "ValueError: 50% of $x_1 & \\y{}#~^<b> −3 × 2")
     rows = latex.check(render(found, "latex", columns))
     lines = [line.split("|")[1:-1] for line in render(found, "md", columns).splitlines() if line.startswith("|")]
@@ -502,7 +500,7 @@ def test_a_strict_reader_of_latex_finds_every_cell(columns: list[str] | None) ->
 
 
 def test_notes_are_as_long_as_asked_for() -> None:
-    """Short: about the columns shown, and no prose; none: what a number would mislead without; LaTeX is short."""
+    """ "short" keeps notes on the columns shown, "none" only warnings; LaTeX has short notes by default."""
     size, change = "parameters 51,010 against 51,000", "with lr 0.1 against 0.2, declared"
     plan = synthetic.position(notes={"position=2d": [size, change]})
     plan["arms"][2]["notes_about"] = {size: "params"}
@@ -527,7 +525,7 @@ def test_notes_are_as_long_as_asked_for() -> None:
 
 
 class Cells(html.parser.HTMLParser):
-    """The sort keys of every cell, and the tags that were opened."""
+    """The sort keys of every cell, and the tags of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -542,7 +540,7 @@ class Cells(html.parser.HTMLParser):
 
 
 def test_html_is_escaped_and_sorts_by_number() -> None:
-    """Text of a user makes no tag; every cell carries the number that it shows."""
+    """A user's text makes no tag; every cell carries the number that it shows."""
     found = with_hole("failed", "<script>alert(1)</script>")
     cells = Cells(render(found, "html"))
     assert "script" not in cells.tags
@@ -552,7 +550,7 @@ def test_html_is_escaped_and_sorts_by_number() -> None:
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r\n="])
 def test_csv_starts_no_formula(start: str) -> None:
-    """A spreadsheet shows a user's text and runs none of it; negative numbers stay numbers."""
+    """A spreadsheet shows a user's text; negative numbers stay numbers."""
     plan = synthetic.position(question="q")
     plan["arms"][0]["notes"] = [f"{start}cmd()"]
     found = table(synthetic.results(plan))
@@ -562,13 +560,13 @@ def test_csv_starts_no_formula(start: str) -> None:
 
 
 def test_markdown_escapes_what_would_break_the_table() -> None:
-    """A pipe, a tag or a line break in a text stays a text."""
+    """Pipes, tags and line breaks stay text."""
     text = render(with_hole("failed", "a|b <img src=x> *c*\nd"), "md")
     assert r"seed 3 failed: a\|b \<img src=x> \*c\* d" in text
 
 
 def test_columns_are_chosen_by_key() -> None:
-    """Any of a row's keys, in the order that is asked for."""
+    """Any key of a row can be a column, in any order."""
     header = next(line for line in render(made(), "md", ["arm", "verdict", "sd"]).splitlines() if line.startswith("|"))
     assert [cell.strip() for cell in header.strip("|").split("|")] == ["arm", "verdict", "sd"]
     assert render(made(), "csv", ["arm", "ci95"]).splitlines()[0] == "arm,ci95_low,ci95_high"
@@ -587,7 +585,7 @@ def test_columns_are_chosen_by_key() -> None:
     ],
 )
 def test_a_wrong_column_or_format_is_one_line(format: str, columns: list[str] | None, message: str) -> None:
-    """That says what is allowed, and the nearest."""
+    """The error names what is allowed, and the nearest."""
     with pytest.raises(ValueError, match=message):
         render(made(), format, columns)
 
@@ -597,7 +595,7 @@ def said(found: Table, arm: str) -> str:
 
 
 def test_sentences_say_what_the_verdict_allows() -> None:
-    """Resolved: by how much, with the interval; not resolved: how large a difference could be, never "none"."""
+    """A resolved difference has its size; an unresolved one has a bound and is never called none."""
     found = made(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     assert re.fullmatch(
         r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", said(found, "position=none")
@@ -613,7 +611,7 @@ def test_sentences_say_what_the_verdict_allows() -> None:
 
 
 def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something() -> None:
-    """No two accuracies differ by 100 points; a loss has no such limit. What other images may undo is said of these."""
+    """Accuracies differ by less than 100 points, so a wider interval bounds nothing; a loss has no limit."""
     found = made()
     row = of(found, "position=none")
     open_row = replace(row, verdict="not-resolved", delta_ci95=(-1.3707, 1.01))
@@ -630,7 +628,7 @@ def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something()
 
 
 def test_the_answer_tells_every_arm_and_its_setting() -> None:
-    """On what, with how many seeds, each verdict, and at whose learning rate."""
+    """The answer names the setting, the seeds, each verdict and the learning rate."""
     text = sentences.answer(made())
     assert text.startswith("On digits, n = 5 seeds per arm: worse than position=1d: position=none by 18.40 points")
     assert text.endswith("All at the baseline's learning rate.")
@@ -641,7 +639,7 @@ def test_the_answer_tells_every_arm_and_its_setting() -> None:
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
-    """Against one baseline: those that are worse by how much each, ties by name, what is not resolved by its bound."""
+    """Worse arms have their sizes, ties their names, and unresolved arms one bound."""
     found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
     text = sentences.answer(found)
     worse = [of(found, name) for name in ("position=none", "position=relative")]
@@ -656,7 +654,7 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
 
 
 def test_the_answer_tells_points_of_a_curve_once() -> None:
-    """An arm is named with the points at which a verdict holds; an interval that holds 0 keeps its sign."""
+    """An arm stands with all points of one verdict; an interval that contains 0 keeps its sign."""
     found = table(synthetic.results(synthetic.dataset_scale()))
     rows = [replace(row, verdict="not-resolved") if row.delta is not None else row for row in found.rows]
     text = sentences.answer(replace(found, rows=rows))
@@ -679,7 +677,7 @@ def test_the_answer_tells_points_of_a_curve_once() -> None:
 def test_a_sign_that_flips_at_twice_the_steps_is_footnoted(
     arm: str, difference: float, resolved: bool, flips: bool
 ) -> None:
-    """Where one of the two is resolved; nothing is said of one that stays, nor where no other length is known."""
+    """The footnote needs one resolved difference of the two."""
     plan = synthetic.position()
     there = {"difference": difference, "origin": "measured: by hand, n = 5", "resolved": resolved}
     next(one for one in plan["arms"] if one["name"] == arm)["at_twice_the_steps"] = there
