@@ -65,7 +65,7 @@ RECIPES = {
 def test_a_field_of_a_study_is_text_or_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
-    """Planned as it stands, or refused in one line that prints; the plan lies in its folder and nothing else does."""
+    """A text is planned as it stands or refused in one printable line; only the plan's folder is written."""
     monkeypatch.chdir(tmp_path)
     taken, refusals = 0, []
     for text in TEXTS:
@@ -96,7 +96,7 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
 
 
 def test_text_that_no_terminal_should_see_is_refused_by_line() -> None:
-    """Control characters and halves of characters, however YAML lets one write them; tabs and new lines stay."""
+    """Control characters and surrogates are refused however YAML writes them; tabs and new lines stay."""
     refused = r"^s.yaml, line 2: .*(holds a control character|invalid Unicode character)"
     for text in ("\x1b[2J", "\x07", "\0", "\x85", "\u2028", "\ud800"):
         with pytest.raises(ValueError, match=refused):
@@ -109,7 +109,7 @@ DEEP = {"lists": "[" * 100_000, "items": "- " * 100_000, "mappings": "{a: " * 10
 
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
 def test_yaml_without_a_bottom_is_one_line(text: str) -> None:
-    """Neither a traceback nor the end of the process; what a person nests is read."""
+    """Depth that a person writes is read."""
     with pytest.raises(ValueError, match=r"^s.yaml, line 1: is nested more than 50 deep$"):
         strict_yaml.parse(text, "s.yaml")
     assert strict_yaml.parse("[" * 40 + "]" * 40, "s.yaml")
@@ -121,7 +121,7 @@ SLOW = [pytest.param(text, marks=pytest.mark.slow) for text in ("$(touch CANARY)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["x'; touch CANARY; '", *SLOW])
 def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, text: str) -> None:
-    """Study, recipe, plugin, data and run directory: trained, published, reported, and only the run directory grew."""
+    """Commands succeed under hostile names of files and folders, and only the run directory grows."""
     study = STUDY | {"question": text, "arms": {text: {"width": 8}}, "published": {text: 0.5}}
     for name, content in (
         (f"{text}.yaml", json.dumps(study)),
@@ -143,7 +143,7 @@ def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, te
 
 
 def study_of(names: list[str]) -> dict[str, Any]:
-    """A plan whose every text and arm is one of these; the same plan but for them."""
+    """Return a plan whose texts and arms are these names, and which does not differ otherwise."""
     plan = synthetic.make_plan("s", {"position": ["1d", *map(str, range(len(names)))]}, {"position": "1d"}, seeds=2)
     for arm, name in zip(plan["arms"][1:], names, strict=True):
         arm["name"] = name
@@ -177,7 +177,7 @@ class Tags(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def both() -> tuple[Any, Any]:
-    """The hostile study and its harmless twin, with the same numbers."""
+    """Return the hostile study and a harmless one with equal numbers."""
     hostile, harmless = (synthetic.results(study_of(names)) for names in (HOSTILE, HARMLESS))
     return hostile, harmless
 
@@ -188,7 +188,7 @@ def rendered(study: Any, format: str) -> str:
 
 @pytest.mark.slow
 def test_html_has_the_tags_of_a_harmless_study(both: tuple[Any, Any], tmp_path: Path) -> None:
-    """Table and report: no text becomes a tag or an attribute."""
+    """In tables and reports no text becomes a tag or an attribute."""
     hostile, harmless = (Tags(rendered(study, "html")).found for study in both)
     assert hostile == harmless
     for study, name in zip(both, ("hostile", "harmless"), strict=True):
@@ -201,7 +201,7 @@ def test_html_has_the_tags_of_a_harmless_study(both: tuple[Any, Any], tmp_path: 
 
 
 def test_markdown_and_latex_have_the_cells_of_a_harmless_study(both: tuple[Any, Any]) -> None:
-    """The same rows, and in each the same number of cell borders; LaTeX has no command that we do not write."""
+    """Rows and cell borders are equally many, and LaTeX has only commands that we write."""
     for format, border in (("md", r"(?<!\\)\|"), ("latex", r"(?<!\\)&")):
         hostile, harmless = (
             [len(re.findall(border, line)) for line in rendered(study, format).splitlines()] for study in both
@@ -220,7 +220,7 @@ def test_markdown_and_latex_have_the_cells_of_a_harmless_study(both: tuple[Any, 
 
 @pytest.mark.parametrize("write", ["table", "export", "compare"])
 def test_no_cell_of_a_csv_is_a_formula(both: tuple[Any, Any], tmp_path: Path, write: str) -> None:
-    """Rows are as many as those of a harmless study, and no cell but a number starts as a formula does."""
+    """Rows are equally many, and only numbers start as a formula does."""
     texts = []
     for position, study in enumerate(both):
         if write == "export":
@@ -244,12 +244,11 @@ def number(cell: str) -> bool:
 
 
 def test_figures_are_drawn_of_any_text(both: tuple[Any, Any], tmp_path: Path) -> None:
-    """No markup of the plotting library is run, none fails; the file has the study's own name."""
+    """No markup of the plotting library runs, and the file has the study's name."""
     drawn = plots.draw(both[0], tmp_path / plots.file_name(both[0], "svg"))
     assert Path(str(drawn)).parent == tmp_path
     assert listing(tmp_path) == {Path(str(drawn)).name}
 
 
 def test_nothing_made_the_canary() -> None:
-    """Neither here nor where the tests were started."""
     assert not Path(CANARY).exists()

@@ -46,7 +46,7 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage
 
 @pytest.fixture
 def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two classes of PNGs, one of which holds EPS; a Ghostscript that leaves a file where it is started."""
+    """Write two classes of PNGs, one of which holds EPS, and a Ghostscript that leaves a file when it is started."""
     for label in ("cat", "dog"):
         for split in ("train", "validation"):
             (tmp_path / "images" / split / label).mkdir(parents=True)
@@ -62,7 +62,7 @@ def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
-    """Images are opened by an allow-list of formats, from folders, tars and timm's datasets alike."""
+    """Folders, tars and timm's data sets open only an allow-list of formats."""
     (eps_folder / "validation").rename(eps_folder / "test")
     with pytest.raises(ConfigError, match=r"b.png: cannot be read as an image"):
         read_folder(eps_folder, 8, 3)
@@ -80,7 +80,7 @@ def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # timm's
 def test_timms_dataset_starts_no_ghostscript_and_skips_no_image(eps_folder: Path) -> None:
-    """timm would open any format, and hand over another image where one is damaged."""
+    """timm would open any format, and replace a damaged image by another."""
     source = find_source("timm:", eps_folder)
     with pytest.raises(ValueError, match=r"cannot be read as an image \(none of BMP, GIF"):
         source.open(5)  # after four cats and a dog
@@ -101,7 +101,7 @@ def test_allowed_formats_are_read_whatever_their_suffix(tmp_path: Path) -> None:
 
 
 class Touch:
-    """What a pickle of it does when it is read."""
+    """An object whose pickle creates a file when it is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,7 +111,7 @@ class Touch:
 
 
 def as_python_2(pixels: np.ndarray, key: str, labels: list[int]) -> bytes:
-    """A pickle as CIFAR's authors wrote theirs: protocol 2, with text for bytes, and NumPy's names of then."""
+    """Return a pickle as CIFAR's authors wrote theirs: protocol 2, text for bytes, and NumPy's names of that time."""
     content, (rows, columns) = pixels.tobytes(), pixels.shape
     size = b"(J%bJ%bt" % (struct.pack("<i", rows), struct.pack("<i", columns))
     dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
@@ -122,7 +122,7 @@ def as_python_2(pixels: np.ndarray, key: str, labels: list[int]) -> bytes:
 
 
 def write_batches(kind: type[CIFAR10], home: Path, contents: Iterator[bytes]) -> None:
-    """Files in torchvision's layout, whose names and sums `kind` then has."""
+    """Write files in torchvision's layout, and set the names and sums of `kind` to theirs."""
     (home / kind.base_folder).mkdir(parents=True)
     for entry, content in zip(itertools.chain(kind.train_list, kind.test_list), contents, strict=False):
         (home / kind.base_folder / entry[0]).write_bytes(content)
@@ -131,7 +131,7 @@ def write_batches(kind: type[CIFAR10], home: Path, contents: Iterator[bytes]) ->
 
 @pytest.fixture(params=["cifar10", "cifar100"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[CIFAR10]:
-    """torchvision's class, for files of 20 images each, whose sums a test may change."""
+    """Return torchvision's class for files of 20 images, whose sums a test may change."""
     name = request.param
     kind: type[CIFAR10] = getattr(torchvision.datasets, datasets.TORCHVISION[name])
     for files in ("train_list", "test_list"):
@@ -144,7 +144,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
 def test_cifar_is_read_as_torchvision_reads_it(
     kind: type[CIFAR10], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same images, labels and order, though the pickles are read as arrays alone."""
+    """Images, labels and order are equal, although only arrays of the pickles are read."""
     random, key = np.random.default_rng(0), "labels" if kind is CIFAR10 else "fine_labels"
     batches = (
         as_python_2(random.integers(0, 256, (20, 3072), np.uint8), key, random.integers(0, 10, 20).tolist())
@@ -161,7 +161,7 @@ def test_cifar_is_read_as_torchvision_reads_it(
 
 
 def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None:
-    """Neither where its md5 sum is the one that is asked for nor where it differs."""
+    """Nothing runs, whether the md5 sum matches or not."""
     write_batches(kind, tmp_path, itertools.repeat(pickle.dumps({"data": Touch(tmp_path / "ran")})))
     with pytest.raises(ValueError, match=r"holds .*, which is no part of an array"):
         datasets.read_torchvision(kind.__name__.lower(), tmp_path)
@@ -174,7 +174,7 @@ def test_cifar_pickle_calls_nothing(kind: type[CIFAR10], tmp_path: Path) -> None
 
 @pytest.fixture
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder for caches, and nothing said about the compiler's."""
+    """Set the user's cache folder, and unset the compiler's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.setenv(compile_cache.CACHE, "")  # so that it is as before afterwards
     monkeypatch.delenv(compile_cache.CACHE)
@@ -184,7 +184,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_no_worker_takes_compiled_code_from_a_run_directory(
     tmp_path: Path, caches: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyTorch unpickles its cache: it lies in the user's own folder, mode 0700, whatever the run directory holds."""
+    """PyTorch unpickles its cache, so the cache lies in the user's folder with mode 0700."""
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     started_with = launch.worker_environment(Place(tmp_path, None), {})
     assert str(tmp_path) not in " ".join(
@@ -199,7 +199,7 @@ def test_no_worker_takes_compiled_code_from_a_run_directory(
 def test_a_place_that_the_user_gave_is_used_and_pytorchs_guessable_one_is_not(
     caches: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyTorch writes its own choice, in /tmp, into the environment, where it looks like the user's."""
+    """PyTorch writes its default in /tmp into the environment, where it looks like the user's."""
     for given, used in (("/mine", "/mine"), (default_cache_dir(), str(caches))):
         monkeypatch.setenv(compile_cache.CACHE, given)
         compile_cache.use_private_cache()
@@ -207,7 +207,7 @@ def test_a_place_that_the_user_gave_is_used_and_pytorchs_guessable_one_is_not(
 
 
 def test_compiled_code_is_not_taken_from_a_folder_of_others(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another owner, a link, or a folder that others may write to: one line, and nothing is compiled."""
+    """Another owner, a link, or a folder writable by others is refused in one line."""
     folder = caches / "vit-ablations"
     folder.mkdir(parents=True)
 
@@ -261,7 +261,7 @@ COMMANDS_OFFLINE = (
 
 
 def test_training_and_reading_use_no_network(tmp_path: Path) -> None:
-    """Neither the commands nor the workers that they start look up or connect to anything."""
+    """Commands and their workers neither look up nor connect to anything."""
     config = {"data": "digits", "width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "steps": 2, "batch": 16}
     (tmp_path / "r.yaml").write_text(json.dumps({"description": "Small.", "config": config, "seeds": 1}))
     study = {"question": "Which?", "baseline": {"position": "1d"}, "factors": {"position": ["1d", "none"]}}
@@ -296,7 +296,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("key", COMMANDS)
 def test_a_recipe_adds_no_command_to_a_job(tmp_path: Path, key: str) -> None:
-    """Shell, folders and accounts come from the user's own profile."""
+    """Shell, folders and accounts come from the user's profile."""
     (tmp_path / "r.yaml").write_text(
         json.dumps({"description": "d", "config": {}, "resources": {"cpus": 1, key: COMMANDS[key]}})
     )
@@ -309,7 +309,7 @@ OUTSIDE = ("../../escaped", "/tmp/escaped", "..", ".", "", "a/b", "a\nb", "a\0b"
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
-    """Of a plan, a trial or an eval: one line, and no path outside of the run directory."""
+    """Names of plans, trials and evals are refused in one line that prints."""
     trial = store.trial(tmp_path, "0" * 12)
     for path_of in (
         lambda: store.study_folder(tmp_path, name),
@@ -324,14 +324,14 @@ def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """A run directory with one finished study."""
+    """Write a run directory with one finished study."""
     return synthetic.write(tmp_path / "runs", synthetic.position(seeds=1))
 
 
 def test_plot_of_a_colleagues_export_stays_in_its_folder(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of a study in an export is not taken for a path: refused in one line, nothing written."""
+    """A study name that is a path is refused in one line, and nothing is written."""
     (found,) = load_studies(published)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -346,7 +346,7 @@ def test_plot_of_a_colleagues_export_stays_in_its_folder(
 
 
 def test_plan_of_another_name_than_its_folder_is_broken(published: Path) -> None:
-    """`plot`, `run` and tables write to the folder that a plan names."""
+    """Commands write to the folder that a plan names."""
     (path,) = published.glob("studies/*/plan.json")
     store.write_json(path, store.read_json(path) | {"name": "../../escaped"})
     with pytest.raises(store.Broken, match=r"is the plan of '\.\./\.\./escaped', not of its folder"):
@@ -354,7 +354,7 @@ def test_plan_of_another_name_than_its_folder_is_broken(published: Path) -> None
 
 
 def test_result_that_names_no_attempt_is_broken(published: Path) -> None:
-    """Its attempt is a folder that `clean` looks into for weights."""
+    """`clean` looks for weights in the attempt's folder."""
     path = sorted(published.glob("trials/*/result.json"))[0]
     content = store.read_json(path) | {"attempt": "../../../../outside"}
     path.unlink()
@@ -363,7 +363,7 @@ def test_result_that_names_no_attempt_is_broken(published: Path) -> None:
 
 
 def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
-    """Its nonce is part of the path of checkpoints in scratch space."""
+    """The nonce is part of the path of checkpoints in scratch space."""
     (tmp_path / "lease.json").write_text(json.dumps({**lease.holder().content(), "nonce": "../../../outside"}))
     assert lease.nonce(tmp_path) == ""
     (tmp_path / "lease.json").write_text(json.dumps({**lease.holder().content(), "nonce": "0123456789abcdef" * 2}))
@@ -374,7 +374,7 @@ def test_lease_adds_nothing_to_a_path(tmp_path: Path) -> None:
 def test_clean_removes_nothing_through_a_link(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: str
 ) -> None:
-    """Trials, or attempts, that lie elsewhere: one line with the link, and every file is still there."""
+    """The error names the link, and every file stays."""
     moved = sorted(published.glob(linked))[0]
     moved.rename(tmp_path / "mine")
     moved.symlink_to(tmp_path / "mine")
@@ -392,7 +392,7 @@ def test_clean_removes_nothing_through_a_link(
     "linked", ["trials", "trials/0", "trials/0/attempts", "trials/0/evals", "trials/0/attempts/0001"]
 )
 def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
-    """Neither by a claim nor by what goes before it, nor are evals begun there."""
+    """Creating, claiming, reopening, sweeping and beginning an eval are all refused."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "runs" / linked).parent.mkdir(parents=True)
     (tmp_path / "runs" / linked).symlink_to(tmp_path / "mine")
@@ -412,7 +412,7 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
 def test_figures_are_not_drawn_over_what_a_link_names(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that is a link is replaced; a folder that is one is refused."""
+    """A link in the place of a file is replaced, and a link in the place of a folder refused."""
     (folder,) = published.glob("studies/*")
     (folder / "figures").mkdir()
     (tmp_path / "mine").write_text("mine")
@@ -426,7 +426,7 @@ def test_figures_are_not_drawn_over_what_a_link_names(
 
 
 def test_turns_are_not_swept_through_a_link(published: Path, tmp_path: Path) -> None:
-    """Past turns are removed by their numbers, as a folder of somebody's years may be named."""
+    """Past locks are removed by their numbers, and a user's folder may have such names."""
     (folder,) = published.glob("studies/*")
     (tmp_path / "years" / "2023").mkdir(parents=True)
     (folder / "turns").symlink_to(tmp_path / "years")

@@ -10,7 +10,7 @@ SHARE = 0.01
 
 @pytest.mark.parametrize("part", calibration.SUITE, ids=lambda part: part.__name__)
 def test_every_figure_is_as_expected(part: object) -> None:
-    """Within Monte Carlo error, which is wide here."""
+    """Every figure lies within Monte Carlo error, which is wide for few studies."""
     number = list(calibration.SUITE).index(part)
     for line in part(np.random.default_rng(number), round(SHARE * calibration.SUITE[part])):  # type: ignore[operator]
         assert line.holds, line
@@ -30,12 +30,12 @@ def test_every_figure_is_as_expected(part: object) -> None:
 def test_a_figure_outside_of_monte_carlo_error_does_not_hold(
     low: float, high: float, measured: float, holds: bool
 ) -> None:
-    """Three standard errors of 1,000 studies: 2.1 points at 5% and at 95%."""
+    """Three standard errors of 1,000 studies are 2.1 points at 5% and at 95%."""
     assert Line("", low, high, measured, 1000).holds is holds
 
 
 def test_arms_on_real_digits_go_through_the_table() -> None:
-    """A short training of each: the baseline again with other seeds, and with a fifth of its labels wrong."""
+    """The arms are the baseline with other seeds, and with a fifth of its labels wrong."""
     again, wrong = calibration.digits(seeds=2, steps=20, width=16, depth=1, heads=2)
     assert again.n_pairs == wrong.n_pairs == 2
     assert again.delta != 0

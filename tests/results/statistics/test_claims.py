@@ -40,12 +40,12 @@ def judged(*claims: str, **given: Any) -> Sequence[Claim]:
     ],
 )
 def test_a_claim_agrees_disagrees_or_is_not_resolved(claim: str, expected: str) -> None:
-    """Judged by the same rules as the table, in either direction, by tests of their own where the table has none."""
+    """Claims follow the rules of the table in either direction, and have tests where the table has none."""
     assert judged(claim)[0].verdict == expected
 
 
 def test_equivalent_arms_do_not_contradict_a_smaller_difference() -> None:
-    """The published one is of another setting; that the arms are equivalent is said."""
+    """The published difference is of another setting; the note states that the arms are equivalent."""
     (claim,) = judged("position=2d < position=1d")
     assert claim.note == "equivalent within 3.00 points: a smaller difference is not excluded"
 
@@ -59,7 +59,7 @@ def test_a_contrast_of_the_table_keeps_its_p() -> None:
 
 
 def test_other_pairs_are_a_family_of_their_own() -> None:
-    """Holm over the claims that the table does not test, from paired seeds."""
+    """Holm adjusts the paired tests of the claims that the table does not test."""
     pairs = [("position=none", "position=2d"), ("position=2d", "position=relative")]
     found = judged(*(f"{a} < {b}" for a, b in pairs), "position=none < position=1d")
     p = [scipy.stats.ttest_rel(SEEDS[a], SEEDS[b]).pvalue for a, b in pairs]
@@ -67,7 +67,7 @@ def test_other_pairs_are_a_family_of_their_own() -> None:
 
 
 def test_a_tie_needs_a_margin() -> None:
-    """Without one, equivalence cannot be shown; a resolved difference disagrees, unless it lies within the margin."""
+    """Without a margin no tie is shown; a resolved difference disagrees, unless it lies within the margin."""
     tie, gap = judged("position=2d ~ position=1d", "position=none ~ position=1d", margin=None)
     assert (tie.verdict, tie.note) == ("not-resolved", "no margin declared within which arms tie")
     assert gap.verdict == "disagree"
@@ -75,7 +75,7 @@ def test_a_tie_needs_a_margin() -> None:
 
 
 def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
-    """Named without the curve's value, a claim is one for every point."""
+    """A claim without the curve's value is one claim for every point."""
     plan = synthetic.pooling(claims=["pool=gap ~ pool=cls", "pool=gap,lr=0.001 < pool=cls,lr=0.004"])
     found = table(synthetic.results(plan)).claims
     assert [claim.claim for claim in found] == [
@@ -86,7 +86,7 @@ def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
 
 
 def test_a_claim_about_an_absent_arm_or_without_pairs_is_untested() -> None:
-    """It is named with the reason, and not judged."""
+    """The note states the reason."""
     (claim,) = judged("position=rope2d < position=1d")
     assert (claim.verdict, claim.note) == (None, "no arm position=rope2d in the plan")
     plan = synthetic.position(claims=["position=none < position=1d"])

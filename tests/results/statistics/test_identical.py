@@ -18,7 +18,7 @@ STEMS = [f"v{i}" for i in range(8)]
 
 
 def study(right: np.ndarray, **given: Any) -> StudyResults:
-    """Of the images that every arm (arms, seeds) has right, the baseline's first."""
+    """Return a study whose arms classify `right` (arms, seeds) images correctly; the baseline comes first."""
     arms, seeds = right.shape
     plan = synthetic.make_plan("s", {"stem": STEMS[:arms]}, {"stem": "v0"}, seeds=seeds, **given)
     accuracies = (right / FOLDS[:seeds]).tolist()
@@ -27,7 +27,7 @@ def study(right: np.ndarray, **given: Any) -> StudyResults:
 
 
 def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
-    """1/360 differs from 1/359: one more image right in each of five folds is one difference, five times."""
+    """One more image right in each of five folds is one difference, although 1/360 is not 1/359."""
     base = np.array([340, 341, 338, 339, 337])
     row = table(study(np.array([base, base + 1]))).rows[1]
     assert row.delta == pytest.approx(0.00278, abs=1e-5)
@@ -37,14 +37,14 @@ def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
 
 @pytest.mark.parametrize("low", [0, 1, 4, 100, 170])
 def test_counts_that_differ_by_one_image_are_a_spread(low: int) -> None:
-    """However large they are, and whichever fold is the smaller one."""
+    """This holds for any count, and whichever fold is the smaller one."""
     for counts in ([low + 1, low, low, low, low], [low, low, low, low, low + 1]):
         assert not inference.are_identical(np.array(counts) / FOLDS, 5 / 1797)
         assert inference.are_identical(np.full(5, low) / FOLDS, 5 / 1797)
 
 
 def test_other_metrics_have_no_images() -> None:
-    """A loss that is nearly the same five times has an interval."""
+    """Five nearly equal differences of a loss have an interval."""
     right = np.array([[340, 341, 338, 339, 337]] * 2)
     made = study(right, metric="test_loss", margin=None)
     losses = [0.2, 0.21, 0.22, 0.2, 0.19, 0.2001, 0.2102, 0.2201, 0.2002, 0.1901]
@@ -53,7 +53,7 @@ def test_other_metrics_have_no_images() -> None:
 
 
 def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
-    """Sums of four accuracies have the same folds."""
+    """Sums of four accuracies have folds of two sizes too."""
     plan = synthetic.make_plan("s", {"stem": STEMS[:4]}, {"stem": "v0"})
     roles = dict(zip(("ab", "a", "b", "baseline"), ("stem=v3", "stem=v1", "stem=v2", "stem=v0"), strict=True))
     plan["interactions"] = [{"name": "both", **roles}]
@@ -65,21 +65,21 @@ def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
 
 
 def noisy(rng: np.random.Generator, noise: float) -> Comparison:
-    """A study of eight arms against its rerun: the same trials, each a few images more or less."""
+    """Compare a study of eight arms with its rerun, in which each trial has a few images more or less."""
     right = np.round(rng.normal(0.975, 0.006, (8, 5)) * FOLDS)
     again = right + np.round(rng.normal(0, noise, right.shape))
     return compare([study(right, margin=None)], [study(again, margin=None)])
 
 
 def test_a_rerun_of_the_same_trials_is_rarely_called_different() -> None:
-    """At most 5% of reruns with symmetric noise, but for Monte Carlo error; pairs of equal numbers are in the test."""
+    """At most 5% of reruns with symmetric noise err, beside Monte Carlo error."""
     rng, reruns = np.random.default_rng(0), 40
     false = sum(any(row.verdict in ("better", "worse") for row in noisy(rng, 0.8).rows) for _ in range(reruns))
     assert false / reruns <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / reruns)
 
 
 def test_a_rerun_counts_every_pair() -> None:
-    """Means 0.4 images apart are 0.4 apart in the difference too, over all five pairs."""
+    """The difference over five pairs is the difference of the means, equal pairs included."""
     right = np.array([[340, 341, 338, 339, 337]] * 2)
     again = right + np.array([[0, 1, 0, 1, 0]] * 2)
     row = compare([study(right)], [study(again)]).rows[1]
@@ -89,7 +89,7 @@ def test_a_rerun_counts_every_pair() -> None:
 
 
 def test_null_studies_near_the_ceiling_are_rarely_called_different() -> None:
-    """Three seeds at 99.5%: a handful of images is wrong, and often as many in every fold."""
+    """At 99.5% few images are wrong, and often equally many in every fold."""
     rng, studies = np.random.default_rng(1), 80
     false = sum(
         any(row.verdict in ("better", "worse") for row in table(study(rng.binomial(FOLDS[:3], 0.995, (8, 3)))).rows)

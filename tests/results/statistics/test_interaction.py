@@ -39,7 +39,7 @@ ARMS = {"ab": "position=2d,pool=gap", "a": "position=2d", "b": "pool=gap", "base
 
 
 def planned(**given: Any) -> dict[str, Any]:
-    """A plan of four made-up arms and their interaction."""
+    """Return a plan of four made-up arms and their interaction."""
     plan = synthetic.make_plan("cross", {"position": ["1d", "2d"]}, {"position": "1d"}, **given)
     for name, values in ((ARMS["b"], {"pool": "gap"}), (ARMS["ab"], {"position": "2d", "pool": "gap"})):
         first = plan["arms"][0]
@@ -69,7 +69,7 @@ TOGETHER = ADDITIVE | {"ab": [0.91, 0.92, 0.90, 0.92, 0.91]}
 
 
 def test_table_8_is_eight_arms(tmp_path: Path) -> None:
-    """A cell at the baseline's own place is the arm that the factor has already."""
+    """A cell at the baseline's value is an arm that the factor has already."""
     assert names(design(tmp_path, TABLE_8)) == [
         "position=none", "position=1d", "position=2d", "position=relative",
         "position_at=every-layer", "position_at=shared",
@@ -78,7 +78,7 @@ def test_table_8_is_eight_arms(tmp_path: Path) -> None:
 
 
 def test_the_plan_names_the_four_arms_of_each_interaction(tmp_path: Path) -> None:
-    """So that a table needs no YAML; contrasts and interactions are counted apart."""
+    """Contrasts and interactions are counted apart."""
     plan = planning.build(design(tmp_path, CROSS), [0, 1])
     (entry,) = plan.interactions
     assert entry.name == "position=2d,pool=gap"
@@ -87,7 +87,7 @@ def test_the_plan_names_the_four_arms_of_each_interaction(tmp_path: Path) -> Non
 
 
 def test_a_cross_gets_the_baselines_own_value(tmp_path: Path) -> None:
-    """Without it no change would stand alone, and there would be no interaction."""
+    """Without the baseline's value no change would stand alone."""
     study = "{question: q, baseline: {position: 1d, pool: cls}, crosses: [{position: [2d], pool: [gap]}]}"
     made = design(tmp_path, study)
     assert names(made) == ["position=1d,pool=cls", "pool=gap", "position=2d", "position=2d,pool=gap"]
@@ -95,7 +95,7 @@ def test_a_cross_gets_the_baselines_own_value(tmp_path: Path) -> None:
 
 
 def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
-    """Each pair, the third at the baseline's."""
+    """Each pair interacts at the baseline's value of the third factor."""
     cross = "[{position: [1d, 2d], pool: [cls, gap], stem: [patch, conv]}]"
     study = f"{{question: q, baseline: {{position: 1d, pool: cls, stem: patch}}, crosses: {cross}}}"
     plan = planning.build(design(tmp_path, study), [0])
@@ -113,13 +113,13 @@ def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
     ],
 )
 def test_interactions_are_those_of_the_arms_that_there_are(tmp_path: Path, more: str, interactions: list[str]) -> None:
-    """One at every point of a curve; an excluded arm takes its interaction with it."""
+    """Every point of a curve has an interaction; an excluded arm takes its interaction with it."""
     plan = planning.build(design(tmp_path, CROSS + f"    {more}\n"), [0])
     assert [entry.name for entry in plan.interactions] == interactions
 
 
 def test_numbers_are_those_of_scipy() -> None:
-    """The t test of ab - a - b + baseline, and of its empirical logit."""
+    """Estimate, interval and p equal the t test's of ab - a - b + baseline, and of its empirical logit."""
     (found,) = made(TOGETHER).interactions
     images = 1797 / 5
 
@@ -141,7 +141,6 @@ def test_numbers_are_those_of_scipy() -> None:
 
 
 def test_changes_that_add_up_have_no_interaction_and_a_loss_has_no_logit() -> None:
-    """No verdict is claimed."""
     (found,) = made(ADDITIVE).interactions
     assert found.verdict == "not-resolved"
     (found,) = made(TOGETHER, planned(metric="test_loss")).interactions
@@ -149,7 +148,7 @@ def test_changes_that_add_up_have_no_interaction_and_a_loss_has_no_logit() -> No
 
 
 def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
-    """Near 100% two gains cannot add up, though they do in odds: the signs differ and nothing is claimed."""
+    """Near 100% two gains cannot add up, but their odds can: the signs differ."""
     noise = np.array([0.0, 0.001, -0.001, 0.002, -0.002])
     near = {"baseline": 0.80, "a": 0.94, "b": 0.94, "ab": 0.99}
     seeds = {role: (value + np.roll(noise, i)).tolist() for i, (role, value) in enumerate(near.items())}
@@ -161,7 +160,7 @@ def test_an_interaction_of_the_scale_alone_is_not_claimed() -> None:
 
 
 def test_interactions_are_a_family_of_their_own() -> None:
-    """Holm over the planned ones, one without a number counted with p = 1; contrasts are corrected apart."""
+    """Holm counts a planned interaction without a number as p = 1."""
     plan = planned()
     missing = {"name": "other", **ARMS, "ab": "never"}
     never = plan["arms"][1] | {"name": "never", "trials": [{"seed": s, "id": f"{s:012x}"} for s in plan["seeds"]]}
@@ -172,7 +171,7 @@ def test_interactions_are_a_family_of_their_own() -> None:
 
 
 def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
-    """Those that finished may be the lucky ones."""
+    """The finished trials may be the lucky ones."""
     lost = {synthetic.trial_id(planned(), "pool=gap", 4): synthetic.hole("diverged")}
     (found,) = made(TOGETHER, **lost).interactions
     assert (found.verdict, found.n) == ("not-resolved", 4)
@@ -180,7 +179,7 @@ def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
 
 
 def test_interactions_are_told_below_the_table_and_in_the_report() -> None:
-    """In words, with what was corrected for; also in LaTeX and HTML."""
+    """The text states the family of the correction, in every format."""
     found = made(TOGETHER)
     told = "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive"
     assert f"{told}." in render(found, "md")
@@ -192,7 +191,7 @@ def test_interactions_are_told_below_the_table_and_in_the_report() -> None:
 
 
 def test_files_have_interactions_too() -> None:
-    """JSON as a list; CSV beside the arm that has both changes, in columns that other studies' files do not have."""
+    """JSON has a list; CSV has columns beside the arm with both changes, only where there are interactions."""
     found = made(TOGETHER)
     (one,) = json.loads(render(found, "json"))["interactions"]
     *others, both = csv.DictReader(io.StringIO(render(found, "csv")))
@@ -211,7 +210,7 @@ def test_files_have_interactions_too() -> None:
 
 
 def test_where_something_is_tuned_arms_interact_at_their_own_values(tmp_path: Path) -> None:
-    """The four arms are the tuned ones; none with its best value at the edge of the grid is judged."""
+    """The four arms are the tuned ones; a best value at the edge of the grid prevents a verdict."""
     plan = planning.build(design(tmp_path, CROSS + "    tune: {lr: [1e-3, 2e-3, 4e-3]}\n"), range(3))
     (entry,) = plan.interactions
     assert entry.ab == "position=2d,pool=gap,lr=tuned"

@@ -19,7 +19,7 @@ STEADY = [0.9 + 0.001 * (seed % 3) for seed in range(40)]  # a baseline
 
 
 def row(made: list[float], asked: list[int] | None = None, **given: Any) -> Row:
-    """The row of an arm that is STEADY + made."""
+    """Return the row of an arm whose accuracies are STEADY + made."""
     more = {} if asked is None else {"looks": asked}
     stems = {"stem": ["patch", "conv"]}
     plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=len(made), split=OFFICIAL, **given, **more)
@@ -29,7 +29,7 @@ def row(made: list[float], asked: list[int] | None = None, **given: Any) -> Row:
 
 
 def p_of(values: list[float]) -> float:
-    """SciPy's, of a mean of 0."""
+    """Return SciPy's p of a mean of 0."""
     return float(scipy.stats.ttest_1samp(values, 0).pvalue)
 
 
@@ -38,7 +38,7 @@ LATE = [0.004, -0.006, 0.011, -0.009, 0.008]
 
 
 def test_p_is_four_times_the_smallest_over_the_looks() -> None:
-    """By hand: of the first five, and of all ten pairs."""
+    """The smallest p is over the first five or all ten pairs."""
     whole = EARLY + LATE
     assert p_of(EARLY) < p_of(whole)
     found = row(whole, [5, 10])
@@ -57,14 +57,14 @@ def test_p_is_four_times_the_smallest_over_the_looks() -> None:
     ],
 )
 def test_only_planned_looks_count(seeds: int, asked: list[int] | None, counts: list[int]) -> None:
-    """5, 10, 20, 40; where none of several looks is one of these, p is over all seeds and not corrected."""
+    """Without a planned look (5, 10, 20, 40), or with one look, p is over all seeds and not corrected."""
     values = (EARLY + LATE)[:seeds]
     expected = 4 * min(p_of(values[:k]) for k in counts) if counts else p_of(values)
     assert row(values, asked).p == pytest.approx(min(1.0, expected))
 
 
 def test_looks_with_seeds_that_were_pruned_since_still_count() -> None:
-    """Back at five seeds p is not that of a study that was never raised; the table says what was looked at."""
+    """Back at five seeds p stays corrected, and the table states the looks."""
     assert row(EARLY, [5, 10]).p == pytest.approx(4 * p_of(EARLY))
     assert row(EARLY + LATE[:2], [7, 10]).p == pytest.approx(p_of(EARLY + LATE[:2]))
     found = table(synthetic.results(synthetic.position(seeds=5, looks=[5, 10])))
@@ -74,7 +74,7 @@ def test_looks_with_seeds_that_were_pruned_since_still_count() -> None:
 
 
 def test_a_look_that_said_the_opposite_counts_as_one() -> None:
-    """Five seeds below, then fifteen far above: what resolved the one direction is nothing for the other."""
+    """Five seeds below resolve nothing for fifteen seeds far above."""
     values = [-v / 10 for v in EARLY] + [0.006 + v for v in LATE + LATE + LATE]
     assert p_of(values[:5]) < p_of(values)
     assert row(values, [5, 20]).p == pytest.approx(4 * p_of(values))
@@ -92,7 +92,7 @@ def test_correction_for_looks_comes_before_that_for_the_family() -> None:
 
 
 def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> None:
-    """The verdict stays, the sentence shows the sign of either end."""
+    """The verdict stays, and the sentence shows the signs of the interval's ends."""
     values = [*EARLY, -0.02, 0.015, -0.013, 0.01, -0.01]
     found = row(values, [5, 10])
     assert found.verdict == "better"
@@ -106,7 +106,7 @@ def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> No
 
 
 def test_what_looks_take_from_a_verdict_is_footnoted() -> None:
-    """An interval without 0, and one within the margin, that correction leaves unresolved."""
+    """The correction leaves an interval without 0, and one within the margin, unresolved."""
     values = [0.010, 0.011, -0.004, 0.002, 0.006, 0.009, -0.003, 0.004, 0.008, -0.002]
     found = row(values, [5, 10], margin=None)
     assert 0.05 / 4 < p_of(values) < 0.05
@@ -136,7 +136,7 @@ UNCORRECTED = "looking repeatedly inflates error; the p values are not corrected
     ],
 )
 def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: str) -> None:
-    """What was corrected for and what is not covered, in the table as it is written too."""
+    """The note states what the correction covers."""
     found = table(synthetic.results(synthetic.position(seeds=10, looks=asked)))
     assert found.notes == [f"seeds were raised from {said}"]
     assert f"Note: seeds were raised from {said}." in render(found, "md")
@@ -144,13 +144,13 @@ def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: 
 
 @pytest.mark.parametrize("looks", [{"looks": [10]}, {}])
 def test_a_study_that_looked_once_has_nothing_to_note(looks: dict[str, list[int]]) -> None:
-    """Nor has one whose plan is older than the field."""
+    """A plan older than the field has looked once."""
     plan = Plan.model_validate(synthetic.position(**looks))
     assert (interim.notes(plan), interim.correction_factor(plan)) == ([], 1)
 
 
 def test_claims_between_other_arms_are_corrected_too() -> None:
-    """A pair that the table does not test has its own p over the looks."""
+    """A pair that the table does not test has a p over the looks."""
     stems = {"stem": ["patch", "conv", "resnet-small"]}
     claims = ["stem=resnet-small < stem=conv"]
     plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=10, split=OFFICIAL, claims=claims, looks=[5, 10])

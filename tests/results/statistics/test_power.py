@@ -11,7 +11,7 @@ from results.statistics import inference, power
 
 @pytest.mark.parametrize("family", [1, 2, 7, 11, 30])
 def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
-    """From hopeless to certain: the distribution function gives no number in the thin tail, and none is not 0."""
+    """The power is a number even in the thin tail, where the distribution function gives NaN."""
     for n in (2, 3, 5, 8, 40, 1000):
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
         for sd in (0.05, 0.28, 0.42, 0.58, 0.83, 0.85, 0.86, 1.3, 3.0):
@@ -21,7 +21,7 @@ def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
 
 @pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])
 def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, sd: float, family: int) -> None:
-    """Counting up with SciPy's noncentral t until its power is 0.8."""
+    """Counting up with SciPy's noncentral t until the power is 0.8 gives the number."""
     n = 2
     while True:
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
@@ -32,14 +32,14 @@ def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, s
 
 
 def test_what_no_reasonable_number_of_seeds_resolves_is_none() -> None:
-    """A difference of a fiftieth of its spread takes tens of thousands."""
+    """A difference of a fiftieth of its spread takes tens of thousands of seeds."""
     assert power.seeds_to_resolve(0.0002, 0.01) is None
     assert power.seeds_to_show_equivalent(0.0002, 0.01) is None
 
 
 @pytest.mark.parametrize(("n", "margin"), [(2, 8.0), (3, 4.0), (5, 1.6), (10, 1.0), (40, 0.4)])
 def test_power_of_equivalence_is_the_integral_over_the_spread(n: int, margin: float) -> None:
-    """P(|D| < margin - t S / sqrt(n), |D| < t' S / sqrt(n)), integrated by SciPy over the chi-square density of S."""
+    """SciPy integrates P(|D| < margin - t S / sqrt(n), |D| < t' S / sqrt(n)) over the chi-square density of S."""
     t, resolved = scipy.stats.t.ppf(0.95, n - 1), scipy.stats.t.ppf(0.975, n - 1)
 
     def given(chi2: float) -> float:
@@ -54,7 +54,7 @@ def test_power_of_equivalence_is_the_integral_over_the_spread(n: int, margin: fl
 
 
 def test_smallest_margin_of_many_seeds_is_the_normal_one() -> None:
-    """(z_0.95 + z_0.90) sd / sqrt(n): the t interval's half width, and where 80% of the means lie."""
+    """The margin is (z_0.95 + z_0.90) sd / sqrt(n)."""
     normal = (scipy.stats.norm.ppf(0.95) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
     five = (scipy.stats.norm.ppf(0.99) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
     assert power.smallest_margin(900, 0.01, tests=5) == pytest.approx(five, rel=5e-3)
@@ -63,7 +63,7 @@ def test_smallest_margin_of_many_seeds_is_the_normal_one() -> None:
 
 
 def test_seeds_to_show_equivalent_are_the_first_whose_margin_is_small_enough() -> None:
-    """One seed fewer, and the smallest margin is larger than the margin."""
+    """With one seed fewer, the smallest margin exceeds the margin."""
     n = power.seeds_to_show_equivalent(0.01, 0.01)
     assert n is not None
     assert power.smallest_margin(n, 0.01) <= 0.01 < power.smallest_margin(n - 1, 0.01)

@@ -14,7 +14,7 @@ def noisy(seed: int, b: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
-    """And the exponent is the mean of theirs with its t interval."""
+    """The exponent is the mean over seeds with its t interval."""
     points = {seed: noisy(seed) for seed in range(5)}
     found = power_law.fit(points)
     lines = [stats.linregress(np.log(c), np.log(e)) for c, e in points.values()]
@@ -25,7 +25,7 @@ def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
 
 
 def test_an_exact_power_law_is_found_and_reproduced() -> None:
-    """At every size between the smallest and the largest."""
+    """The law holds at every size between the smallest and the largest."""
     found = power_law.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
     assert found.b == pytest.approx([0.25])
     between = np.geomspace(1e12, 3e14, 7)
@@ -34,14 +34,14 @@ def test_an_exact_power_law_is_found_and_reproduced() -> None:
 
 @pytest.mark.parametrize("outside", [0.9e12, 3.3e14])
 def test_nothing_is_extrapolated(outside: float) -> None:
-    """Beyond the sizes that were trained the law is not known."""
+    """The law is unknown beyond the sizes that were trained."""
     found = power_law.fit({0: noisy(0)})
     with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
         found.at(np.array([1e13, outside]))
 
 
 def test_three_sizes_are_too_few() -> None:
-    """Also where one of four has no number, no error at all, or is as large as another."""
+    """A size without a positive error, or equal to another size, does not count."""
     compute, error = COMPUTE[:4], noisy(0)[1][:4]
     assert power_law.fit({0: (compute[:3], error[:3])}) is None
     for broken in (np.nan, 0.0):
@@ -51,7 +51,7 @@ def test_three_sizes_are_too_few() -> None:
 
 
 def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
-    """The others are fitted as if it were not there."""
+    """The fits of the other seeds do not change."""
     whole = power_law.fit({1: noisy(1)})
     with_hole = power_law.fit({0: (COMPUTE[:3], noisy(0)[1][:3]), 1: noisy(1)})
     assert with_hole.b == pytest.approx(whole.b)
@@ -59,7 +59,7 @@ def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
 
 
 def test_seeds_of_other_sizes_are_followed_where_all_were_measured() -> None:
-    """The mean of the seeds' laws is known where each of them is; without such a range there is none."""
+    """The mean law covers the range that all seeds share; without such a range there is no fit."""
     law = 30 * COMPUTE**-0.25
     found = power_law.fit({0: (COMPUTE[:4], law[:4]), 1: (COMPUTE[1:], law[1:])})
     assert (found.low, found.high) == (COMPUTE[1], COMPUTE[3])

@@ -33,7 +33,7 @@ def test_paired_difference_is_the_paired_t_test_of_scipy(n: int, a: np.ndarray, 
 
 @pytest.mark.parametrize(("n", "a", "b"), TABLES)
 def test_welch_is_that_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
-    """B - A of independent samples, of unequal size too, has the p and interval of ttest_ind."""
+    """B - A of independent samples of unequal size has the p and interval of ttest_ind."""
     longer = np.append(b, [0.9, 0.91])
     ours, theirs = inference.welch(a, longer), scipy.stats.ttest_ind(longer, a, equal_var=False)
     expected = theirs.confidence_interval(0.95)
@@ -43,7 +43,7 @@ def test_welch_is_that_of_scipy(n: int, a: np.ndarray, b: np.ndarray) -> None:
 
 @pytest.mark.parametrize("values", [[], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]])
 def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> None:
-    """Accuracies are discrete: where all agree, to rounding, SciPy would claim p = 0; here is none, and a reason."""
+    """Values that agree to rounding have no p, where SciPy would claim p = 0, but a reason."""
     found = inference.mean(np.array(values))
     assert found.interval() is None
     assert found.p is None
@@ -54,7 +54,7 @@ def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> No
     "values", [[np.inf, -np.inf, 1.0], [1e308, 1.5e308, 1e308], [1e200, -1e200, 0.0], [np.nan] * 3]
 )
 def test_values_that_no_sum_holds_are_no_error(values: list[float]) -> None:
-    """An export of others may hold anything: what NumPy calls inf or NaN is that here too."""
+    """Means and variances that overflow are inf or NaN, as NumPy's are."""
     numbers = np.array(values)
     with np.errstate(all="ignore"):
         mean, variance = numbers.mean(), numbers.var(ddof=1)
@@ -63,13 +63,13 @@ def test_values_that_no_sum_holds_are_no_error(values: list[float]) -> None:
 
 
 def test_a_difference_that_rounds_to_none_has_no_minus() -> None:
-    """A table that says -0.00 in one row and +0.00 in another tells a reader of a difference that it does not show."""
+    """-0.00 would show a difference where there is none."""
     assert units.PERCENT.signed(-0.00001) == units.PERCENT.signed(0.00001) == units.PERCENT.signed(-0.0) == "+0.00"
     assert units.PERCENT.signed(-0.0001) == "-0.01"
 
 
 def test_independent_samples_need_two_values_and_a_spread() -> None:
-    """A spread on one side is enough; of samples that are the same or shifted, paired in part, none is left."""
+    """A spread on one side is enough; equal or shifted pairs leave none."""
     one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])
     assert inference.welch(one, spread).p is None
     assert inference.welch(same, same).p is None
@@ -81,20 +81,19 @@ def test_independent_samples_need_two_values_and_a_spread() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_holm_is_that_of_statsmodels(size: int) -> None:
-    """Adjusted p values of random families agree."""
     p = RNG.uniform(0, 0.2, size)
     assert inference.holm(list(p), size) == pytest.approx(multipletests(p, method="holm")[1])
 
 
 def test_a_missing_contrast_counts_as_one() -> None:
-    """What was planned is in the family, whether it is in the table (None) or not there at all."""
+    """The family counts planned contrasts that are None or not listed."""
     expected = multipletests([0.01, 1, 0.03, 1, 1], method="holm")[1]
     assert inference.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
 
 
 @pytest.mark.parametrize(("n", "a", "b"), TABLES)
 def test_equivalence_is_that_of_statsmodels(n: int, a: np.ndarray, b: np.ndarray) -> None:
-    """Two one-sided tests at 5% are the 90% interval within the margin."""
+    """Two one-sided tests at 5% put the 90% interval within the margin."""
     for margin in (0.005, 0.02, 0.05, 0.2):
         p, *_ = ttost_paired(a, b, -margin, margin)
         assert inference.tost_p(inference.mean(a - b), margin) == pytest.approx(p)
@@ -103,7 +102,6 @@ def test_equivalence_is_that_of_statsmodels(n: int, a: np.ndarray, b: np.ndarray
 
 @pytest.mark.parametrize(("k", "n"), [(0, 5), (1, 5), (3, 5), (5, 5), (2, 40), (0, 1)])
 def test_proportion_is_the_exact_interval_of_statsmodels(k: int, n: int) -> None:
-    """k of n diverged has the Clopper-Pearson interval."""
     assert inference.clopper_pearson(k, n) == pytest.approx(proportion_confint(k, n, method="beta"), abs=1e-12)
 
 
@@ -117,21 +115,21 @@ def test_resolvable_difference_has_the_promised_power(n: int, family: int) -> No
 
 
 def test_resolvable_difference_scales_with_the_spread() -> None:
-    """It is proportional to the standard deviation, of a pilot its upper 80% bound."""
+    """The difference is proportional to the standard deviation, or to its upper 80% bound."""
     v = 8
     assert inference.sd_bound(0.01, v) == pytest.approx(0.01 * math.sqrt(v / scipy.stats.chi2.ppf(0.2, v)))
     assert inference.resolvable_difference(5, 0.02) == pytest.approx(2 * inference.resolvable_difference(5, 0.01))
 
 
 def test_pooled_sd_pools_over_samples_of_any_size() -> None:
-    """Its square is the sum of squares about each mean over the degrees of freedom; one value adds nothing."""
+    """The variance is the sum of squares about each mean over the degrees of freedom."""
     samples = [np.array([1.0, 2.0, 3.0]), np.array([5.0]), np.array([]), np.array([10.0, 14.0])]
     assert inference.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
     assert inference.pooled_sd([np.array([1.0])])[1] == 0
 
 
 def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
-    """Three of five seeds each: 12 / 1.5 from one baseline, 12 from three; 8 + 4 of both kinds by Satterthwaite."""
+    """Three differences of five seeds have 12 / 1.5 from one baseline, 12 from three; Satterthwaite adds groups."""
     five = np.arange(5.0)
     assert inference.pooled_df([[five] * 3]) == 8
     assert inference.pooled_df([[five]] * 3) == 12
@@ -140,7 +138,7 @@ def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
 
 
 def folds(n: int, images: int, rng: np.random.Generator, seed_sd: float = 0.007) -> np.ndarray:
-    """Per-image differences (n, images) of true mean 0, seed s on fold s mod 5 of repetition s // 5."""
+    """Return per-image differences (n, images) of mean 0; seed s tests fold s mod 5 of repetition s // 5."""
     image = rng.normal(0, 0.25, images)
     rows = np.full((n, images), np.nan)
     partitions = [rng.permutation(images) for _ in range(0, n, 5)]
@@ -152,7 +150,7 @@ def folds(n: int, images: int, rng: np.random.Generator, seed_sd: float = 0.007)
 
 @pytest.mark.parametrize("r", [2, 3, 4])
 def test_whole_repetitions_add_the_share_of_the_images(r: int) -> None:
-    """r repetitions add (1 - 1/r) t^2 / images, with t^2 the mean covariance between repetitions; one adds nothing."""
+    """r repetitions add (1 - 1/r) t^2 / images, with t^2 the mean covariance between them; one adds nothing."""
     images, rng = 300, np.random.default_rng(r)
     rows, repetition = folds(5 * r, images, rng), np.arange(5 * r) // 5
     whole = np.array([np.nansum(rows[repetition == k], axis=0) for k in range(r)])
@@ -163,7 +161,7 @@ def test_whole_repetitions_add_the_share_of_the_images(r: int) -> None:
 
 
 def test_what_images_share_is_never_negative() -> None:
-    """A covariance below 0 is noise: images can only add to the variance."""
+    """A covariance below 0 is noise, as images can only add to the variance."""
     half = np.array([1.0, -1.0, 1.0, -1.0])
     rows = np.array([[1, -1, np.nan, np.nan], [np.nan, np.nan, 1, -1], -half])
     assert inference.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
@@ -183,7 +181,7 @@ def test_crossed_interval_is_the_two_way_random_model() -> None:
 
 
 def test_crossed_interval_contains_that_of_the_seeds() -> None:
-    """Test images can only add uncertainty, also where their estimated share is negative."""
+    """Images only add uncertainty, even if their estimated share is negative."""
     rng = np.random.default_rng(4)
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
@@ -218,7 +216,7 @@ def test_verdict(
     diverged: tuple[int, int],
     expected: str | None,
 ) -> None:
-    """Resolved in the metric's direction, else equivalent within the margin, else not resolved; divergence limits."""
+    """A difference is resolved in the metric's direction, else equivalent, else not resolved; divergence limits it."""
     p_margin = None if margin is None else inference.tost_p(difference, margin)
     assert verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged) == expected
 
@@ -238,7 +236,7 @@ def test_verdict(
 def test_a_note_says_why_interval_and_verdict_disagree(
     word: str, difference: Estimate, images: Estimate | None, p_holm: float, expected: str | None
 ) -> None:
-    """Wherever the marginal interval suggests another word, and only there."""
+    """There is a note only where the marginal interval suggests another verdict."""
     notes = verdict_notes(word, difference, images, p_holm, family=3, margin=0.03, unit=units.PERCENT)
     assert [expected in note for note in notes] == ([] if expected is None else [True])
 
@@ -247,13 +245,13 @@ def test_a_note_says_why_interval_and_verdict_disagree(
     ("k", "n", "others", "of"), [(5, 5, 0, 5), (1, 5, 0, 5), (3, 5, 2, 4), (0, 5, 3, 5), (2, 2, 0, 0)]
 )
 def test_fishers_test_is_that_of_scipy(k: int, n: int, others: int, of: int) -> None:
-    """One-sided, of more failures in the first sample."""
+    """The test is one-sided: more failures in the first sample."""
     expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
     assert inference.fisher_p(k, n, others, of) == pytest.approx(1.0 if math.isnan(expected) else expected)
 
 
 def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
-    """Many seeds, equal spreads, a common baseline: the quantile of SciPy's Dunnett test."""
+    """With many seeds, equal spreads and one baseline, the quantile is that of SciPy's Dunnett test."""
     arms, n, rng = 4, 100, np.random.default_rng(4)
     arm = rng.normal(size=(n, arms + 1))
     arm = np.linalg.qr(arm - arm.mean(axis=0))[0]  # uncorrelated: any two contrasts correlate by just 1/2
@@ -267,14 +265,14 @@ def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
 
 
 def test_simultaneous_level_of_one_contrast_is_that_of_the_t_interval() -> None:
-    """And of several that are one."""
+    """Several equal contrasts count as one."""
     one = RNG.normal(size=(5, 1))
     for sample in (one, np.repeat(one, 4, axis=1)):
         assert inference.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
 
 
 def test_one_value_far_from_the_others_lies_apart() -> None:
-    """Of five or more, and only one; not where all samples vary as much."""
+    """An outlier is the only one of five or more values, beyond the usual spread."""
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
     assert inference.outlier(values) == 4
     assert inference.outlier(values, usual=0.05) is None
@@ -283,7 +281,7 @@ def test_one_value_far_from_the_others_lies_apart() -> None:
 
 
 def test_partially_overlapping_samples_are_those_of_derrick() -> None:
-    """By the formulas of Derrick et al. (2017), T_new2, written out."""
+    """The formulas are those of T_new2 (Derrick et al. 2017)."""
     a, b, pairs = RNG.normal(0.9, 0.01, 7), RNG.normal(0.91, 0.02, 5), 4
     s, t = a.std(ddof=1), b.std(ddof=1)
     r = scipy.stats.pearsonr(a[:pairs], b[:pairs]).statistic

@@ -28,7 +28,7 @@ TUNED = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune:
 
 
 def naive(reached: np.ndarray) -> list[int]:
-    """The rule of the statistics, one number at a time; ties to the middle."""
+    """Choose for each seed the best point of the other seeds, one number at a time; ties go to the middle."""
     chosen = []
     n, count = reached.shape
     for seed in range(n):
@@ -39,14 +39,14 @@ def naive(reached: np.ndarray) -> list[int]:
 
 
 def planned(**given: Any) -> dict[str, Any]:
-    """The plan of a tuned study, as planning writes it, over made-up trials."""
+    """Return the plan of a tuned study over made-up trials."""
     return synthetic.tuned_pooling(**given)
 
 
 def reached(
     plan: dict[str, Any], val: dict[str, list[float | None]], test: dict[str, list[float]]
 ) -> dict[str, Record]:
-    """Records with the validation and test accuracies of each arm, by seed; a validation of None diverged."""
+    """Return records with these validation and test accuracies by seed; a validation of None diverged."""
     records = {}
     for arm in plan["arms"]:
         for seed, trial in enumerate(arm["trials"]):
@@ -57,7 +57,7 @@ def reached(
 
 
 def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Validation and test accuracies whose rates differ by little: the best at index `best`."""
+    """Return validation and test accuracies whose rates differ by little; the best is at index `best`."""
     rng = np.random.default_rng(seed)
     mean = {name: 0.9 - 0.05 * abs(i % 3 - best) for i, name in enumerate(sorted(arm["name"] for arm in plan["arms"]))}
     val = {name: (value + 0.01 * rng.standard_normal(5)).tolist() for name, value in mean.items()}
@@ -65,13 +65,13 @@ def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict
 
 
 def tuned(best: int = 1, **given: Any) -> Table:
-    """The table of a tuned study whose rates differ by little: the best at index `best`."""
+    """Return the table of a tuned study whose best rate is at index `best`."""
     plan = planned(**given)
     return table(synthetic.results(plan, reached(plan, *accuracies(plan, best=best))))
 
 
 def test_every_seed_uses_the_best_point_of_the_others() -> None:
-    """The same choices as a loop over seeds and points, on random and on tied accuracies."""
+    """The choices are those of a loop over seeds and points, on random and on tied accuracies."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         n, count = int(rng.integers(2, 8)), int(rng.integers(3, 6))
@@ -81,7 +81,7 @@ def test_every_seed_uses_the_best_point_of_the_others() -> None:
 
 
 def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
-    """Of a grid of two settings too; seeds that cannot choose have no say, and of those alone there is none."""
+    """Seeds that cannot choose do not count; of such seeds alone there is no point."""
     assert tuning.most_used_point(tuning.Choice({0: 4, 1: 0, 2: 4, 3: None}, [], []), [5]) == 4
     assert tuning.most_used_point(tuning.Choice({0: 4, 1: 3, 2: None}, [], []), [5]) == 3
     assert tuning.most_used_point(tuning.Choice({0: 0, 1: 4}, [], []), [3, 3]) == 4
@@ -89,7 +89,7 @@ def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
 
 
 def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
-    """Seed 2 misses a point where it would have spoken for another; alone, a seed chooses nothing; ties: the middle."""
+    """A single seed chooses nothing, and equal points tie to the middle."""
     assert tuning.cross_fit(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
     reached = np.array([[0.5, 0.6, 0.5], [0.5, 0.6, 0.5], [0.9, np.nan, 0.1]])
     assert tuning.cross_fit(reached) == [1, 1, 1]
@@ -97,7 +97,7 @@ def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
 
 
 def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
-    """Above the points; its numbers are the chosen trials', its p is that of one contrast, theirs of three."""
+    """These rows come first with the chosen trials' numbers; their family is apart from that of the points."""
     plan = planned()
     val, test = accuracies(plan)
     made = table(synthetic.results(plan, reached(plan, val, test)))
@@ -115,7 +115,7 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
 
 
 def compared(gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any) -> tuple[Row, Table]:
-    """The row of pool=gap at its own rate, which is the middle one for both, and the table, from test accuracies."""
+    """Return the row of pool=gap at its tuned rate, the middle one, and the table."""
     plan = planned(**given)
     test = {f"pool={pool},lr={lr}": values for pool, of in (("gap", gap), ("cls", cls)) for lr, values in of.items()}
     val = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
@@ -137,7 +137,7 @@ def grid(low: str, middle: str, high: str) -> dict[float, list[float]]:
 
 
 def test_ahead_is_who_differs_from_every_point_of_the_other_s_grid() -> None:
-    """p is SciPy's largest, over the grid of the one that is behind; the table says so."""
+    """p is the largest of SciPy's over the grid of the arm that is behind."""
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "near")
     row, made = compared(gap, cls)
     p = [scipy.stats.ttest_rel(gap[0.002], values).pvalue for values in cls.values()]
@@ -150,7 +150,7 @@ def test_ahead_is_who_differs_from_every_point_of_the_other_s_grid() -> None:
 
 
 def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
-    """What may be the choice of a better rate is told; the difference itself stays that at own rates."""
+    """The difference stays that at tuned rates, and a note states the correction."""
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "high")
     row, _ = compared(gap, cls, margin=None)
     assert scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue < 0.05
@@ -161,7 +161,7 @@ def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
 
 
 def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> None:
-    """By the one-sided limits of SciPy at 5%; points far below take nothing away."""
+    """The limits are SciPy's one-sided ones at 5%; points far below do not count."""
     gap, cls = grid("low", "middle", "near"), grid("low", "close", "low")
     row, _ = compared(gap, cls, margin=0.03)
     limits = [
@@ -176,7 +176,7 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
 
 
 def test_of_a_loss_the_lower_one_is_ahead() -> None:
-    """The same numbers as losses: what was better is worse."""
+    """For losses the other arm's grid is tested."""
     gap, cls = grid("low", "high", "low"), grid("high", "middle", "high")
     plan = Plan.model_validate(planned(metric="test_loss", margin=None))
     accuracy = plan.model_copy(update={"metric": "test_accuracy"})
@@ -196,7 +196,7 @@ def test_of_a_loss_the_lower_one_is_ahead() -> None:
 
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
-    """One of five at the best rate diverged: chance accuracy makes it the worse one for the other seeds."""
+    """One divergence of five at the best rate makes the rate worse for the other seeds."""
     plan = planned()
     val, test = accuracies(plan)
     val["pool=gap,lr=0.002"][4] = None
@@ -211,7 +211,7 @@ def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
 
 @pytest.mark.parametrize("lost", [1, 4, 5])
 def test_a_rate_at_which_trials_diverged_is_nobody_s_best(lost: int) -> None:
-    """With chance for these its mean is far below that of the best rate: p is SciPy's over the other rates."""
+    """p is SciPy's over the rates at which no trial diverged."""
     plan = planned(margin=None, claims=["pool=gap < pool=cls"])
     near = np.array([0.0, 0.002, 0.001, -0.001, 0.003])
     means = {"pool=cls": (0.90, 0.91, 0.90), "pool=gap": (0.69, 0.70, 0.70)}
@@ -230,7 +230,7 @@ def test_a_rate_at_which_trials_diverged_is_nobody_s_best(lost: int) -> None:
 
 
 def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
-    """It is flagged, told in the answer, and its claim is not judged."""
+    """Footnote, answer and claim state it."""
     made = tuned(best=2, claims=["pool=gap ~ pool=cls"])
     gap, (claim,), untested = made.rows[1], made.claims, "best value of an arm lies at the edge of its grid"
     assert (gap.delta is None, gap.p_holm, gap.verdict) == (False, None, None)
@@ -242,7 +242,7 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
 
 
 def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
-    """All rates of one arm are equally good but for noise: it has a verdict, and what to add is told."""
+    """The arm has a verdict, and a note names the value to add."""
     plan, rng = planned(), np.random.default_rng(1)
     val, test = accuracies(plan)
     for lr in RATES:
@@ -257,7 +257,7 @@ def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
 
 
 def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> None:
-    """SciPy's, at 5% two-sided; differences without a spread are taken at their word."""
+    """The test is SciPy's at 5% two-sided; differences without a spread count as they are."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         a, b = rng.normal(0.01, 0.01, 5), rng.normal(0, 0.01, 5)
@@ -278,12 +278,12 @@ def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> Non
     ],
 )
 def test_a_grid_goes_on_in_its_own_steps(values: list[int | float], after: float | None) -> None:
-    """By the ratio of its last two values, by their distance where one is zero, and never below that."""
+    """The next value follows the last ratio, or the last distance where a value is zero, and is never below zero."""
     assert grid_edge.next_value(values) == after
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
-    """It is named, and the row is there all the same; one seed alone has no others, and its row is a hole."""
+    """A note names the seed; a single seed has no others, so its row is a hole."""
     plan = planned()
     records = reached(plan, *accuracies(plan))
     records |= {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
@@ -296,7 +296,7 @@ def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
 
 
 def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> None:
-    """A baseline that fails at a rate makes nobody better: no size of a difference is told there."""
+    """At equal rates the answer states no size, as a baseline may fail at a rate."""
     made = tuned(claims=["pool=gap ~ pool=cls"])
     assert [claim.claim for claim in made.claims] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
@@ -313,7 +313,7 @@ def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> 
 
 
 def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
-    """B's tuned arm against A's, with the trials that either side chose."""
+    """The tuned arms of B and A are compared over the trials that each side chose."""
     plan = planned()
     val, test = accuracies(plan)
     lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
@@ -326,7 +326,7 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
 
 
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
-    """As many trials as a curve has; the tuned contrasts are the table's family, the points another."""
+    """The tuned contrasts are the table's family, and the points another."""
     plan = planning.build(design(tmp_path, TUNED), [0, 1])
     assert (len(plan.arms), plan.family, plan.points_family, plan.tune) == (6, 1, 3, {"lr": [0.001, 0.002, 0.004]})
     cls, gap = plan.tuned
@@ -335,7 +335,6 @@ def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
 
 
 def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) -> None:
-    """An arm at a fraction of the data has the rate that suits it there."""
     plan = planning.build(design(tmp_path, TUNED.replace("tune:", "curves: {data_fraction: axis}, tune:")), [0])
     names = [entry.name for entry in plan.tuned]
     assert names[:2] == ["pool=cls,data_fraction=0.1,lr=tuned", "pool=cls,data_fraction=1.0,lr=tuned"]
@@ -354,13 +353,13 @@ def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) 
 def test_a_grid_without_an_inside_or_without_validation_is_refused(
     tmp_path: Path, grid: str, overrides: dict[str, object], message: str
 ) -> None:
-    """Two values, a wrong order, words: no optimum lies inside. Validation accuracy chooses."""
+    """An optimum must lie inside of three ascending numbers, and validation accuracy chooses it."""
     with pytest.raises(ValueError, match=message):
         planning.build(design(tmp_path, TUNED.replace("[1e-3, 2e-3, 4e-3]", grid), RECIPE, **overrides), [0])
 
 
 def test_an_earlier_plan_grows_into_a_tuned_one(tmp_path: Path) -> None:
-    """A curve that is tuned from now on keeps its trials; an arm of the same grid that is gone stays tuned."""
+    """A curve that becomes a grid keeps its trials, and an arm that is removed stays tuned."""
     runs = tmp_path / "runs"
     curve = TUNED.replace("tune:", "curves:").replace("[cls, gap]", "[cls, gap, map]")
     write_plan(runs, prepare(design(tmp_path, curve), runs, 2))
