@@ -33,15 +33,12 @@ SHOWN = 8  # images of the rollout
 MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 
 
-# -- filters -----------------------------------------------------------------------------------------------------------
-
-
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Return the principal components (n, C, P, P) of the input filters, and what they explain.
+    """Return the principal components (n, C, P, P) of the input filters, their variances, and the filters' name.
 
-    The second result is each component's share of the variance (n,), the third is the name of the filters. The filters
-    are the stem's first parameter with four dimensions: the patch embedding, or the first convolution. The sign of a
-    component is such that its largest value is positive. Raises ValueError for a stem without filters.
+    Variances (n,) are shares of the total. The filters are the stem's first parameter with four dimensions: the patch
+    embedding, or the first convolution. The sign of a component makes its largest value positive. Raises ValueError for
+    a stem without filters.
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
@@ -58,9 +55,6 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
     largest = found.gather(1, found.abs().argmax(dim=1, keepdim=True))
     share = deviations**2 / (deviations**2).sum().clamp_min(torch.finfo(torch.float64).tiny)
     return (found * largest.sign()).view(count, *weight.shape[1:]), share[:count]
-
-
-# -- attention ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,9 +138,6 @@ def rollout_of(model: ViT) -> str:
     return f"{shown} at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
 
 
-# -- position ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Similarity:
     """The similarity of patches under a position embedding, at one site.
@@ -179,7 +170,7 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Build a Similarity from maps (L', H', N, N), with equal layers merged, and equal heads."""
+    """Build a Similarity from maps (L', H', N, N). Equal layers are merged, and equal heads."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
@@ -225,9 +216,6 @@ def absent(kind: str, position: Position) -> str:
     if type(position).between is not Position.between:
         return f"position={kind} mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
     return f"position={kind}: the model has no position embedding"
-
-
-# -- a layer-by-layer summary ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -298,9 +286,6 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
     yield "encoder.norm", model.encoder.norm
     yield "pool", model.pool
     yield "head", model.head
-
-
-# -- all of it ---------------------------------------------------------------------------------------------------------
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:

@@ -63,5 +63,4 @@ def read_batch(path: Path, md5: str) -> Part:
 
 
 def joined(batches: list[Part]) -> Part:
-    """Concatenate the images and the labels of several files."""
     return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]

@@ -235,7 +235,7 @@ def above(data_dir: Path | None = None) -> list[Path]:
 
 
 def own_packs() -> dict[str, str]:
-    """Return the folders of packs by name, from ABLATE_PACKS. Raises ValueError for another value than JSON."""
+    """Return the folders of packs by name, from ABLATE_PACKS. Raises ValueError unless it is a JSON object."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -243,7 +243,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the folders in ABLATE_MORE_DATA. Raises ValueError for another value than a JSON list."""
+    """Return the folders in ABLATE_MORE_DATA. Raises ValueError unless it is a JSON list."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

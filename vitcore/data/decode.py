@@ -77,5 +77,4 @@ def is_grey(image: Image) -> bool:
 
 
 def unreadable(why: object) -> ValueError:
-    """Return the error for an image that cannot be read."""
     return ValueError(f"cannot be read as an image ({why})")

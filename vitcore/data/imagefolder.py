@@ -171,5 +171,4 @@ def digest(root: Path, files: Sequence[Path]) -> str:
 
 
 def refuse(path: Path, reason: str) -> NoReturn:
-    """Raise ConfigError for a path in the folder."""
     raise ConfigError(f"data=imagefolder:{path}: {reason}")

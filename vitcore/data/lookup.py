@@ -48,5 +48,4 @@ def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
 
 
 def folder_of(name: str) -> Path:
-    """Return the PATH of 'imagefolder:PATH'."""
     return Path(os.path.expanduser(name.removeprefix(FOLDER))).resolve()  # Path.expanduser raises for '~nobody'

@@ -96,7 +96,7 @@ class Manifest(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse fields that contradict each other."""
+        """Raise ConfigError for fields that contradict each other."""
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ConfigError("shards: two entries of one file")
         if (stated := sum(shard.images for shard in self.shards)) != self.images:
@@ -122,7 +122,6 @@ class Manifest(Options):
 
     @property
     def images(self) -> int:
-        """Return the number of training and test images."""
         return self.train + self.test
 
     @property
@@ -131,7 +130,6 @@ class Manifest(Options):
         return sum(shard.bytes for shard in self.shards)
 
     def about(self) -> About:
-        """Return the facts about the pack as a dataset."""
         return About(
             image_size=self.image_size,
             channels=self.channels,
@@ -145,7 +143,7 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the first of `vitcore.data.datasets.data_homes` with a manifest, None without one."""
+    """Return the folder of the pack `name`, the first of `data_homes` with a manifest; None without a pack."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
@@ -180,7 +178,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest. changed (ns), size (bytes): state of the file, part of the key of the cache."""
+    """Read a manifest. Raises ConfigError. changed, size: the file's state in ns and bytes, for the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
@@ -199,7 +197,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def opened(folder: Path, fingerprint: str) -> Pack:
-    """Open the pack in `folder` with this manifest. Raises ValueError naming a damaged file."""
+    """Open the pack whose manifest has this fingerprint. Raises ValueError naming a damaged file."""
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
@@ -324,7 +322,7 @@ def check_size(path: Path, shard: Shard) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack and return what is wrong with each damaged file. advance: called with the bytes done."""
+    """Read a whole pack and return the damage by file name. advance: called with numbers of bytes read."""
     found = {}
     try:
         read_index(folder, manifest)

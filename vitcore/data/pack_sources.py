@@ -38,7 +38,7 @@ TESTS = ("test", "val", "validation")
 class Source:
     """The images of a dataset: `train` training images, then the test images.
 
-    labels: (M,). names: text that identifies each image. open: opens the image at a place. Raises ValueError.
+    labels: (M,). names: text that identifies each image. open: a function from place to image; raises ValueError.
     """
 
     classes: tuple[str, ...]
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """Return a sha256 of the classes, labels and names, which differs for other images."""
+        """Return the sha256 of the classes, labels and names, which identifies the images."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
         for name in self.names:
             total.update(name.encode() + b"\0")
@@ -68,7 +68,6 @@ def find_source(source: str, data_dir: Path | None) -> Source:
 
 
 def read_source(source: str, data_dir: Path | None) -> Source:
-    """Read a source by its kind. Raises ValueError."""
     if source.startswith(TIMM):
         return from_timm(source.removeprefix(TIMM), data_dir)
     path = Path(os.path.expanduser(source)).resolve()
@@ -99,9 +98,6 @@ def from_folder(root: Path) -> Source:
     )
 
 
-# -- tars --------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Member:
     """An image in a tar: its path there, and its range of bytes in `file`."""
@@ -124,7 +120,7 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images of the tar at these bytes of a file; the members of a tar inside lie in a folder of its name."""
+    """Yield the images of the tar at these bytes of a file. The members of an inner tar lie in a folder of its name."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
@@ -174,9 +170,6 @@ def open_member(member: Member) -> Image:
     with open_regular(member.file) as file:
         file.seek(member.offset)
         return opened(file.read(member.size))
-
-
-# -- timm --------------------------------------------------------------------------------------------------------------
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:

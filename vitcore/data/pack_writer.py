@@ -75,7 +75,6 @@ class Options:
 
     @property
     def image_size(self) -> int:
-        """Return the side of the middle square, in pixels."""
         return self.crop or round(MIDDLE * self.size)
 
 
@@ -274,9 +273,6 @@ def cut(source: Source, image_bytes: int) -> list[range]:
     return [part[first : first + most] for part in ends for first in range(0, len(part), most)]
 
 
-# -- a shard -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Written:
     """A shard's entry in the manifest, the records (n,) of its images and the counts (C, 256) of their bytes."""
@@ -289,7 +285,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes shards of `source` with `channels` per pixel."""
+    """Writer of shards of `source` with `channels` per pixel."""
 
     source: Source
     options: Options
@@ -313,7 +309,7 @@ class Writer:
         return Written(entry, records, counts, train=part[0] < self.source.train)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Write a shard again and return its records. Raises ValueError, and keeps the old, for another checksum."""
+        """Write a shard again and return its records (n,). Raises ValueError, and keeps the old, for another sha256."""
         partial = path.with_suffix(".part")
         records, _, found = self.write_images(partial, part)
         refuse_others(path, found, sha256)
@@ -394,9 +390,6 @@ def as_jpeg(pixels: Bytes) -> bytes:
     return target.getvalue()
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------
-
-
 def finish(
     folder: Path, name: str, source: Source, options: Options, channels: Channels, shards: list[Written]
 ) -> None:
@@ -431,9 +424,6 @@ def saved(records: Records) -> bytes:
     return written.getvalue()
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 def no_follow(path: str, flags: int) -> int:
     """Open a file, but no link, which could lead out of the pack; serves as opener of `open`. Raises OSError."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -449,7 +439,6 @@ def write(path: Path, content: bytes) -> None:
 
 
 def synchronize(file: Any) -> None:
-    """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 

@@ -40,7 +40,7 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """Return the indices of `count` stratified folds, whose sizes differ by at most one, also within a class."""
+    """Return the indices of `count` stratified folds. Fold sizes differ by at most one, also within a class."""
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 

@@ -65,7 +65,7 @@ class Images:
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
-        """Return these images on a device. A pack's stay on disk, and are streamed to the device, unless `resident`."""
+        """Return these images on a device. Images of a pack are streamed to the device unless `resident`."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
@@ -225,7 +225,7 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """Return the indices (count,) of the images seen as number `start` to `start + count - 1`."""
+        """Return the indices (count,) of the images seen from number `start` of the training on."""
         taken = []
         while count:
             epoch, first = divmod(start, self.n)
@@ -235,16 +235,16 @@ class Order:
         return np.concatenate(taken)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the number (count,) that keys the augmentation of each of these images: the epoch.
+        """Return the epoch (count,) of each of these images, which keys its augmentation.
 
-        With repeats, an epoch has as many numbers, so that no two views of an image share a number.
+        With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
         """
         epoch, place = np.divmod(np.arange(start, start + count), self.n)
         views: Indices = epoch * self.repeats + place % self.repeats
         return views
 
     def permutation(self, epoch: int) -> Indices:
-        """Return the order (n,) of an epoch, which is kept until another is asked for."""
+        """Return the order (n,) of an epoch, cached until another epoch is asked for."""
         if epoch != self.epoch:
             images = order(self.n, "order", self.seed, epoch)
             self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]

@@ -41,7 +41,6 @@ class Stored:
         return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
-        """Return the images for another device, unread."""
         return replace(self, device=device)
 
     def begin(self) -> Reading:
@@ -119,5 +118,4 @@ def readers() -> ThreadPoolExecutor:
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the CUDA stream that copies images."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated

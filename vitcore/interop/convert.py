@@ -354,7 +354,7 @@ def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_
 
 
 def present(module: nn.Module) -> bool:
-    """Return whether timm's model has a module, or the identity in its place."""
+    """Return whether a part of timm's model is present; the identity stands for an absent part."""
     return not isinstance(module, nn.Identity)
 
 
@@ -412,7 +412,7 @@ def stem_of_torchvision(projection: Any) -> Values:
 
 
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
-    """Build timm's model on the meta device. mlp: the class of the original's MLP, of which SwiGLU is not packed."""
+    """Build timm's model on the meta device. mlp: the original's class; SwiGLU has separate gate and value layers."""
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 
@@ -534,7 +534,6 @@ def torchvision_name(config: Config, name: str) -> str:
 
 
 def renamed(name: str, patterns: dict[str, str]) -> str:
-    """Apply all replacements to a parameter's name."""
     for ours, theirs in patterns.items():
         name = re.sub(ours, theirs, name)
     return name

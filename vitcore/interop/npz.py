@@ -96,7 +96,6 @@ class Arrays:
         return tensor
 
     def misshapen(self, name: str, wanted: str) -> ValueError:
-        """Return the error for an array of an unexpected shape."""
         shape = tuple(self.tensors[name].shape)
         return ValueError(f"{self.path}: array {self.prefix}{name} has shape {shape}, not {wanted}")
 

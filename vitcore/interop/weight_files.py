@@ -21,7 +21,7 @@ def read_tensors(payload: bytes) -> dict[str, Tensor]:
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
     """Return the tensors in `payload`, which has all of `own` in equal shapes, and may have more.
 
-    what: begins the error. Raises ConfigError naming the first tensor that is missing or does not fit.
+    what: start of the error message. Raises ConfigError naming the first tensor that is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)
@@ -48,5 +48,4 @@ def read_tensor_file(path: str) -> dict[str, Tensor]:
 
 
 def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under their current names."""
     return {RENAMED.sub(r".scale\1.gamma", name): tensor for name, tensor in tensors.items()}

@@ -19,8 +19,7 @@ from vitcore.data.augmentation.distortions import (
     ThreeDistortions,
     TrivialDistortion,
 )
-from vitcore.data.augmentation.geometry import Piece, RandomBox, RandomFlip, RandomShift, Shift
-from vitcore.data.augmentation.stage import LARGE, Stage
+from vitcore.data.augmentation.geometry import LARGE, Piece, RandomBox, RandomFlip, RandomShift, Shift, Stage
 from vitcore.runtime.device import sent
 from vitcore.variant import Variant
 

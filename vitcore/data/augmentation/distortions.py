@@ -11,8 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vitcore.data.augmentation import image_ops
-from vitcore.data.augmentation.geometry import RandomFlip
-from vitcore.data.augmentation.stage import Stage
+from vitcore.data.augmentation.geometry import RandomFlip, Stage
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import code, decided
 from vitcore.options import ConfigError

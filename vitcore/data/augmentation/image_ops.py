@@ -17,7 +17,6 @@ GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and t
 
 
 def identity(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the images unchanged."""
     return images
 
 
@@ -66,22 +65,22 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from black."""
+    """Scale the distance of each pixel from black by 1 + `amount`."""
     return away_from(torch.zeros_like(images[:, :1, :1, :1]), images, amount)
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from the grayscale image; grayscale images stay unchanged."""
+    """Scale the distance from the grayscale image by 1 + `amount`; grayscale images stay unchanged."""
     return images if images.shape[1] == 1 else away_from(grayscale(images), images, amount)
 
 
 def contrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from the mean gray."""
+    """Scale the distance of each pixel from the mean gray by 1 + `amount`."""
     return away_from(mean_gray(images), images, amount)
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from the blurred image; the border stays unchanged."""
+    """Scale the distance from the blurred image by 1 + `amount`; the border stays unchanged."""
     if min(images.shape[-2:]) <= 2:
         return images
     wide = images.to(torch.int16)
@@ -147,7 +146,7 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
-    """Filter rows by the weights (B, 1, 1, 1), in units of 1 / ONE, of a pixel and its neighbors; edges repeat."""
+    """Filter rows by weights (B, 1, 1, 1) of a pixel and its neighbors, in units of 1 / ONE; edges repeat."""
     columns = images.shape[3]
     wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
     left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
