@@ -1,19 +1,20 @@
-"""Photographs that are none, for whatever reads folders of images."""
+"""Generated photographs, and packs, for tests that read images."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from vitcore.data.pack import MANIFEST, Manifest, Shard
+from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, opened
 
 PACKS = {"imagenet": (1000, 1_281_167, 50_000), "imagenet100": (100, 126_689, 5_000)}  # classes, train, test
 
 
 def photographs(root: Path, counts: Mapping[str, int], size: tuple[int, int] = (24, 16)) -> Path:
-    """So many a class folder, all of `size`: smooth colours, no two alike; returns the root."""
+    """Write `counts[folder]` images of smooth random colors in each folder below `root`; return `root`."""
     rng = np.random.default_rng(0)
     for where, count in counts.items():
         (root / where).mkdir(parents=True)
@@ -23,8 +24,16 @@ def photographs(root: Path, counts: Mapping[str, int], size: tuple[int, int] = (
     return root
 
 
+def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return all images of a pack: (M, S, S, C)."""
+    pack = opened(folder, manifest(folder, folder.name).fingerprint)
+    images = np.empty((pack.manifest.images, *pack.shape), np.uint8)
+    pack.read(np.arange(len(images)), images)
+    return images
+
+
 def manifests(home: Path) -> Path:
-    """Of the packs that recipes name, without a shard: what planning reads of them; returns `home`."""
+    """Write the manifests, without shards, of the packs that recipes name; return `home`."""
     for name, (classes, train, test) in PACKS.items():
         one = Manifest(
             name=name,

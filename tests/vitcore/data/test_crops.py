@@ -1,4 +1,4 @@
-"""Random resized crops: torchvision's resampling given the box, torchvision's distribution of boxes."""
+"""Random resized crops: torchvision's resampling, and torchvision's distribution of boxes."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def images(count: int, channels: int = 3) -> Tensor:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("resample", [cut, by_products])
 def test_a_box_is_resampled_as_torchvision_does(resample: object, channels: int, size: int) -> None:
-    """Smaller and larger: on noise, none is off by more than one level."""
+    """No byte of noise is off by more than one level, for smaller and larger pieces."""
     boxes, some = random_boxes(keys(24), SIDE, 0.05, 4 / 3), images(24, channels)
     ours = resample(some, boxes, size)  # type: ignore[operator]
     assert ours.dtype == torch.uint8
@@ -38,7 +38,7 @@ def test_a_box_is_resampled_as_torchvision_does(resample: object, channels: int,
 
 @pytest.mark.parametrize("middle", [SIDE, 40])
 def test_how_stored_images_lie_in_memory_changes_no_bit(middle: int) -> None:
-    """Channels first or last: pieces have the same bytes, and their channels first."""
+    """Images with channels first and last have equal pieces, with channels first."""
     boxes, some = random_boxes(keys(9), SIDE, 0.05, 4 / 3), images(9)
     last = some.contiguous(memory_format=torch.channels_last)
     for piece in (
@@ -51,7 +51,7 @@ def test_how_stored_images_lie_in_memory_changes_no_bit(middle: int) -> None:
 
 
 def test_boxes_are_distributed_as_torchvisions() -> None:
-    """Top, left, height and width, each and in pairs, by Kolmogorov and Smirnov against torchvision's draws."""
+    """Edges, alone and in pairs, pass the test of Kolmogorov and Smirnov against torchvision's draws."""
     torch.manual_seed(0)
     one = torch.zeros(1, SIDE, SIDE)
     theirs = np.array([RandomResizedCrop.get_params(one, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)])
@@ -64,14 +64,14 @@ def test_boxes_are_distributed_as_torchvisions() -> None:
 
 
 def test_no_box_that_fits_is_all_of_the_image() -> None:
-    """Nearly square images only, and then sides of 4 to 1: the fallback after ten tries, as torchvision's."""
+    """Nearly all boxes of extreme shapes are the whole image, torchvision's fallback after ten tries."""
     boxes = random_boxes(keys(200), SIDE, 0.999, 1e6)
     fallback = torch.tensor([0, 0, SIDE, SIDE])
     assert (boxes == fallback).all(dim=1).float().mean() > 0.9
 
 
 def test_a_box_is_a_function_of_the_key() -> None:
-    """Neither of the batch nor of the order; another epoch, another box."""
+    """A box depends neither on the batch nor on the order, and changes with the epoch."""
     some = keys(50)
     boxes = random_boxes(some, SIDE, 0.08, 4 / 3)
     assert torch.equal(random_boxes(some.flip(0), SIDE, 0.08, 4 / 3).flip(0), boxes)

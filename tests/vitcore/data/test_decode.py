@@ -1,4 +1,4 @@
-"""Images of others: values of 16 bits are scaled, and what cannot be read is named at once."""
+"""Decoding: values of 16 bits are scaled, and files that cannot be read are named."""
 
 import io
 import os
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from photographs import photographs
+from photographs import photographs, stored_images
 from PIL import Image
 
 from vitcore import Config
 from vitcore.config import ConfigError
-from vitcore.data.pack import manifest, opened
 from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import Options, pack
 from vitcore.data.splits import load
 
 GRADIENT = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
+SCALED = np.rint(GRADIENT / 65535 * 255).astype(np.uint8)
 COUNTS = {f"{part}/{name}": 4 for part in ("train", "test") for name in ("cat", "dog")}
 SIXTEEN_BITS: dict[str, Callable[[Path], object]] = {
     "png": lambda file: Image.fromarray(GRADIENT).save(file),
@@ -30,7 +30,7 @@ SIXTEEN_BITS: dict[str, Callable[[Path], object]] = {
 
 
 def folder_with(root: Path, suffix: str, save: Callable[[Path], object], count: int = 16) -> Path:
-    """A folder of 8 x 8 images, the first `count` of them saved so."""
+    """Make a folder of 8 x 8 images, of which `save` writes the first `count`."""
     photographs(root, COUNTS, (8, 8))
     for file in sorted(root.rglob("*.png"), key=lambda path: ("test" in path.parts, path))[:count]:
         file.unlink()
@@ -40,45 +40,39 @@ def folder_with(root: Path, suffix: str, save: Callable[[Path], object], count: 
 
 @pytest.mark.parametrize("suffix", SIXTEEN_BITS)
 def test_values_of_16_bits_are_scaled_to_bytes(suffix: str, tmp_path: Path) -> None:
-    """Each is its share of 65535 rounded, in a folder and in a pack: none is clipped to white."""
+    """Values become their rounded share of 65535, in a folder and in a pack."""
     root = folder_with(tmp_path / "grey", suffix, SIXTEEN_BITS[suffix])
-    expected = np.rint(GRADIENT / 65535 * 255).astype(np.uint8)
     data = load(Config(data=f"imagefolder:{root}", patch=2))
     assert data.train.pixels.shape[1] == 1, "grey"
-    assert (data.train.pixels[:, 0] == expected).all()
-    place = pack("grey", find_source(str(root), None), tmp_path, Options(size=8))
-    one, pixels = opened(place, manifest(place, "grey").fingerprint), np.empty((16, 8, 8, 1), np.uint8)
-    one.read(np.arange(16), pixels)
-    assert (pixels[..., 0] == expected).all()
+    assert (data.train.pixels[:, 0] == SCALED).all()
+    packed = stored_images(pack("grey", find_source(str(root), None), tmp_path, Options(size=8)))
+    assert (packed == SCALED[..., None]).all()
 
 
 def test_a_grey_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) -> None:
-    """The range is the image's own, whatever the channels of the set are."""
+    """A gray image of 16 bits is scaled in a set of colored images too."""
     root = folder_with(tmp_path / "mixed", "tif", SIXTEEN_BITS["tif"], 8)
     for file in (root / "train" / "cat").glob("*.tif"):
         file.unlink()
     photographs(tmp_path / "more", {"cat": 4}, (8, 8)).joinpath("cat").rename(root / "train" / "cat" / "colored")
     data = load(Config(data=f"imagefolder:{root}", patch=2))
     grey = data.train.pixels[data.train.labels == 1]
-    assert (grey.numpy() == np.rint(GRADIENT / 65535 * 255).astype(np.uint8)).all()
+    assert (grey.numpy() == SCALED).all()
 
 
 def test_timms_reader_scales_too_and_skips_no_unreadable_image(tmp_path: Path) -> None:
-    """timm itself would clip the values, and take the next image for one that it cannot read."""
+    """Timm's datasets would clip the values, and replace an unreadable image by the next."""
     root = folder_with(tmp_path / "grey", "png", SIXTEEN_BITS["png"])
     (root / "test").rename(root / "validation")
-    source = find_source("timm:", root)
-    place = pack("grey", source, tmp_path, Options(size=8))
-    one, pixels = opened(place, manifest(place, "grey").fingerprint), np.empty((16, 8, 8, 3), np.uint8)
-    one.read(np.arange(16), pixels)
-    assert (pixels[..., 0] == np.rint(GRADIENT / 65535 * 255).astype(np.uint8)).all()
+    packed = stored_images(pack("grey", find_source("timm:", root), tmp_path, Options(size=8)))
+    assert (packed == SCALED[..., None]).all()
     (root / "train" / "dog" / "0001.png").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="cannot be read as an image"):
         pack("torn", find_source("timm:", root), tmp_path, Options(size=8))
 
 
 def bomb(file: Path) -> None:
-    """A PNG of a few bytes that says it has 60,000 x 60,000 pixels."""
+    """Write a PNG of a few bytes whose header claims 60,000 x 60,000 pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -88,7 +82,7 @@ def bomb(file: Path) -> None:
 
 
 def other_format(file: Path) -> None:
-    """What Pillow hands to Ghostscript."""
+    """Write a file for which Pillow would start Ghostscript."""
     written = io.BytesIO()
     Image.new("RGB", (8, 8)).save(written, "EPS")
     file.write_bytes(written.getvalue())
@@ -110,7 +104,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("count", [1, 16])
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_what_is_no_image_of_known_range_is_named(hostile: str, count: int, tmp_path: Path) -> None:
-    """In a folder and in packing: one line with the file and why, at once, and no pack is made."""
+    """A folder and a pack of it are refused in one line with the file and the reason."""
     suffix, save, why = HOSTILE[hostile]
     root = folder_with(tmp_path / "photos", suffix, save, count)
     with pytest.raises(ConfigError, match=rf"imagefolder:/.*/train/cat/0000\.{suffix}: .*{why}") as error:

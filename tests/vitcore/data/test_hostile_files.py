@@ -1,4 +1,4 @@
-"""Pipes, bombs and damaged notes where weights and packs are read: one line, and nobody waits."""
+"""Pipes, bombs and damaged notes where weights and packs are read: one line of error, without blocking."""
 
 import hashlib
 import io
@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
-from PIL import Image
+from photographs import photographs
 
 from vitcore.data import cifar, pack_writer
 from vitcore.data.pack_sources import Member, find_source, open_member
@@ -23,7 +23,7 @@ OPTIONS = Options(8, 8)
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
 def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, suffix: str) -> None:
-    """Their fingerprint is not waited for, nor their content."""
+    """Neither the fingerprint nor the content of a pipe is read."""
     path = tmp_path / f"weights{suffix}"
     os.mkfifo(path)
     readers: list[Callable[[str], object]] = [partial(parents.identified, "init_from"), transfer.read]
@@ -33,14 +33,14 @@ def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, suffix: str) -> Non
 
 
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
-    """As any other damaged file."""
+    """Reading a pipe ends in an error."""
     os.mkfifo(tmp_path / "data_batch_1")
     with pytest.raises(OSError, match="Not a regular file"):
         cifar.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
 
 
 def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) -> None:
-    """Whatever size the tar says that it has."""
+    """The size in a tar's header is limited."""
     (tmp_path / "a.tar").write_bytes(b"")
     member = Member(PurePosixPath("cat/a.png"), tmp_path / "a.tar", 0, 1 << 60)
     with pytest.raises(ValueError, match="larger than"):
@@ -50,9 +50,7 @@ def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) ->
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A pack whose writing ended before the manifest."""
-    for part, label, name in ((part, label, name) for part in ("train", "test") for label in "ab" for name in "12"):
-        (tmp_path / "images" / part / label).mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8)).save(tmp_path / "images" / part / label / f"{name}.png")
+    photographs(tmp_path / "images", {f"{part}/{label}": 2 for part in ("train", "test") for label in "ab"}, (8, 8))
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
@@ -72,7 +70,7 @@ def go_on(begun: Path) -> Path:
     "content", ["", "[]", "{}", "1" * 5000, "[" * 100_000, '{"version": 2, "name": "photos", "size": "8"}', "pipe"]
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
-    """Whether the command asks for its options or goes on with it."""
+    """A damaged note is named by reading the options and by packing on."""
     (begun / "begun.json").unlink()
     if content == "pipe":
         os.mkfifo(begun / "begun.json")
@@ -84,7 +82,7 @@ def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> N
 
 
 def test_a_damaged_note_beside_a_shard_is_named(begun: Path) -> None:
-    """Torn, of other arrays, compressed, a pipe; whole again, packing goes on."""
+    """A note that is truncated, compressed, of other arrays or a pipe is named; a whole note is read."""
     path = begun / "shard-00000.npz"
     whole = path.read_bytes()
     with np.load(io.BytesIO(whole)) as kept:

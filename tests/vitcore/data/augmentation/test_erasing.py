@@ -1,4 +1,4 @@
-"""Random erasing against timm's own, from the same random numbers."""
+"""Random erasing against timm's, given equal random numbers."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def keys(count: int) -> Tensor:
 
 
 class Replayed:
-    """Stands in for `random` inside timm: the numbers that one image has, four a try."""
+    """Stands in for `random` inside timm: the numbers of an image, four per try."""
 
     def __init__(self, key: Tensor) -> None:
         hashed = bits(key, code("erasing"), 1 + 4 * TRIES)[0].double()
@@ -44,7 +44,7 @@ class Replayed:
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 8, 8), (3, 6, 24)])
 def test_erased_images_are_timms(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
-    """With the same numbers, the same images and rectangles; of narrow images some tries do not fit."""
+    """Given equal numbers, timm erases the same rectangles, also in narrow images, where some tries do not fit."""
     images, some = torch.randn(200, *shape), keys(200)
     ours, expected = erased(images, some, 0.6, "constant"), images.clone()
     theirs = timm_erasing.RandomErasing(0.6, mode="const", device="cpu")
@@ -57,7 +57,7 @@ def test_erased_images_are_timms(monkeypatch: pytest.MonkeyPatch, shape: tuple[i
 
 
 def test_pixels_are_normal_noise_of_each_image() -> None:
-    """Inside of the rectangle, which the fill does not move; another image has other noise."""
+    """The rectangle has normal noise, which differs between images and does not depend on the batch."""
     images, some = torch.full((64, 3, 16, 16), 9.0), keys(64)
     constant, pixel = erased(images, some, 1.0, "constant"), erased(images, some, 1.0, "pixel")
     inside = constant == 0
@@ -68,20 +68,16 @@ def test_pixels_are_normal_noise_of_each_image() -> None:
     assert torch.equal(noise(some[5:9], images[5:9]), drawn[5:9])
 
 
-def test_nothing_is_erased_without_probability() -> None:
-    """Rectangles then have no height."""
-    assert not rectangles(keys(50), 8, 8, 0.0).any()
-
-
 def tiny(**settings: Any) -> Config:
     return Config(width=16, depth=1, heads=2, pool="gap", patch=2, steps=2, batch=16, evaluations=1, **settings)
 
 
 def test_training_erases_standardised_images_and_keeps_ids() -> None:
-    """The batch is the plain one but for rectangles of zeros; a fill without erasing is no identity."""
+    """Erased batches differ from others by rectangles of zeros; a fill without erasing does not change the id."""
     data = load(tiny())
     plain, with_erasing = Training(tiny(), data).batch(), Training(tiny(random_erasing=1.0), data).batch()
     inside = with_erasing.images == 0
     assert torch.equal(with_erasing.images[~inside], plain.images[~inside])
     assert inside.flatten(1).any(dim=1).all()
+    assert not rectangles(keys(50), 8, 8, probability=0.0).any()
     assert trial_id(tiny(random_erasing_fill="pixel")) == trial_id(tiny())

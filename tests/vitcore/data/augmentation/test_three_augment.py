@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFilter, ImageOps
+from PIL import ImageFilter
 from scipy import stats
 from torch import Tensor
 from torchvision.transforms import functional as theirs
@@ -22,7 +22,7 @@ def keys(count: int) -> Tensor:
 
 
 def pictures(channels: int, count: int = 6, size: int = 32) -> Tensor:
-    """Noise, and a ramp with an edge."""
+    """Return images: noise, a ramp, and an edge."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, channels, size, size), generator=generator, dtype=torch.uint8)
     images[0] = torch.arange(size, dtype=torch.uint8) * 3 + 20
@@ -31,16 +31,16 @@ def pictures(channels: int, count: int = 6, size: int = 32) -> Tensor:
 
 
 def by_pillow(image: Tensor, operation: Any) -> Tensor:
-    """An operation of Pillow's on one image (C, H, W)."""
+    """Apply an operation of Pillow to an image (C, H, W)."""
     changed = np.asarray(operation(theirs.to_pil_image(image)))
     return torch.from_numpy(np.array(changed)).view(*image.shape[1:], -1).permute(2, 0, 1)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [8, 32])
-@pytest.mark.parametrize("radius", [0.1, 0.3, 0.8, 1.2, 1.414, 1.42, 1.9, 2.0])
+@pytest.mark.parametrize("radius", [0.1, 0.8, 1.414, 1.42, 2.0])
 def test_blur_equals_pillows(channels: int, size: int, radius: float) -> None:
-    """Of every radius that DeiT III draws, within one level."""
+    """The blur is within one level of Pillow's, for the range of radii in DeiT III."""
     images = pictures(channels, size=size)
     expected = torch.stack([by_pillow(image, lambda i: i.filter(ImageFilter.GaussianBlur(radius))) for image in images])
     off = (image_ops.gaussian_blur(images, torch.full((len(images),), radius)).int() - expected.int()).abs()
@@ -48,25 +48,12 @@ def test_blur_equals_pillows(channels: int, size: int, radius: float) -> None:
     assert (off > 0).double().mean() < 0.001
 
 
-def test_gray_and_solarized_equal_pillows() -> None:
-    """The grayscale image in all channels within one level; bytes from 128 on inverted."""
-    images = pictures(3)
-    off = image_ops.gray(images, torch.zeros(6)).int() - torch.stack([by_pillow(i, to_gray) for i in images]).int()
-    assert off.abs().max() <= 1
-    solarized = image_ops.solarize(images, torch.full((6,), 128.0))
-    assert torch.equal(solarized, torch.stack([by_pillow(image, ImageOps.solarize) for image in images]))
-
-
-def to_gray(image: Image.Image) -> Image.Image:
-    return image.convert("L").convert("RGB")
-
-
 ADJUST = [theirs.adjust_brightness, theirs.adjust_contrast, theirs.adjust_saturation]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_colours_change_as_torchvisions_in_each_order(channels: int) -> None:
-    """ColorJitter's three adjustments, one after the other, each image in its own order."""
+    """Each image has ColorJitter's three adjustments, in the order drawn for it."""
     images = pictures(channels)
     order = torch.tensor([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
     amounts = torch.linspace(-0.3, 0.3, 18).view(6, 3).roll(1, 0)
@@ -80,7 +67,7 @@ def test_colours_change_as_torchvisions_in_each_order(channels: int) -> None:
 
 
 def test_an_image_is_flipped_then_one_of_three_then_in_other_colours() -> None:
-    """The whole, image by image, from the drawn numbers; a blur that is off by one level is enlarged after it."""
+    """The whole augmentation equals torchvision's and Pillow's operations, to three levels after a blur."""
     images = pictures(3, count=60)
     augmentation = AUGMENT["three-augment"](Config(data="cifar10", augment="three-augment"))
     off = []
@@ -104,7 +91,7 @@ def test_an_image_is_flipped_then_one_of_three_then_in_other_colours() -> None:
 
 
 def test_choices_are_alike_and_independent() -> None:
-    """Flip, one of three, and the order of colours: chi-square over 7,200 images; factors are uniform."""
+    """Flip, operation and order of colors are uniform and independent (chi-square); factors are uniform."""
     drawn = AUGMENT["three-augment"](Config(data="cifar10", augment="three-augment")).choices(keys(7200), 32)
     flipped, one, radius = drawn[:, 0], drawn[:, 1], drawn[:, 2]
     order = 3 * drawn[:, 3] + drawn[:, 4]
@@ -116,16 +103,8 @@ def test_choices_are_alike_and_independent() -> None:
         assert stats.kstest(column.numpy() / STEPS, "uniform").pvalue > 1e-3
 
 
-def test_simple_random_crop_reflects_borders() -> None:
-    """Cut as `crop` with fill=reflect cuts, then `three-augment`."""
-    images, some = pictures(3, count=40), keys(40)
-    plain = AUGMENT["crop"](Config(data="cifar10", augment="crop", **{"augment.fill": "reflect"}))(images, some)
-    both = AUGMENT["crop-three-augment"](Config(data="cifar10", augment="crop-three-augment"))(images, some)
-    assert torch.equal(both, AUGMENT["three-augment"](Config(data="cifar10", augment="three-augment"))(plain, some))
-
-
 def test_without_jitter_and_flip_images_stay() -> None:
-    """A gray image is solarized, blurred or as it was."""
+    """Without color changes and flips, a gray image is solarized, blurred or unchanged."""
     config = Config(data="mnist", augment="three-augment", **{"augment.jitter": 0.0, "augment.flip": False})
     images, augmentation = pictures(1, count=40, size=28), AUGMENT["three-augment"](config)
     changed, drawn = augmentation(images, keys(40)), augmentation.choices(keys(40), 28)
