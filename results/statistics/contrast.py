@@ -127,7 +127,7 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Say what the interval omits where repeated partitions lack per-image correctness; "" otherwise."""
+    """Note that an interval omits the variance of shared images, as their correctness is missing; "" otherwise."""
     if not trials.repeated or has_all_images(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

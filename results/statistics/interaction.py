@@ -89,7 +89,7 @@ def logits(sample: Sample, images: float) -> Sample:
 def judge(
     estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]
 ) -> tuple[str | None, list[str]]:
-    """Return positive, negative or not-resolved, and what explains it; None where no test is possible.
+    """Return positive, negative or not-resolved, and the reasons; None where no test is possible.
 
     diverged: the arms that have diverged trials.
     """

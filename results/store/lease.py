@@ -113,11 +113,10 @@ def take(attempt: Path) -> bool:
         raise
     try:
         os.rename(staging, attempt)  # fails where the folder exists: it is never empty
-    except NotADirectoryError:
+    except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise
-    except OSError:
-        shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(error, NotADirectoryError):
+            raise
         return (held := read(attempt)) is not None and held.nonce == nonce  # NFS: renamed, but the answer was lost
     return True
 

@@ -225,12 +225,7 @@ def label(metric: str, objective: str = "") -> str:
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the caption, a warning on unfinished studies, and departures from the recipe."""
-    return [caption(table, columns), *filter(None, [sentences.unfinished(table), sentences.departure_text(table)])]
-
-
-def caption(table: Table, columns: Sequence[str]) -> str:
-    """Explain the numbers: n, units, test, family and margin."""
+    """Explain the numbers (n, units, test, family, margin), an unfinished study, and departures from the recipe."""
     unit, split = units.unit(table.metric), table.split
     metric = label(table.metric, table.objective)
     tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
@@ -261,7 +256,8 @@ def caption(table: Table, columns: Sequence[str]) -> str:
         parts.append(f"equivalent: within {unit.size(table.margin)}, after Holm too")
     if "margin_met" in columns:
         parts.append("margin met: the smallest that holds the 90% interval, not adjusted")
-    return "; ".join(parts) + "."
+    explained = f"{'; '.join(parts)}."
+    return list(filter(None, [explained, sentences.unfinished(table), sentences.departure_text(table)]))
 
 
 def in_unit(unit: Unit) -> str:

@@ -54,7 +54,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Add to a claim the difference of the published numbers, where both arms have one, and what it leaves open."""
+    """Add to a claim the difference of the published numbers, and the bound of an unresolved difference."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)

@@ -39,7 +39,9 @@ def by_how_much(row: Row, measure: Unit) -> str:
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
-    return f"by {measure.size(row.delta)} {interval}{images_text(row)}{divergence_text(row)}"
+    images = row.delta_ci95_images  # where it contains 0, other images could undo the difference
+    where = " on these test images" if images and images[0] <= 0 <= images[1] else ""
+    return f"by {measure.size(row.delta)} {interval}{where}{divergence_text(row)}"
 
 
 def intervals(row: Row) -> list[Interval]:
@@ -58,14 +60,8 @@ def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)
     return f"any difference is at most {measure.size(largest)}{source}"
 
 
-def images_text(row: Row) -> str:
-    """Restrict a difference to these test images where other images could undo it."""
-    images = row.delta_ci95_images
-    return " on these test images" if images and images[0] <= 0 <= images[1] else ""
-
-
 def divergence_text(row: Row) -> str:
-    """Mention diverged trials, which are part of the answer."""
+    """Write ", and 1 of 5 trials diverged"; "" where none did."""
     return f", and {row.diverged} of {row.ended} trials diverged" if row.diverged else ""
 
 
@@ -183,7 +179,7 @@ def name_parts(row: Row) -> tuple[str, str, str]:
 
 
 def opening(table: Table) -> str:
-    """Begin the answer with the setting and the number of seeds, and with progress while unfinished."""
+    """Write the setting and the number of seeds, and the progress of an unfinished study."""
     over, planned = progress(table)
     start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}"
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are done):"
@@ -196,7 +192,7 @@ def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any])
 
 
 def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
-    """List the data with the recipe, then the overrides, without the data's if they are named already."""
+    """Return the parts of a setting's name: the data and recipe, then each override that they do not state."""
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]

@@ -351,7 +351,7 @@ def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
 
 
 def study_notes(study: StudyResults) -> list[str]:
-    """Note mixed code or machines, few seeds, what arms start from, and repeated looks."""
+    """Note mixed code or machines, few seeds, the weights that arms start from, and repeated looks."""
     notes = [*provenance.provenance_notes(study.columns), *study.plan.notes]
     seeds = len(study.plan.seeds)
     if seeds == 1:
