@@ -1,4 +1,4 @@
-"""Files with every field missing or wrong, and whether a command ends in one line on them."""
+"""Files with every field missing or wrong, and the way in which a command ends on them."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ WRONG = {
 
 
 def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """The content without each of its fields, and with each wrong value in its place; then what is no object at all."""
+    """Yield the content without each field, with each wrong value of each field, and values that are no objects."""
     for field in content:
         yield f"no {field}", {key: value for key, value in content.items() if key != field}
         for name, wrong in WRONG.items():
@@ -33,7 +33,7 @@ def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """How the command ended otherwise than it may: an exception, or more than one line of complaint; else ""."""
+    """Return a forbidden end of the command, an exception or more than one line of complaint; "" for an allowed end."""
     monkeypatch.setattr(sys, "argv", ["ablate", *words])
     try:
         cli.main()

@@ -29,10 +29,10 @@ RULES = r"\\(?:toprule|midrule|bottomrule)|\\cmidrule\(lr\)\{\d+-\d+\}"
 
 
 def check(text: str) -> list[list[str]]:
-    """The cells of every row of its one tabular; a `\\multicolumn` counts for as many as it spans.
+    """Return the cells of every row of the tabular; a `\\multicolumn` counts as one cell.
 
-    Raises AssertionError for an unknown command, an argument that is missing, a brace, `$` or environment that is not
-    closed, a special character that is not escaped, and a row with more or fewer cells than columns.
+    Raises AssertionError for an unknown command, a missing argument, a brace, `$` or environment that is not closed, a
+    special character that is not escaped, and a row with more or fewer cells than columns.
     """
     assert text.isascii() or not set(text) & {"−", "±", "×", "–", "†"}, "a sign that pdflatex may not know"
     check_tokens(TOKEN.findall(text))
@@ -50,7 +50,7 @@ def span(cell: str) -> int:
 
 
 def check_tokens(tokens: list[str]) -> None:
-    """Braces, mathematics, environments and the arguments of commands."""
+    """Check braces, mathematics, environments and the arguments of commands."""
     open_braces, math, environments = 0, False, []
     for i, token in enumerate(tokens):
         if math and token != "$":
