@@ -46,11 +46,15 @@ PLACES: dict[str, str] = {
 }
 
 
+def two_arms(seeds: int) -> dict[str, Any]:
+    return synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"}, seeds=seeds)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write five trials of each of two arms; the first has an eval, a failure and a lease too."""
     folder = tmp_path_factory.mktemp("runs")
-    plan = synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"})
+    plan = two_arms(seeds=5)
     synthetic.write(folder, plan)
     trial = store.Trial(sorted(folder.glob("trials/*"))[0])
     attempt = trial.path / "attempts/0001"
@@ -106,7 +110,7 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Reading commands survive every wrong column, even under checksums made anew."""
-    studies, path, bad = [synthetic.results(synthetic.position())], tmp_path / "a.parquet", []
+    studies, path, bad = [synthetic.results(two_arms(seeds=2))], tmp_path / "a.parquet", []
     rows, plans = export.trial_rows(studies[0]), [store.plan_content(studies[0].plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
     every = [(column, value) for column in export.SCHEMA for value in wrong_of(column.type)]
@@ -126,7 +130,7 @@ def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Reading commands survive every wrong field of the header and of its first plan."""
-    studies, path, bad = [synthetic.results(synthetic.position())], tmp_path / "a.parquet", []
+    studies, path, bad = [synthetic.results(two_arms(seeds=2))], tmp_path / "a.parquet", []
     rows, plan = [row | {"inspect": ""} for row in export.trial_rows(studies[0])], store.plan_content(studies[0].plan)
     header: dict[str, Any] = {
         "schema": store.SCHEMA,
@@ -203,7 +207,7 @@ def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Edited configs, curves and provenance, and a removed file, are named by every reading command."""
-    plan = synthetic.make_plan("position-embedding", {"position": ["none", "1d"]}, {"position": "1d"})
+    plan = two_arms(seeds=5)
     ids = [trial["id"] for trial in plan["arms"][0]["trials"]]
     records = synthetic.simulate(plan)
     synthetic.write(tmp_path / "runs", plan, {ids[4]: synthetic.changed(records[ids[4]], status="diverged")})
