@@ -95,7 +95,7 @@ def test_a_field_of_a_study_is_text_or_a_one_line_error(
     assert taken >= (50 if field in ("texts", "arm") else 0)
 
 
-def test_text_that_no_terminal_should_see_is_refused_by_line() -> None:
+def test_control_characters_are_refused_by_line() -> None:
     """Control characters and surrogates are refused however YAML writes them; tabs and new lines stay."""
     refused = r"^s.yaml, line 2: .*(holds a control character|invalid Unicode character)"
     for text in ("\x1b[2J", "\x07", "\0", "\x85", "\u2028", "\ud800"):
@@ -108,7 +108,7 @@ DEEP = {"lists": "[" * 100_000, "items": "- " * 100_000, "mappings": "{a: " * 10
 
 
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
-def test_yaml_without_a_bottom_is_one_line(text: str) -> None:
+def test_deeply_nested_yaml_is_one_line(text: str) -> None:
     """Depth that a person writes is read."""
     with pytest.raises(ValueError, match=r"^s.yaml, line 1: is nested more than 50 deep$"):
         strict_yaml.parse(text, "s.yaml")

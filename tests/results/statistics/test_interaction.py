@@ -178,7 +178,7 @@ def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
     assert found.notes == ["trials of pool=gap diverged"]
 
 
-def test_interactions_are_told_below_the_table_and_in_the_report() -> None:
+def test_interactions_are_described_below_the_table_and_in_the_report() -> None:
     """The text states the family of the correction, in every format."""
     found = made(TOGETHER)
     told = "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive"

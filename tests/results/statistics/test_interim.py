@@ -105,7 +105,7 @@ def test_an_early_verdict_whose_interval_reaches_zero_later_is_footnoted() -> No
     assert f"(95% CI {low} to {high})" in sentence(below, about)
 
 
-def test_what_looks_take_from_a_verdict_is_footnoted() -> None:
+def test_verdicts_that_looks_prevent_are_footnoted() -> None:
     """The correction leaves an interval without 0, and one within the margin, unresolved."""
     values = [0.010, 0.011, -0.004, 0.002, 0.006, 0.009, -0.003, 0.004, 0.008, -0.002]
     found = row(values, [5, 10], margin=None)

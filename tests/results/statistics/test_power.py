@@ -31,7 +31,7 @@ def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, s
     assert power.seeds_to_resolve(difference, sd, family) == n
 
 
-def test_what_no_reasonable_number_of_seeds_resolves_is_none() -> None:
+def test_a_difference_that_takes_too_many_seeds_has_no_number() -> None:
     """A difference of a fiftieth of its spread takes tens of thousands of seeds."""
     assert power.seeds_to_resolve(0.0002, 0.01) is None
     assert power.seeds_to_show_equivalent(0.0002, 0.01) is None

@@ -160,7 +160,7 @@ def test_whole_repetitions_add_the_share_of_the_images(r: int) -> None:
     assert inference.shared_images_variance(rows[:5], repetition[:5]) == 0.0
 
 
-def test_what_images_share_is_never_negative() -> None:
+def test_the_variance_of_shared_images_is_never_negative() -> None:
     """A covariance below 0 is noise, as images can only add to the variance."""
     half = np.array([1.0, -1.0, 1.0, -1.0])
     rows = np.array([[1, -1, np.nan, np.nan], [np.nan, np.nan, 1, -1], -half])
@@ -271,7 +271,7 @@ def test_simultaneous_level_of_one_contrast_is_that_of_the_t_interval() -> None:
         assert inference.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
 
 
-def test_one_value_far_from_the_others_lies_apart() -> None:
+def test_one_value_far_from_the_others_is_an_outlier() -> None:
     """An outlier is the only one of five or more values, beyond the usual spread."""
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
     assert inference.outlier(values) == 4

@@ -80,7 +80,7 @@ def test_every_seed_uses_the_best_point_of_the_others() -> None:
         assert tuning.cross_fit(tied) == naive(tied)
 
 
-def test_what_most_seeds_use_ties_to_the_middle_of_the_grid() -> None:
+def test_the_usual_point_ties_to_the_middle_of_the_grid() -> None:
     """Seeds that cannot choose do not count; of such seeds alone there is no point."""
     assert tuning.most_used_point(tuning.Choice({0: 4, 1: 0, 2: 4, 3: None}, [], []), [5]) == 4
     assert tuning.most_used_point(tuning.Choice({0: 4, 1: 3, 2: None}, [], []), [5]) == 3
@@ -136,7 +136,7 @@ def grid(low: str, middle: str, high: str) -> dict[float, list[float]]:
     return dict(zip(RATES, (MADE[low], MADE[middle], MADE[high]), strict=True))
 
 
-def test_ahead_is_who_differs_from_every_point_of_the_other_s_grid() -> None:
+def test_an_arm_is_better_if_it_beats_every_point_of_the_other_grid() -> None:
     """p is the largest of SciPy's over the grid of the arm that is behind."""
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "near")
     row, made = compared(gap, cls)
@@ -175,7 +175,7 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
     assert f"the 90% interval is within the margin, {corrected}" in row.notes
 
 
-def test_of_a_loss_the_lower_one_is_ahead() -> None:
+def test_for_a_loss_the_lower_arm_is_ahead() -> None:
     """For losses the other arm's grid is tested."""
     gap, cls = grid("low", "high", "low"), grid("high", "middle", "high")
     plan = Plan.model_validate(planned(metric="test_loss", margin=None))
@@ -210,7 +210,7 @@ def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 4, 5])
-def test_a_rate_at_which_trials_diverged_is_nobody_s_best(lost: int) -> None:
+def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
     """p is SciPy's over the rates at which no trial diverged."""
     plan = planned(margin=None, claims=["pool=gap < pool=cls"])
     near = np.array([0.0, 0.002, 0.001, -0.001, 0.003])
@@ -256,7 +256,7 @@ def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
     assert gap.verdict is not None
 
 
-def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> None:
+def test_an_end_beats_the_inside_by_a_paired_t_test() -> None:
     """The test is SciPy's at 5% two-sided; differences without a spread count as they are."""
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -277,7 +277,7 @@ def test_an_end_is_better_than_the_inside_where_a_paired_t_test_says_so() -> Non
         ([0.2, 0.1, 0.0], None),
     ],
 )
-def test_a_grid_goes_on_in_its_own_steps(values: list[int | float], after: float | None) -> None:
+def test_the_next_value_continues_the_grid(values: list[int | float], after: float | None) -> None:
     """The next value follows the last ratio, or the last distance where a value is zero, and is never below zero."""
     assert grid_edge.next_value(values) == after
 

@@ -29,7 +29,7 @@ def outcome(read: Callable[[bytes], correctness.Correct], content: bytes) -> str
         return "broken"
 
 
-def test_damage_is_what_numpy_takes_for_damage() -> None:
+def test_the_reader_refuses_only_what_numpy_refuses() -> None:
     """With any byte changed or cut off, no wrong value is read, and nothing is refused that numpy reads."""
     damaged = [WHOLE[:at] + bytes([WHOLE[at] ^ 0x15]) + WHOLE[at + 1 :] for at in range(len(WHOLE))]
     damaged += [WHOLE[:length] for length in range(0, len(WHOLE), 7)] + [WHOLE + b"more", b"more" + WHOLE]

@@ -77,7 +77,7 @@ def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
         trial.claim(watch)
 
 
-def test_files_of_other_names_are_no_checkpoints(trial: store.Trial) -> None:
+def test_files_with_other_names_are_no_checkpoints(trial: store.Trial) -> None:
     """Such names hold neither step nor checksum."""
     folder = trial.path / "attempts/0001/checkpoints"
     for name in CHECKPOINTS:

@@ -123,7 +123,7 @@ def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
     return found
 
 
-def test_a_resumed_trial_tells_all_that_made_it(tmp_path: Path) -> None:
+def test_a_resumed_trial_has_the_provenance_of_all_its_attempts(tmp_path: Path) -> None:
     """A value that changed between attempts is "A then B"; a value that did not is written once."""
     found = resumed(
         tmp_path,
@@ -155,7 +155,7 @@ def test_an_origin_that_leads_nowhere_ends_the_chain(tmp_path: Path, origin: obj
     assert found["device"] == "cpu"
 
 
-def test_plugins_that_changed_on_the_way_are_told_by_name(tmp_path: Path) -> None:
+def test_plugins_that_changed_between_attempts_are_named(tmp_path: Path) -> None:
     """A plugin's digests are joined in order; a value that is no table of plugins is ignored."""
     first, second = ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, ENV | {"plugins": {"p.py": "ffff"}}
     second |= {"resumed_from": {"attempt": "0001", "step": 400}}

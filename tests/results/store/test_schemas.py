@@ -198,7 +198,7 @@ def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> N
     assert "from 0 to 1" in schemas.problem(schemas.TrialRow, plain | {"test_accuracy": value})
 
 
-def test_content_without_end_is_refused() -> None:
+def test_deeply_nested_content_is_refused() -> None:
     """Levels of nesting are counted without recursion."""
     assert "levels deep" in schemas.problem(schemas.Plan, DEEP)
 

@@ -251,7 +251,7 @@ def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
     assert [line.step for line in store.read_metrics(tmp_path)] == [1, 2]
 
 
-def test_turn_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network file system may list an older folder; a number before the newest is not taken."""
     folder, numbered = tmp_path / "turns", lease.numbered
     with lease.turn(folder, 1.0):

@@ -143,7 +143,7 @@ def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
     assert families == {"STIXGeneral"}
 
 
-def test_without_notes_a_figure_has_its_data_alone_and_plot_tells_the_rest(
+def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The terminal shows the text for the paper's caption."""
@@ -243,7 +243,7 @@ def test_a_name_that_no_study_has_is_one_line(
 
 
 @pytest.mark.parametrize("make", [synthetic.position, synthetic.pooling, synthetic.tuned_pooling])
-def test_names_that_a_study_has_are_told_of_by_nobody(make: Any) -> None:
+def test_names_of_a_study_give_no_warning(make: Any) -> None:
     """Arms, settings, axes, metrics and the arms of claims give no warning."""
     plan = make()
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])

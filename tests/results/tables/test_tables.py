@@ -285,7 +285,7 @@ def test_intervals_are_simultaneous_where_asked() -> None:
     assert "simultaneous" not in render(table(study), "md")
 
 
-def test_a_wide_margin_and_a_seed_that_lies_apart_are_noted() -> None:
+def test_a_wide_margin_and_an_outlier_are_noted() -> None:
     """A margin wider than the baseline's error would make an arm without errors a tie."""
     assert made(synthetic.position(margin=0.05)).notes == []
     noted = "the margin of 6.00 points is wider than the baseline's error of 5.60 points"
@@ -627,7 +627,7 @@ def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something()
         assert sentences.sentence(changed, about).endswith(end)
 
 
-def test_the_answer_tells_every_arm_and_its_setting() -> None:
+def test_the_answer_states_every_arm_and_its_setting() -> None:
     """The answer names the setting, the seeds, each verdict and the learning rate."""
     text = sentences.answer(made())
     assert text.startswith("On digits, n = 5 seeds per arm: worse than position=1d: position=none by 18.40 points")
@@ -653,7 +653,7 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
     assert f"not resolved against position=1d ({bound}): {listed}" in sentences.answer(replace(found, rows=rows))
 
 
-def test_the_answer_tells_points_of_a_curve_once() -> None:
+def test_the_answer_states_points_of_a_curve_once() -> None:
     """An arm stands with all points of one verdict; an interval that contains 0 keeps its sign."""
     found = table(synthetic.results(synthetic.dataset_scale()))
     rows = [replace(row, verdict="not-resolved") if row.delta is not None else row for row in found.rows]
