@@ -107,14 +107,14 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     An eval `start` holds the metrics of the parent's evals as start_<metric>.
     """
     found = {}
-    standings, probed = Standings(runs), dependencies.probed(runs, plan)
-    for trial_id, parents in dependencies.starting(plan):
+    standings, start_metrics = Standings(runs), dependencies.start_metrics(runs, plan)
+    for trial_id, parents in dependencies.trials_with_parents(plan):
         if trial_id not in records:  # of a stage
             continue
         values = dict(records[trial_id].values)
         if values["status"] == "missing":
             values["reason"] = standings.of(trial_id, parents=parents).start.why or values["reason"]
-        if metrics := probed[trial_id]:
+        if metrics := start_metrics[trial_id]:
             known = json.loads(str(values.get("evals") or "{}")) | {"start": {"metrics": metrics, "notes": []}}
             values["evals"] = json.dumps(known, sort_keys=True)
         found[trial_id] = replace(records[trial_id], values=values)

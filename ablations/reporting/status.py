@@ -175,7 +175,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
     A trial is blocked if its parent failed or diverged.
     """
-    standings, parents = Standings(runs), dict(dependencies.starting(plan))
+    standings, parents = Standings(runs), dict(dependencies.trials_with_parents(plan))
 
     def standing(entry: Entry, key: str) -> Standing:
         return standings.of(key, evals_of(entry, plan), parents.get(key, {}))

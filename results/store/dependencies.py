@@ -9,7 +9,7 @@ from results.store import eval_files, planned
 from results.store.schemas import Entry, Metrics, Plan, Settings, Stage
 
 
-def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
+def trials_with_parents(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the id of each trial that has parents, and the parents: id -> name, nearest first."""
     stages = by_name(plan)
     for entry in planned.trained(plan):
@@ -17,7 +17,7 @@ def starting(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
             yield key, parents(entry, stages, seed)
 
 
-def probed(runs: Path, plan: Plan) -> dict[str, Metrics]:
+def start_metrics(runs: Path, plan: Plan) -> dict[str, Metrics]:
     """Map trial id to the metrics of its nearest parent's evals, named start_<metric>."""
 
     @cache
@@ -27,7 +27,7 @@ def probed(runs: Path, plan: Plan) -> dict[str, Metrics]:
         known = eval_files.summary(trial, result) if result else {}
         return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
 
-    return {key: metrics(next(iter(before))) for key, before in starting(plan)}
+    return {key: metrics(next(iter(before))) for key, before in trials_with_parents(plan)}
 
 
 def by_name(plan: Plan) -> dict[str, Stage]:
