@@ -55,7 +55,7 @@ class Record:
 
 def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
     """Read many trials, in parallel where that pays; return records by id. Raises NewerSchema."""
-    read_one, processes = partial(read, runs, parts), at_once(len(ids))
+    read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
         with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read them here
             return dict(zip(ids, in_parallel(read_one, ids, processes), strict=True))
@@ -73,7 +73,7 @@ def in_parallel(read_one: Callable[[str], Record], ids: Sequence[str], processes
         return list(pool.map(read_one, ids, chunksize=CHUNK))
 
 
-def at_once(trials: int) -> int:
+def process_count(trials: int) -> int:
     """Return the number of processes that read this many trials."""
     if sys.platform != "linux":
         return 1
@@ -126,8 +126,8 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 def read_provenance(state: store.TrialState) -> dict[str, str]:
     """Read code and machine as texts, "A then B" where attempts differ. Raises FileNotFoundError, Broken."""
     envs = [env.content() for env in read_envs(state)]
-    found = in_turn([{name: env[name] for name in NAMED if name in env} for env in envs])
-    if plugins := in_turn([env["plugins"] for env in envs if "plugins" in env]):
+    found = joined([{name: env[name] for name in NAMED if name in env} for env in envs])
+    if plugins := joined([env["plugins"] for env in envs if "plugins" in env]):
         found["plugins"] = json.dumps(plugins, sort_keys=True)
     return found
 
@@ -149,7 +149,7 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     return envs[::-1]
 
 
-def in_turn(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def joined(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Join each name's known values over attempts: "A", or "A then B"."""
     known: dict[str, list[str]] = {}
     for attempt in attempts:

@@ -46,7 +46,7 @@ def test_cores_memory_and_processor_are_known() -> None:
 
 def test_results_are_read_in_one_process() -> None:
     """Forking is safe only on Linux."""
-    assert record.at_once(100_000) == 1
+    assert record.process_count(100_000) == 1
 
 
 def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:

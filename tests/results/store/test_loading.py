@@ -86,7 +86,7 @@ def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pyte
     (alone,) = load_studies(runs, ["position-embedding"])
     monkeypatch.setattr(record, "SHARE", 5)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
-    assert record.at_once(20) == 3
+    assert record.process_count(20) == 3
     (shared,) = load_studies(runs, ["position-embedding"])
     assert shared.trials.equals(alone.trials)
     assert shared.history.equals(alone.history)
