@@ -37,9 +37,10 @@ def judged(*claims: str, **given: Any) -> Sequence[Claim]:
         ("position=none ~ position=1d", "disagree"),
         ("position=relative ~ position=1d", "not-resolved"),
         ("position=none < position=2d", "agree"),  # no contrast of the table
+        ("position=1d ~ position=1d", None),
     ],
 )
-def test_a_claim_agrees_disagrees_or_is_not_resolved(claim: str, expected: str) -> None:
+def test_a_claim_agrees_disagrees_or_is_not_resolved(claim: str, expected: str | None) -> None:
     """Claims follow the rules of the table in either direction, and have tests where the table has none."""
     assert judged(claim)[0].verdict == expected
 
@@ -89,6 +90,8 @@ def test_a_claim_about_an_absent_arm_or_without_pairs_is_untested() -> None:
     """The note states the reason."""
     (claim,) = judged("position=rope2d < position=1d")
     assert (claim.verdict, claim.note) == (None, "no arm position=rope2d in the plan")
+    with pytest.raises(ValueError, match="position-embedding@digits: claim 'rope2d' is not 'arm < arm' or 'arm ~ arm'"):
+        judged("rope2d")
     plan = synthetic.position(claims=["position=none < position=1d"])
     missing: dict[str, list[float | None]] = {**SEEDS, "position=none": [0.7, None, None, None, None]}
     (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, missing))).claims
