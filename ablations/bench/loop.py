@@ -124,7 +124,7 @@ def refuse_unknown(config: Config) -> None:
 
 
 class Study:
-    """The files of both sides, and the commands that start them."""
+    """The files of `ablate run` and of the script, and the commands that start them."""
 
     def __init__(self, folder: Path, settings: Settings, configs: Sequence[Config], source: Source) -> None:
         self.folder, self.source = folder, source

@@ -283,7 +283,7 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, trial: PoolTrial, how: str) -> None:
-        """Queue a trial whose worker died behind the others, since the trial may be the cause; give up after DEATHS."""
+        """Queue a trial whose worker died behind the others, as it may be the cause; after DEATHS, interrupt it."""
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def beat(order: RankOrder) -> None:
-    """Count heartbeats in the store every few seconds. A separate connection: a collective may block the other."""
+    """Count heartbeats in the store every few seconds, over a connection that no collective operation blocks."""
     with suppress(RuntimeError):  # rank 0 is gone, and this process ends with it
         store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
         while True:

@@ -1,7 +1,7 @@
 """The associations (accounts) and qualities of service that apply to this user's jobs.
 
 slurmctld reports them with the use of each limit (`scontrol show assoc_mgr`), even while the accounting daemon is down.
-Only an account's default QOS, and what a QOS allows a user without jobs, come from `sacctmgr`, with a short timeout.
+Only an account's default QOS, and a QOS's limits for a user without jobs, come from `sacctmgr`, with a short timeout.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`ablate bench`: equal trainings are compared, a floor has the model's FLOPs, every part comes with its keys."""
+"""`ablate bench`: only equal trainings are compared, the floor has the model's FLOPs, and JSON keys are complete."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ from vitcore.training.optimization.schedules import learning_rate
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")
 SMALL = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "batch": 8, "pool": "cls", "warmup": 0.0, "device": "cpu"}
-COLOUR = {"data": "cifar10", "image_size": 16}  # of which bench draws random images
+COLOUR = {"data": "cifar10", "image_size": 16}  # random images of three channels
 WORDS = ["width=16", "depth=1", "heads=2", "batch=8"]
 
 
@@ -158,7 +158,7 @@ def test_products_of_the_floor_are_those_of_a_dense_layer() -> None:
 
 
 def test_sides_are_timed_in_turn() -> None:
-    """A, B, B, A: each side has a value a round, over all of its calls."""
+    """The order is A, B, B, A, with one value per side and round."""
     order: list[str] = []
     sides = {name: (lambda name=name: order.append(name)) for name in "ab"}
     found = timing.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
@@ -166,8 +166,8 @@ def test_sides_are_timed_in_turn() -> None:
     assert {name: len(values) for name, values in found.items()} == {"a": 2, "b": 2}
 
 
-def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its random choices torchvision's pipeline gives our standardised batch."""
+def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without random choices, torchvision's pipeline gives our standardized batch."""
     one = config(**COLOUR, augment="flip-crop")
     training = Training(one, random_images(one))
     monkeypatch.setattr(torchvision.transforms.RandomCrop, "forward", lambda self, image: image)
@@ -178,7 +178,7 @@ def test_pil_makes_the_images_that_we_do(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
-    """A float a parameter, whichever side, each in a process of its own: here there may be freed memory to take."""
+    """Each side takes at least a float per parameter; new processes have no freed memory to reuse."""
     one = config(width=256, heads=4, depth=4)
     found = memory.of_sides(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
@@ -186,7 +186,7 @@ def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
 
 
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file of a user's that is called as a module is."""
+    """A user's file with a module's name is not imported."""
     (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -195,7 +195,7 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
 
 @pytest.mark.slow
 def test_bench_comes_with_all_parts(bench: Bench) -> None:
-    """As JSON, in the file too, with hardware, versions and config; as a table with every side."""
+    """JSON, printed and written, has hardware, versions, config and all sides."""
     status, output, errors = bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json")
     assert (status, errors) == (0, "")
     found = json.loads(output)
@@ -215,7 +215,7 @@ def test_bench_comes_with_all_parts(bench: Bench) -> None:
 
 
 def test_input_is_measured_alone_and_beside_torchvision(bench: Bench) -> None:
-    """As JSON and as a table of three pipelines."""
+    """The result is JSON, and a table of three pipelines."""
     status, output, errors = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
     assert (status, errors) == (0, "")
     found = json.loads(Path("b.json").read_text())
@@ -233,7 +233,7 @@ STUDY = """
 
 @pytest.mark.slow
 def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Bench) -> None:
-    """A row an arm; another learning rate is the same step, so that no noise is told as its cost."""
+    """Each arm has a row; another learning rate has the baseline's step, so its time is no ratio."""
     Path("s.yaml").write_text(STUDY)
     status, output, errors = bench("study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1", "--json")
     assert (status, errors) == (0, "")
@@ -252,7 +252,7 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Bench) -> Non
 
 @pytest.mark.parametrize("warmup", [0.0, 0.3])
 def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
-    """Step by step, from its settings alone."""
+    """Its settings give our learning rate at every step."""
     one = config(steps=10, warmup=warmup)
     settings = Namespace(**json.loads(loop.script(one, tmp_path / "0", Source()).read_text()))
     theirs = [one.lr * script.rate(step, settings) for step in range(10)]
@@ -261,7 +261,7 @@ def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
 
 @pytest.mark.parametrize("augment", ["none", pytest.param("flip-crop", marks=pytest.mark.slow)])
 def test_the_script_trains(tmp_path: Path, augment: str) -> None:
-    """As many steps and evaluations as ours; what it learns it learns from the images: better than chance."""
+    """It takes our steps and evaluations, and learns from the images: it is better than chance."""
     pad = {"augment.pad": 1} if augment != "none" else {}
     one = config(steps=90, evaluations=3, augment=augment, lr=3e-3, pool="gap", **pad)
     script.run(loop.script(one, tmp_path / "0", Source()))
@@ -272,7 +272,7 @@ def test_the_script_trains(tmp_path: Path, augment: str) -> None:
 
 @pytest.mark.slow
 def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same trials on both sides; `ablate run` in a process as it is, the scripts in this one."""
+    """All sides train equal trials: `ablate run` in a new process, the scripts in this one."""
 
     def process(self: loop.Study, command: list[str], threads: int) -> None:
         if "-m" in command:
@@ -294,7 +294,7 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its script has all images in memory, theirs are streamed."""
+    """The script has all images in memory, and packs are streamed."""
     monkeypatch.setattr(loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
     with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
         loop.check_alike(config(), Source())
@@ -302,7 +302,7 @@ def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_warm_compile_cache_is_found(bench: Bench) -> None:
-    """Two processes that compile, one that does not; a second trial of the shape compiles no graph of its own."""
+    """The first step with a compile cache is measured; a second trial of the shape compiles no further graph."""
     if not shutil.which("g++"):
         pytest.skip("no g++: torch.compile needs a C++ compiler")
     words = [*WORDS, "patch=4", "pool=cls", "--rounds", "2", "--out", "b.json"]
@@ -318,7 +318,7 @@ def test_a_warm_compile_cache_is_found(bench: Bench) -> None:
 
 
 def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
-    """Of two seeds; nothing is compiled that was not asked for."""
+    """It trains two seeds, and compiles nothing unless asked."""
     before = time.time()
     first, graphs = startup.measure(config(), Source())
     assert before < first < time.time()
@@ -356,7 +356,7 @@ def test_what_cannot_be_measured_is_one_line(
 
 
 def test_ctrl_c_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """The tables so far are printed, one line says that the rest is lost, and the status is 130."""
+    """Tables so far are printed, a line says that the rest is lost, and the status is 130."""
 
     def interrupted() -> Result:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`make bench-gpu` on a CPU: the same code, with models and batches that take no time."""
+"""`make bench-gpu` on a CPU, with tiny models and batches."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ SMALL = ["--device", "cpu", "--small"]
 
 
 def test_figures_are_files_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A JSON file a figure with the machine, and one table of all; what was measured is not measured again."""
+    """Each figure has a JSON file and a row of the page; it is measured once."""
     words = [*SMALL, "--out", str(tmp_path), "--page", str(tmp_path / "page.md")]
     bench_gpu.main([*words, "--only", "step-192x6", "step-64"])
     assert "step-64: " in capsys.readouterr().out
@@ -33,7 +33,7 @@ def test_figures_are_files_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_no_figure_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The next call goes on."""
+    """After the time limit no figure begins; the next call continues."""
     words = [*SMALL, "--out", str(tmp_path), "--only", "step-64", "step-32"]
     bench_gpu.main(words)
     (tmp_path / "step-32.json").unlink()
@@ -45,7 +45,7 @@ def test_no_figure_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of FlexAttention on a CPU
 def test_each_experiment_runs_and_computes_the_same(tmp_path: Path) -> None:
-    """Its first losses are those of the step as it is, to the tolerance of the precision: 1e-5 in float32."""
+    """First losses equal those of the product's step, within 1e-5 in float32."""
     bench_gpu.main([*SMALL, "--out", str(tmp_path), "--only", "experiments"])
     for name in EXPERIMENTS:
         found = json.loads((tmp_path / f"experiment-{name}.json").read_text())
@@ -57,7 +57,7 @@ def test_each_experiment_runs_and_computes_the_same(tmp_path: Path) -> None:
 def test_a_figure_that_fails_does_not_end_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says why, has no file, and the command fails; the next call tries it again."""
+    """The message has the reason, the figure no file, and the command fails; the next call tries again."""
 
     def failing(scale: bench_gpu.Scale) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")

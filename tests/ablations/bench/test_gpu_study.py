@@ -1,4 +1,4 @@
-"""The study of `make bench-gpu`: what it keeps between two calls, and what it makes of it; no GPU is needed."""
+"""The study of `make bench-gpu`: its state between two calls, and its figure; no GPU is needed."""
 
 import sys
 import time
@@ -31,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path, calls: list[str]) -> None:
-    """No process of the script is repeated, and the seconds of the interrupted command count."""
+    """No script is repeated, and the seconds of an interrupted command count."""
     assert gpu_study.bench(SETTINGS, tmp_path, deadline=0, arms=4, seeds=2) is None
     assert [word.rpartition("/")[2] for word in calls] == ["1.json", "1"]
     found = gpu_study.bench(SETTINGS, tmp_path, deadline=FAR, arms=4, seeds=2)
@@ -46,7 +46,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, calls: list[str]) -> None:
 def test_an_unfinished_study_is_no_figure(
     tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page does not show it; the next call makes it."""
+    """The page does not show it, and the next call completes it."""
     words = ["--device", "cpu", "--small", "--out", str(tmp_path), "--only", "step-64", "study", "--seconds", "100"]
     bench_gpu.main(words)
     assert "study: goes on at the next call" in capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_an_unfinished_study_is_no_figure(
 
 
 def test_a_command_is_interrupted_at_the_deadline() -> None:
-    """As by Ctrl-C, so that it can keep what it has; one that fails says why."""
+    """It is interrupted as by Ctrl-C, so that it saves its work; a failure has a reason."""
     sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
     seconds, done = gpu_study.timed(sleeping, time.monotonic() + 0.5)
     assert not done
@@ -69,7 +69,7 @@ def test_a_command_is_interrupted_at_the_deadline() -> None:
 
 @pytest.mark.slow
 def test_a_small_study_runs_on_a_cpu(tmp_path: Path) -> None:
-    """By the real commands, in two calls."""
+    """Two calls with the real commands complete it."""
     words = ["--device", "cpu", "--small", "--out", str(tmp_path), "--only", "study"]
     bench_gpu.main([*words, "--seconds", "1"])
     assert not (tmp_path / "study.json").exists()

@@ -1,4 +1,4 @@
-"""Shunning: which nodes later jobs are kept away from, by what lies on disk."""
+"""Nodes that later jobs avoid, by the attempts on disk."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from slurm.profiles.profile import Profile, submitit_parameters
 
 
 def attempt(trial: store.Trial, node: str | None, kind: str = "machine") -> Path:
-    """One that ended on a node, or, without one, where there is no SLURM."""
+    """Make an attempt that ended on a node; None: outside SLURM."""
     made = trial.claim(lease.Watch())
     made.write_env({"code": "0123"} | ({"node": node} if node else {}))
     made.fail("a fault", "", "0123", kind=kind, again=True)
@@ -26,8 +26,8 @@ def trials(tmp_path: Path) -> list[store.Trial]:
     return [store.trial(tmp_path, f"{number:012x}") for number in range(3)]
 
 
-def test_second_fault_on_a_node_shuns_it(trials: list[store.Trial]) -> None:
-    """Of the same trial or of another; one fault, an exception of the code's own, or no node, do not."""
+def test_node_with_two_faults_is_avoided(trials: list[store.Trial]) -> None:
+    """Faults of all trials count together; a single fault, a bug, or an attempt outside SLURM does not count."""
     attempt(trials[0], "node1")
     attempt(trials[0], "node2")
     attempt(trials[1], "node2", kind="bug")
@@ -39,7 +39,7 @@ def test_second_fault_on_a_node_shuns_it(trials: list[store.Trial]) -> None:
 
 
 def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
-    """A result that names suspect hardware is a fault of the node, though the trial finished."""
+    """A result with suspect hardware is a fault of the node, although the trial finished."""
     for trial, node, step in zip(trials, ("node1", "node1", "node2"), (7, 7, None), strict=True):
         folder = attempt(trial, node, kind="bug")
         plain = {"schema": 1, "id": trial.id, "attempt": folder.name, "status": "finished", "metrics": {}}
@@ -49,7 +49,7 @@ def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
 
 
 def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
-    """Somebody has looked at the node by then, or it shows again."""
+    """By then the node is repaired, or it fails again."""
     for trial in trials:
         path = attempt(trial, "node1") / "failure.json"
         os.utime(path, (path.stat().st_mtime - bad_nodes.SECONDS,) * 2)
@@ -57,15 +57,15 @@ def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
 
 
 @pytest.mark.parametrize("name", ["node1,node[2-9]", "--wrap=touch x", "$(touch x)", "a\nb", "", 7])
-def test_what_is_no_nodes_name_is_not_handed_on(trials: list[store.Trial], name: str) -> None:
-    """The name comes from a file; only what SLURM could have said reaches sbatch."""
+def test_invalid_node_names_are_ignored(trials: list[store.Trial], name: str) -> None:
+    """The name comes from a file; only a possible name of SLURM reaches sbatch."""
     for trial in trials:
         attempt(trial, name)
     assert all(found.isalnum() for found in bad_nodes.nodes_to_avoid(trials))
 
 
-def test_shunned_nodes_join_those_that_the_profile_excludes() -> None:
-    """One list for sbatch; without any there is none."""
+def test_avoided_nodes_are_added_to_the_profiles() -> None:
+    """sbatch gets one list of excluded nodes, or none."""
     excluding = Profile(gpus=0, memory="1G", time=5, extra={"exclude": "node[7-9]"})
     chosen = submitit_parameters(excluding, "tag", avoided=["node1", "node2"])
     assert chosen["additional_parameters"] == {"exclude": "node[7-9],node1,node2"}
@@ -73,10 +73,9 @@ def test_shunned_nodes_join_those_that_the_profile_excludes() -> None:
 
 
 def test_trial_leaves_a_node_after_its_second_fault_there() -> None:
-    """Not after one, not for another node's, and never where there is no SLURM."""
+    """One fault, faults on other nodes, or faults outside SLURM are not enough."""
     first, second, here = (EndedAttempt(True, "ECC", 0, node=node) for node in ("node1", "node2", ""))
     assert node_to_leave([first, first]) == "node1"
     assert node_to_leave([first, second, first]) == "node1"
-    assert [node_to_leave(past) for past in ([first], [first, second], [here, here], [first, first, here], [])] == [
-        ""
-    ] * 5
+    for past in ([first], [first, second], [here, here], [first, first, here], []):
+        assert node_to_leave(past) == ""

@@ -14,7 +14,7 @@ COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctm
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that names each command of SLURM that was called. The working directory holds a small study."""
+    """Return a file that records calls of SLURM's commands; the working directory has a small study."""
     folder, file = tmp_path / "bin", tmp_path / "calls"
     folder.mkdir()
     for name in COMMANDS:
@@ -30,7 +30,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run directory of the small study, complete."""
+    """Return the run directory of the complete small study."""
     folder = tmp_path_factory.mktemp("trained")
     write(folder, steps=2, seeds=1)
     with pytest.MonkeyPatch.context() as there:
@@ -40,14 +40,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Every file and folder, with when it was changed."""
+    """Return every file and folder with its modification time and size."""
     return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [folder, *folder.rglob("*")]}
 
 
 def test_submit_of_a_complete_study_writes_the_missing_report(
     trained: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SLURM is asked nothing and no submission is made; a second `submit` leaves the report as it is."""
+    """No command of SLURM is called, and no submission made; a second `submit` keeps the report."""
     shutil.copytree(trained, "runs")
     report = Path("runs/report.html")
     status, output, errors = called(monkeypatch, *SUBMIT)

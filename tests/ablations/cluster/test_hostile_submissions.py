@@ -1,4 +1,4 @@
-"""Files of a submission that break their schema, logs that are pipes, and text that no terminal should see."""
+"""Broken files of submissions, logs that are pipes, and control characters in messages."""
 
 import json
 import os
@@ -34,7 +34,7 @@ READING = (("status",), ("logs", "position-embedding"))
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study of which one array was handed to SLURM, which is not there now."""
+    """Make a study with one submitted array, on a machine without SLURM."""
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = synthetic.position()
     synthetic.write(tmp_path, plan)
@@ -52,7 +52,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Every reading command survives every field that is missing or wrong; so do pipes."""
+    """Every reading command survives missing and wrong fields, and pipes instead of files."""
     (path,) = runs.glob(PLACES[name])
     whole: dict[str, Any] = json.loads(path.read_text())
     bad, tried = [], 0
@@ -69,8 +69,8 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
     assert not bad
 
 
-def test_what_jobs_and_probes_write_is_passed_over_or_named_in_one_line(runs: Path) -> None:
-    """The rounds of last jobs, a node's checks and measured step times, each with every field missing or wrong."""
+def test_broken_files_of_jobs_and_checks_are_one_line_or_ignored(runs: Path) -> None:
+    """Rounds of last jobs, a node's checks and step times are read with each field missing or wrong."""
     (campaign,) = campaigns.campaigns(runs)
     device = Device(False, "cpu")
     step_times.write(runs, device, {"0" * 12: StepTime(seconds=1.0, steps=50)})
@@ -93,16 +93,11 @@ def test_what_jobs_and_probes_write_is_passed_over_or_named_in_one_line(runs: Pa
 
 @pytest.mark.parametrize("name", ["env.json", "failure.json"])
 def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name: str) -> None:
-    """Why it ended is read where it is whole; `run` goes on either way."""
+    """The cause of its end is read only from valid files; `run` continues in any case."""
     attempt = sorted(runs.glob("trials/*/attempts/0001"))[0]
     (attempt / "result.json").unlink()
-    content = {
-        "cause": "c",
-        "code": "0",
-        "node": "n",
-        "resumed_from": {"attempt": "0001", "step": 0},
-        "where": ["a:b:1"],
-    }
+    content = {"cause": "c", "code": "0", "node": "n", "where": ["a:b:1"]}
+    content |= {"resumed_from": {"attempt": "0001", "step": 0}}
     for what, mutated in mutations(content):
         (attempt / name).write_text(json.dumps(mutated))
         found = attempts.failure_of(attempt, "0")
@@ -112,16 +107,16 @@ def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name:
 def test_logs_that_are_pipes_are_named(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody waits for a writer; the other logs are shown."""
+    """`logs` does not wait for a writer, and shows other logs."""
     for trial in runs.glob("trials/*"):
         os.mkfifo(trial / "attempts/0001/log")
     assert not ended(monkeypatch, capsys, "logs", "position-embedding", "--runs", str(runs))
 
 
-def test_what_a_task_prints_moves_no_cursor(
+def test_output_of_a_task_has_no_control_characters(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither the lines of the pool nor the error that ends the task."""
+    """The pool's messages and the error that ends a task are escaped."""
     (folder,) = runs.glob("submissions/2*")
     monkeypatch.setattr(node, "reconcile_patiently", lambda campaign: node.Lines().say("\x1b[2J\u202e"))
     monkeypatch.setattr(node.no_progress, "give_up", lambda campaign: "\x07")

@@ -1,4 +1,4 @@
-"""Packs on a node's own disk: copied once, whole or not at all, and read where they were if that cannot be."""
+"""Packs on a node's own disk: copied once, completely, or read where they are."""
 
 import json
 import multiprocessing
@@ -25,7 +25,7 @@ JOBS = [Job("0" * 12, {"data": name, "steps": 3, "batch": 4}, "", "") for name i
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pack `photos`, where ABLATE_DATA says; nothing is staged yet."""
+    """Make a pack `photos` in ABLATE_DATA; nothing is staged yet."""
     folder = photographs(tmp_path / "photos", {f"{part}/{name}": 3 for part in ("train", "test") for name in "ab"})
     home = tmp_path / "shared"
     pack("photos", find_source(str(folder), None), home, Options(size=8))
@@ -35,14 +35,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stage(folder: Path | str, jobs: Sequence[Job] = JOBS, runs: Path = Path("nowhere")) -> list[str]:
-    """What was said."""
+    """Stage packs; return the messages."""
     said: list[str] = []
     staging.stage(jobs, runs, str(folder), said.append)
     return said
 
 
 def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same files, found by the same name, with the same identity; also where a variable names the disk."""
+    """Files, name and identity are equal, also if a variable names the disk."""
     before = describe("photos")
     monkeypatch.setenv("NODE_DISK", str(tmp_path / "node"))
     (line,) = stage("$NODE_DISK/packs")
@@ -55,10 +55,10 @@ def test_a_staged_pack_is_the_same_data(home: Path, tmp_path: Path, monkeypatch:
     assert opened(there, before.fingerprint["sha256"]).folder == there
 
 
-def test_what_is_submitted_from_a_node_knows_nothing_of_its_disk(
+def test_jobs_submitted_from_a_node_know_nothing_of_its_disk(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that ends submits the last job, which runs elsewhere: it finds the pack where [data] says it is."""
+    """The last job, which a share submits, runs elsewhere and finds the pack where [data] says it is."""
     (home / "photos").rename(home / "elsewhere")
     named = json.dumps({"photos": str(home / "elsewhere")})
     monkeypatch.setenv("ABLATE_PACKS", named)
@@ -69,8 +69,8 @@ def test_what_is_submitted_from_a_node_knows_nothing_of_its_disk(
         assert os.environ["ABLATE_PACKS"] == named
 
 
-def test_what_is_there_is_not_copied_again(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second job finds the copy; one that was killed while it copied left whole shards, which are kept."""
+def test_complete_shards_are_not_copied_again(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second job finds the copy; complete shards of a killed job are kept."""
     stage(tmp_path / "node")
     (there,) = (tmp_path / "node").iterdir()
     kept = (there / "shard-00000.bytes").stat().st_ino
@@ -83,24 +83,18 @@ def test_what_is_there_is_not_copied_again(home: Path, tmp_path: Path, monkeypat
     assert stage(tmp_path / "node") == []
     assert (there / "shard-00000.bytes").stat().st_ino == kept
     assert (there / "shard-00003.bytes").read_bytes() == (home / "photos" / "shard-00003.bytes").read_bytes()
+    for name in ("index.npy", "manifest.json"):  # as if the machine's cleaner of old files had removed it
+        (there / name).unlink()
+        monkeypatch.setenv("ABLATE_PACKS", "")
+        assert len(stage(tmp_path / "node")) == 1
+        assert (there / name).read_bytes() == (home / "photos" / name).read_bytes()
     shutil.rmtree(home)
     monkeypatch.setenv("ABLATE_PACKS", json.dumps({"photos": str(there)}))
     opened(there, describe("photos").fingerprint["sha256"])
 
 
-@pytest.mark.parametrize("name", ["index.npy", "manifest.json"])
-def test_a_copy_that_lost_a_file_is_made_whole(home: Path, tmp_path: Path, name: str) -> None:
-    """As when the machine's cleaner took what had not been read for long."""
-    stage(tmp_path / "node")
-    (there,) = (tmp_path / "node").iterdir()
-    (there / name).unlink()
-    os.environ["ABLATE_PACKS"] = ""
-    assert len(stage(tmp_path / "node")) == 1
-    assert (there / name).read_bytes() == (home / "photos" / name).read_bytes()
-
-
 def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) -> None:
-    """Of 12 images 11 are left, or none: they are read where they are, which is said; a copy already there is used."""
+    """With fewer images left than the pack has, it is read where it is, and a message says so; a copy is used."""
     few = [Job("1" * 12, {"data": "photos", "steps": 11, "batch": 1}, "", "")]
     (line,) = stage(tmp_path / "node", few)
     where = f"stage: photos is read from {home / 'photos'}"
@@ -121,7 +115,7 @@ def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) ->
 
 
 def test_two_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
-    """They wait for each other; both find a whole copy."""
+    """They wait for each other, and all find a complete copy."""
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=stage, args=(tmp_path / "node",)) for _ in range(3)]
     for process in processes:
@@ -133,10 +127,10 @@ def test_two_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "node").rglob("*.part"))
 
 
-def test_without_room_or_disk_it_is_read_where_it_is(
+def test_without_space_or_disk_a_pack_is_read_where_it_is(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line with the reason; nothing is left half-copied."""
+    """A message has the reason, and no partial copy stays."""
     disk = namedtuple("disk", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: disk(10, 0, 10))
@@ -151,7 +145,7 @@ def test_without_room_or_disk_it_is_read_where_it_is(
 
 
 def test_a_damaged_shard_is_not_staged(home: Path, tmp_path: Path) -> None:
-    """It is named; training will refuse it where it is."""
+    """The message names the shard; training will refuse it."""
     path = home / "photos" / "shard-00002.bytes"
     path.write_bytes(b"\0" * path.stat().st_size)
     (line,) = stage(tmp_path / "node")

@@ -51,7 +51,7 @@ left = [" ".join(line) for line in lines if not set(sys.argv) & {{line[0], "--na
 
 @dataclass
 class Fake:
-    """squeue and scancel over a file of job ids and tags."""
+    """Stand-ins for squeue and scancel, on a file of job ids and tags."""
 
     folder: Path
 
@@ -71,7 +71,7 @@ class Fake:
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """An empty queue that answers."""
+    """Put the stand-ins on the PATH, with an empty queue."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in (("squeue", SQUEUE), ("scancel", SCANCEL)):
@@ -85,7 +85,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Two planned studies; nothing has run."""
+    """Make a run directory with two planned studies."""
     folder = tmp_path / "runs"
     for plan in (synthetic.position(), synthetic.pooling()):
         store.write_json(store.study_folder(folder, plan["name"]) / "plan.json", plan)
@@ -96,12 +96,12 @@ POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
 
 
 def submitted(runs: Path, *plans: str, data_dir: Path | None = None) -> Campaign:
-    """A campaign as `submit` leaves it, without its arrays."""
+    """Make a campaign as `submit` does, without its arrays."""
     return campaigns.create(runs, plans, TOY, Place(runs, data_dir))
 
 
 def handed_over(campaign: Campaign, *ids: str, number: int = 1, function: str = campaigns.SHARE) -> Path:
-    """An array of one task in the campaign; its folder."""
+    """Make an array of one task in the campaign; return its folder."""
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
     content = {"tag": campaigns.tag(array), "function": function, "arguments": [], "shares": [list(ids)]}
