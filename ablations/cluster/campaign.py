@@ -25,7 +25,6 @@ from ablations.execution.launch import Place
 from ablations.execution.provenance import HOME, PACKAGES
 from ablations.planning.jobs import Job, jobs, read
 from ablations.planning.step_times import Device
-from ablations.reporting.cleaning import Keep
 from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease
@@ -49,15 +48,12 @@ class Campaign:
     folder: Path
     plans: tuple[str, ...]
     profile: profiles.Profile
-    plugins: tuple[str, ...]  # files in the snapshot
-    data_dir: str | None
-    checkpoints: str | None = None  # scratch space; it may be missing on other nodes
-    keep_weights: Keep = "all"
+    place: Place  # of its jobs: plug-ins are in the snapshot, and scratch space may be missing on other machines
     arms: tuple[str, ...] = ALL_ARMS  # globs
 
     @property
     def runs(self) -> Path:
-        return self.folder.parent.parent
+        return self.place.runs
 
     @property
     def code(self) -> Path:
@@ -87,18 +83,6 @@ class Campaign:
     @property
     def cancelled(self) -> bool:
         return (self.folder / "cancelled.json").exists()
-
-    def place(self) -> Place:
-        return Place(
-            self.runs,
-            Path(self.data_dir) if self.data_dir else None,
-            plugins=tuple(map(Path, self.plugins)),
-            plugin_digests=tuple(Path(file).stem.rpartition("-")[2] for file in self.plugins),
-            gpu=bool(self.profile.gpus),
-            checkpoints=Path(self.checkpoints).expanduser() if self.checkpoints else None,
-            keep_weights=self.keep_weights,
-            trials_per_gpu=self.profile.trials_per_gpu,
-        )
 
     def read_plans(self) -> list[Plan]:
         return [plan for name in self.plans if (plan := read(self.runs, name)) is not None]
@@ -153,16 +137,18 @@ def load(folder: Path) -> Campaign:
     """Read a campaign. Raises FileNotFoundError; Broken for a file that `create` cannot have written."""
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
-    return Campaign(
-        folder,
-        tuple(content.plans),
-        profile,
-        tuple(content.plugins),
-        content.data_dir,
-        content.checkpoints,
-        content.keep_weights,
-        (content.arms,) if isinstance(content.arms, str) else tuple(content.arms),
+    place = Place(
+        folder.parent.parent,
+        Path(content.data_dir) if content.data_dir else None,
+        plugins=tuple(map(Path, content.plugins)),
+        plugin_digests=tuple(Path(file).stem.rpartition("-")[2] for file in content.plugins),
+        gpu=bool(profile.gpus),
+        checkpoints=Path(content.checkpoints).expanduser() if content.checkpoints else None,
+        keep_weights=content.keep_weights,
+        trials_per_gpu=profile.trials_per_gpu,
     )
+    arms = (content.arms,) if isinstance(content.arms, str) else tuple(content.arms)
+    return Campaign(folder, tuple(content.plans), profile, place, arms)
 
 
 def read_private(folder: Path) -> Private:

@@ -54,7 +54,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
-    place, tasks = campaign.place(), queued_tasks(campaign.runs)
+    place, tasks = campaign.place, queued_tasks(campaign.runs)
     queue.release(task.job for task in tasks)
     if {task.function for task in waiting_last_jobs(campaign, tasks)} == {LAST, WATCH}:
         return

@@ -35,7 +35,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 def progress(campaign: Campaign) -> list[int]:
     """Return the numbers of finished trials, of their evals, and of steps of the other trials."""
-    trials = [store.trial(campaign.runs, job.id, campaign.place().checkpoints) for job in campaign.jobs()]
+    trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(eval_files.all_names(trial)) for trial in over)
     return [len(over), known, sum(trial.step() for trial in trials if trial not in over)]

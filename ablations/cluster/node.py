@@ -37,9 +37,9 @@ def share(folder: str, *ids: str) -> int:
     planned = {job.id: job for job in campaign.jobs()}  # pruned trials are not trained
     jobs = [planned[key] for key in ids if key in planned]
     deadline = end - stop_margin(campaign)
-    if campaign.data_dir:
-        os.environ["ABLATE_DATA"] = campaign.data_dir
-    most, place = workers(campaign, jobs), campaign.place()
+    most, place = workers(campaign, jobs), campaign.place
+    if place.data_dir:
+        os.environ["ABLATE_DATA"] = str(place.data_dir)
     with staging.staged(jobs, campaign.runs, campaign.profile.stage, lambda line: print(line, flush=True)):
         tally = runner.run(jobs, place, Lines(), most, deadline=deadline, called_off=lambda: campaign.cancelled)
     interrupted = f"{len(tally.interrupted)} interrupted, " if tally.interrupted else ""

@@ -41,8 +41,9 @@ def gpu(campaign: Campaign) -> None:
 
 
 def data(campaign: Campaign) -> None:
-    if campaign.data_dir and not os.listdir(campaign.data_dir):
-        raise ValueError(f"--data-dir {campaign.data_dir}: is empty on the node")
+    folder = campaign.place.data_dir
+    if folder and not os.listdir(folder):
+        raise ValueError(f"--data-dir {folder}: is empty on the node")
 
 
 def link(campaign: Campaign) -> None:

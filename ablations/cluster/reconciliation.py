@@ -69,7 +69,7 @@ def settle(runs: Path) -> None:
 
 
 def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Reconciliation:
-    place, plans = campaign.place(), campaign.read_plans()
+    place, plans = campaign.place, campaign.read_plans()
     asked = jobs(plans, campaign.arms)
     renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
     standings = Standings(place.runs, place.code)

@@ -72,7 +72,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
     apart = [shares.split_into_shares(some, seconds, len(some), 60 * profile.task_minutes) for some in generations]
     split = [share for some in apart for share in some]
     folder = place.runs / "submissions" / "CAMPAIGN" / "arrays" / "0001"
-    campaign = Campaign(folder.parent.parent, tuple(plan.name for plan in plans), profile, (), None)
+    campaign = Campaign(folder.parent.parent, tuple(plan.name for plan in plans), profile, place)
     parameters = profiles.submitit_parameters(profile, campaigns.tag(folder), campaign.label)
     tasks = shares.share_tasks(campaign, split)
     text = arrays.script(folder, tasks, parameters, campaign.code)
@@ -132,7 +132,7 @@ def is_same_submission(
 ) -> bool:
     """Return whether a submission has the same plans, arms, profile and code, and can be continued."""
     mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
-    theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place()))
+    theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place))
     return (
         mine == theirs
         and not campaign.cancelled
@@ -199,7 +199,7 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 def also_open(campaign: Campaign, names: set[str]) -> list[str]:
     """Return the campaign's plans that are not in `names` and still have trials to do."""
-    place = campaign.place()
+    place = campaign.place
     standings = Standings(place.runs, place.code)
     return [
         plan.name

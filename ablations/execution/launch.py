@@ -1,6 +1,5 @@
 """Worker processes: starting them, reading their messages and ending them."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,13 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
+from pydantic import TypeAdapter
+
 from ablations.execution import messages, provenance
 from ablations.execution.machine import cores, default_workers, gpus, nodes
-from ablations.execution.messages import Heard, WorkerSettings
+from ablations.execution.messages import Heard
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import Keep
 
@@ -41,16 +42,7 @@ class Place:
         return "+".join([provenance.source_digest(), *sorted(self.plugin_digests)])
 
 
-def worker_settings(place: Place, on_cpu: bool) -> WorkerSettings:
-    """Return the settings on a worker's command line."""
-    return WorkerSettings(
-        runs=str(place.runs),
-        data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
-        plugins=[str(path) for path in place.plugins],
-        gpu=place.gpu and not on_cpu,
-        checkpoints=str(place.checkpoints) if place.checkpoints else None,
-        keep_weights=place.keep_weights,
-    )
+PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
@@ -80,7 +72,8 @@ class WorkerProcess:
     def __init__(
         self, place: Place, own: Environment, on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
     ) -> None:
-        settings = json.dumps(asdict(worker_settings(place, on_cpu)))
+        data_dir = place.data_dir.absolute() if place.data_dir else None
+        settings = PLACE.dump_json(replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu)).decode()
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ablations.execution.worker", settings],
             stdin=subprocess.PIPE,

@@ -2,32 +2,10 @@
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 from ablations.planning.jobs import Job
-from ablations.reporting.cleaning import Keep
 from vitcore.analysis.model_cost import Cost
-
-
-@dataclass(frozen=True)
-class WorkerSettings:
-    """The settings on a worker's command line."""
-
-    runs: str
-    data_dir: str | None
-    plugins: list[str]
-    gpu: bool  # refuse to run without one
-    checkpoints: str | None  # scratch space; None: in the run directory
-    keep_weights: Keep
-
-    @property
-    def data_path(self) -> Path | None:
-        return Path(self.data_dir) if self.data_dir else None
-
-    @property
-    def scratch(self) -> Path | None:
-        return Path(self.checkpoints) if self.checkpoints else None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ and ends. Its heartbeat shows the pool that it runs, and ends an orphan that rea
 """
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ import torch
 from ablations.execution import attempts, faults, heartbeat, machine, messages, provenance, rank_processes
 from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.faults import RankLost
+from ablations.execution.launch import PLACE, Place
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import keeps_weights
 from ablations.reporting.logs import output_to_file
@@ -52,12 +52,11 @@ EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals o
 class Worker:
     """The trials of one worker process, and the state that they share."""
 
-    def __init__(self, order: messages.WorkerSettings, channel: TextIO) -> None:
-        self.order = order
-        self.runs = Path(order.runs)
+    def __init__(self, place: Place, channel: TextIO) -> None:
+        self.place, self.runs = place, place.runs
         self.channel = channel
         self.turn = threading.Lock()  # the heartbeat writes to the channel too
-        self.plugins = plugins.load([Path(file) for file in order.plugins])
+        self.plugins = plugins.load(place.plugins)
         self.broken = False  # this process cannot train any more
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
@@ -87,7 +86,7 @@ class Worker:
 
     def serve(self, job: Job) -> None:
         """Run one trial and emit the event of its end."""
-        trial = store.trial(self.runs, job.id, self.order.scratch)
+        trial = store.trial(self.runs, job.id, self.place.checkpoints)
         try:
             if (attempt := self.claimed(job, trial)) is None:
                 return self.evaluate(job, trial)
@@ -103,7 +102,7 @@ class Worker:
         if attempt is not None:
             attempt.patience = self.patience
             attempt.keep_weights = bool(job.evals) or keeps_weights(
-                self.order.keep_weights, trial.id, store.plans(self.runs)
+                self.place.keep_weights, trial.id, store.plans(self.runs)
             )
         return attempt
 
@@ -168,7 +167,7 @@ class Worker:
         self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
     ) -> Outcome:
         """Train on as many ranks as the config asks for. A lost rank ends this process if it would hang."""
-        data_dir = self.order.data_path
+        data_dir = self.place.data_dir
         parent, weights = self.weights_of(config, "init_from"), self.weights_of(config, "teacher")
         teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
 
@@ -194,7 +193,7 @@ class Worker:
 
     def ensure_device(self, config: Config) -> None:
         """Raise NoGpu if a GPU that the config asks for is missing; RuntimeError if it was there and is lost."""
-        if self.order.gpu and config.device != "cpu" and device_of(config) != "cuda":
+        if self.place.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":
             require_gpu()
@@ -243,7 +242,7 @@ class Worker:
                 for name in eval_files.left(trial, job.evals, result):
                     if (killed := eval_files.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
-                    compute_eval(trial, name, self.order.data_path, self.code)
+                    compute_eval(trial, name, self.place.data_dir, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
         except TimeoutError as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
@@ -269,13 +268,13 @@ def require_gpu() -> None:
 
 
 def main() -> None:
-    parent, order = os.getppid(), messages.WorkerSettings(**json.loads(sys.argv[1]))
+    parent, place = os.getppid(), PLACE.validate_json(sys.argv[1])
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        worker = Worker(order, channel)
-        if order.gpu:
+        worker = Worker(place, channel)
+        if place.gpu:
             require_gpu()
     except ValueError as error:
         sys.exit(str(error))

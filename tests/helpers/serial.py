@@ -7,7 +7,7 @@ import pytest
 from in_process import called
 
 from ablations.execution import runner
-from ablations.execution.launch import Place, worker_settings
+from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, job_line, read_event, read_job
 from ablations.execution.pool import Pool
 from ablations.execution.worker import Worker
@@ -23,7 +23,7 @@ def serve_all(pool: Pool, *_: object) -> None:
 def served(runs: Path, job: Job) -> Ended:
     """The last event of a worker that was handed the job."""
     channel = io.StringIO()
-    Worker(worker_settings(Place(runs, None), on_cpu=True), channel).serve(read_job(job_line(job)))
+    Worker(Place(runs, None), channel).serve(read_job(job_line(job)))
     last = read_event(channel.getvalue().splitlines()[-1])
     assert isinstance(last, Ended)
     return last

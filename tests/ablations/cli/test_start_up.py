@@ -29,10 +29,11 @@ finally:
     print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 """
 WORKER = """
-import json, sys
-from ablations.execution.messages import WorkerSettings, read_job
+import sys
+from ablations.execution.launch import PLACE
+from ablations.execution.messages import read_job
 from ablations.execution.worker import Worker
-worker = Worker(WorkerSettings(**json.loads(sys.argv[1])), sys.stdout)
+worker = Worker(PLACE.validate_json(sys.argv[1]), sys.stdout)
 for job in sys.argv[2:]:
     worker.serve(read_job(job))
 print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)

@@ -24,7 +24,7 @@ from outcomes import Quiet, outcomes
 
 from ablations.cli.running import failures
 from ablations.execution import machine, pool, runner
-from ablations.execution.launch import Place, worker_settings
+from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, read_event
 from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.execution.worker import Worker
@@ -335,7 +335,7 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
 
     monkeypatch.setattr(store.Trial, "claim", refuse)
     channel = io.StringIO()
-    Worker(worker_settings(Place(tmp_path, None), on_cpu=True), channel).serve(Job("0" * 12, {}, "a", "s"))
+    Worker(Place(tmp_path, None), channel).serve(Job("0" * 12, {}, "a", "s"))
     ended = Ended("interrupted", "attempts: Permission denied")
     assert [read_event(line) for line in channel.getvalue().splitlines()] == [ended]
 

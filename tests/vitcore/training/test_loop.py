@@ -1,10 +1,9 @@
 """The loop: bit-exact resume, learning, divergence, schedule, groups."""
 
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import safetensors.torch
 import torch
 from trainings import after, without_seconds
 
-from ablations.execution.messages import WorkerSettings
+from ablations.execution.launch import PLACE, Place
 from vitcore import Config, ViT, train
 from vitcore.data.splits import load
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
@@ -201,7 +200,7 @@ def told(*_, **__):
 def test_all_threads_of_a_process_that_trains_take_them_for_zero(module: str, first: str) -> None:
     """Whatever it does before: its evals, its images. PyTorch's threads keep what they begin with."""
     code = MAIN.format(module=module, first=first)
-    settings = json.dumps(asdict(WorkerSettings("runs", None, [], False, None, "all")))
+    settings = PLACE.dump_json(Place(Path("runs"), None)).decode()
     command, pipe = [sys.executable, "-c", code, settings], subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
     assert process.stderr.read().split()[-1] == b"0"
