@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,46 +164,35 @@ def step_s4(scale: Scale) -> Json:
     })  # fmt: skip
 
 
-def step_tiny(width: int, depth: int, batch: int) -> Callable[[Scale], Json]:
-    def measured(scale: Scale) -> Json:
-        config = scale.config(width=width, depth=depth, heads=width // 16, batch=batch)
-        return beside(scale, config, {
-            "ours": lambda: Step(config),
-            "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
-        })  # fmt: skip
-
-    return measured
+def step_tiny(width: int, depth: int, batch: int, scale: Scale) -> Json:
+    config = scale.config(width=width, depth=depth, heads=width // 16, batch=batch)
+    return beside(scale, config, {
+        "ours": lambda: Step(config),
+        "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
+    })  # fmt: skip
 
 
-def step_large(model: str, batch: int) -> Callable[[Scale], Json]:
+def step_large(model: str, batch: int, scale: Scale) -> Json:
     """Measure a step at 224 pixels, also as a share of the GPU's published peak.
 
     A step has three times the FLOPs of the forward pass.
     """
-
-    def measured(scale: Scale) -> Json:
-        config = scale.config(model=model, batch=batch, augment="none", image_size=224, classes=1000)
-        tuned = "timm compiled" if scale.device == "cuda" else "timm"
-        sides: dict[str, Callable[[], Any]] = {"ours": lambda: Step(config)}
-        if model == "S/16":
-            sides["ours, attention=pinned"] = lambda: Step(config, attention="pinned")
-            sides[tuned] = lambda: Rival(tuned, config, RANDOM.images(config))
-        found = beside(scale, config, sides)
-        rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
-        most = peak(config)
-        return found | {"flops_per_second": rate, "share_of_peak": most and rate / most}
-
-    return measured
+    config = scale.config(model=model, batch=batch, augment="none", image_size=224, classes=1000)
+    tuned = "timm compiled" if scale.device == "cuda" else "timm"
+    sides: dict[str, Callable[[], Any]] = {"ours": lambda: Step(config)}
+    if model == "S/16":
+        sides["ours, attention=pinned"] = lambda: Step(config, attention="pinned")
+        sides[tuned] = lambda: Rival(tuned, config, RANDOM.images(config))
+    found = beside(scale, config, sides)
+    rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
+    most = peak(config)
+    return found | {"flops_per_second": rate, "share_of_peak": most and rate / most}
 
 
-def position(tokens: int) -> Callable[[Scale], Json]:
+def position(tokens: int, scale: Scale) -> Json:
     """Measure arms with a learned bias beside an arm without a bias."""
-
-    def measured(scale: Scale) -> Json:
-        arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
-        return beside(scale, arms["1d"], {kind: (lambda one=one: Step(one)) for kind, one in arms.items()})
-
-    return measured
+    arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
+    return beside(scale, arms["1d"], {kind: (lambda one=one: Step(one)) for kind, one in arms.items()})
 
 
 def input_share(scale: Scale) -> Json:
@@ -214,22 +204,18 @@ def input_share(scale: Scale) -> Json:
     return beside(scale, sides["none"], {name: (lambda one=one: Step(one)) for name, one in sides.items()})
 
 
-def experiment(name: str) -> Callable[[Scale], Json]:
+def experiment(name: str, scale: Scale) -> Json:
     """Measure the step with a change of gpu_experiments.py beside the step without."""
-
-    def measured(scale: Scale) -> Json:
-        one = EXPERIMENTS[name]
-        config = scale.config(**one.settings)
-        if one.change is low_weights:
-            config = config.model_copy(update={"precision": "bf16"})  # on a CPU too
-        try:
-            with computing(config):
-                today, other = one.pair(name, config)
-                return compared(scale, config, {"today": today, name: other})
-        except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it
-            return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {first_line(error)}"}
-
-    return measured
+    one = EXPERIMENTS[name]
+    config = scale.config(**one.settings)
+    if one.change is low_weights:
+        config = config.model_copy(update={"precision": "bf16"})  # on a CPU too
+    try:
+        with computing(config):
+            today, other = one.pair(name, config)
+            return compared(scale, config, {"today": today, name: other})
+    except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it
+        return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {first_line(error)}"}
 
 
 def study(scale: Scale) -> Json | None:
@@ -251,16 +237,16 @@ def start(scale: Scale) -> Json:
 FIGURES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
     "step-192x6": (step_small, "at least 4.5x a plain timm script, 1.0x timm compiled and captured"),
     "step-s4": (step_s4, "at least 1.4x timm compiled"),
-    "step-64": (step_tiny(64, 4, 64), "at least 7x its eager step"),
-    "step-32": (step_tiny(32, 3, 32), "at least 7x its eager step"),
+    "step-64": (partial(step_tiny, 64, 4, 64), "at least 7x its eager step"),
+    "step-32": (partial(step_tiny, 32, 3, 32), "at least 7x its eager step"),
     "input": (input_share, "at most 5% more than without"),
-    "step-s16-224": (step_large("S/16", 512), "at least 28% of the peak, 1.2x timm compiled"),
-    "step-b16-224": (step_large("B/16", 256), "at least 40% of the peak"),
-    "position-65": (position(65), "at most 1.1x the step of 1d"),
-    "position-197": (position(197), "at most 1.15x the step of 1d"),
+    "step-s16-224": (partial(step_large, "S/16", 512), "at least 28% of the peak, 1.2x timm compiled"),
+    "step-b16-224": (partial(step_large, "B/16", 256), "at least 40% of the peak"),
+    "position-65": (partial(position, 65), "at most 1.1x the step of 1d"),
+    "position-197": (partial(position, 197), "at most 1.15x the step of 1d"),
     "study": (study, "at least 6x one timm process a trial, GPU busy 90%"),
     "start": (start, "a warm cache: at most 25% of the cold time"),
-    **{f"experiment-{name}": (experiment(name), "below 1: it would pay") for name in EXPERIMENTS},
+    **{f"experiment-{name}": (partial(experiment, name), "below 1: it would pay") for name in EXPERIMENTS},
 }
 
 

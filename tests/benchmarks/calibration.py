@@ -97,21 +97,9 @@ class Line:
         return f"at least {self.low:.1%}" if self.high == 1 else f"{self.low:.1%} to {self.high:.1%}"
 
 
-def at_most(what: str, share: float, found: Sequence[bool]) -> Line:
-    return Line(what, 0.0, share, float(np.mean(found)), len(found))
-
-
-def about(what: str, share: float, found: Sequence[bool]) -> Line:
-    return Line(what, share, share, float(np.mean(found)), len(found))
-
-
-def at_least(what: str, share: float, found: Sequence[bool]) -> Line:
-    return Line(what, share, 1.0, float(np.mean(found)), len(found))
-
-
-def unpromised(what: str, found: Sequence[bool]) -> Line:
-    """Make a line without a promise: a limit of the rules, or the error that they avoid."""
-    return Line(what, 0.0, 1.0, float(np.mean(found)), len(found))
+def share_of(what: str, found: Sequence[bool], low: float = 0.0, high: float = ALPHA) -> Line:
+    """Make a line of the share of studies in which something was found; from 0 to 1: nothing is promised."""
+    return Line(what, low, high, float(np.mean(found)), len(found))
 
 
 @cache
@@ -161,7 +149,7 @@ def seeds_and_arms(rng: np.random.Generator, arms: int, n: int, sd: float = SD) 
 def oracles(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Compare all numbers of random studies with SciPy's and statsmodels'."""
     equal = [all_equal(rng) for _ in range(studies)]
-    yield about("table: intervals, p, Holm, verdicts are SciPy's and statsmodels'", 1.0, equal)
+    yield share_of("table: intervals, p, Holm, verdicts are SciPy's and statsmodels'", equal, 1.0, 1.0)
 
 
 def all_equal(rng: np.random.Generator) -> bool:
@@ -191,20 +179,18 @@ def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count the verdicts in studies whose arms do not differ."""
     for arms, n in ((3, 5), (3, 3), (7, 5), (3, 10), (15, 5)):
         wrong = [resolved(others(study(seeds_and_arms(rng, arms, n)))) for _ in range(studies)]
-        yield at_most(f"null study of {arms} arms, {n} seeds: a verdict", ALPHA, wrong)
+        yield share_of(f"null study of {arms} arms, {n} seeds: a verdict", wrong)
     unequal = [resolved(others(study(uneven(rng, 3, 5)))) for _ in range(studies)]
-    yield at_most("... spreads of 0.3 to 2 points", ALPHA, unequal)
+    yield share_of("... spreads of 0.3 to 2 points", unequal)
     for images in (360, 10000):
         coarse = [resolved(others(study(np.round(uneven(rng, 3, 5) * images) / images))) for _ in range(studies)]
-        yield at_most(f"... and accuracies in steps of 1/{images}", ALPHA, coarse)
+        yield share_of(f"... and accuracies in steps of 1/{images}", coarse)
     holes = [resolved(others(study(with_holes(rng, 3, 5)), interim=True)) for _ in range(studies)]
-    yield at_most("... a fifth of the trials missing", ALPHA, holes)
+    yield share_of("... a fifth of the trials missing", holes)
     for n in (3, 5):
         base, right = template(7, n, folds=True), rng.binomial(FOLDS[:n], 0.995, (studies, 8, n))
         full = [resolved(others(study(counts / FOLDS[:n], base))) for counts in right]
-        yield at_most(
-            f"null study of 7 arms, {n} seeds at 99.5% of folds of 360 and 359 images: a verdict", ALPHA, full
-        )
+        yield share_of(f"null study of 7 arms, {n} seeds at 99.5% of folds of 360 and 359 images: a verdict", full)
 
 
 def uneven(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
@@ -225,7 +211,7 @@ def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             accuracies = seeds_and_arms(rng, arms, n)
             accuracies[1:] -= margin
             found.append(any(row.verdict == "equivalent" for row in others(study(accuracies, margin=margin))))
-        yield at_most(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", ALPHA, found)
+        yield share_of(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", found)
 
 
 def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -238,7 +224,7 @@ def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             values = np.where(status == "diverged", np.nan, made.columns["test_accuracy"]).tolist()
             columns = made.columns | {"status": status.tolist(), "test_accuracy": values}
             found.append(resolved(others(replace(made, columns=columns))))
-        yield at_most(f"trials of 4 arms diverge alike, {share:.0%} of them: a verdict", ALPHA, found)
+        yield share_of(f"trials of 4 arms diverge alike, {share:.0%} of them: a verdict", found)
 
 
 def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -249,8 +235,8 @@ def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         growing = [np.where(np.arange(5) < k, whole, np.nan) for k in range(2, 6)]
         planned.append(any(resolved(others(study(some))) for some in growing))
         early.append(any(resolved(others(study(some), interim=True)) for some in growing))
-    yield at_most("null study of 7 arms, its table made after each of 5 seeds: a verdict at any", ALPHA, planned)
-    yield unpromised("... with --interim, stopping at the first verdict (what this avoids)", early)
+    yield share_of("null study of 7 arms, its table made after each of 5 seeds: a verdict at any", planned)
+    yield share_of("... with --interim, stopping at the first verdict (what this avoids)", early, high=1.0)
 
 
 def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -260,7 +246,7 @@ def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for _ in range(studies):
         judged = table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims
         found.append(any(claim.verdict in ("agree", "disagree") for claim in judged))
-    yield at_most(f"{len(claims)} claims of arms that do not differ: one judged", ALPHA, found)
+    yield share_of(f"{len(claims)} claims of arms that do not differ: one judged", found)
 
 
 def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -276,10 +262,10 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         corrected.append(any(later) or len(planned) * early < ALPHA)
         first_plain.append(any(later) or early < ALPHA)
         plain.append(any(resolved(others(study(whole[:, :k]))) for k in planned))
-    yield at_most("planned looks at 5, 10, 20, 40 seeds: a verdict at any", ALPHA, corrected)
+    yield share_of("planned looks at 5, 10, 20, 40 seeds: a verdict at any", corrected)
     # Not promised: a study of 5 seeds that are all there will be needs no correction, and nobody knows yet.
-    yield unpromised("... stopping at 5 where that table, not corrected yet, resolves", first_plain)
-    yield unpromised("... no look corrected (what this avoids)", plain)
+    yield share_of("... stopping at 5 where that table, not corrected yet, resolves", first_plain, high=1.0)
+    yield share_of("... no look corrected (what this avoids)", plain, high=1.0)
 
 
 def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -290,13 +276,13 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         paired.append(differs(a, renamed(b)))
         other = b.plan.model_copy(update={"split": Split(**OFFICIAL | {"images": 9999})})
         welch.append(differs(a, renamed(replace(b, plan=other))))
-    yield at_most("compare, 5 arms, paired: a verdict", ALPHA, paired)
-    yield at_most("compare, 5 arms, Welch: a verdict", ALPHA, welch)
+    yield share_of("compare, 5 arms, paired: a verdict", paired)
+    yield share_of("compare, 5 arms, Welch: a verdict", welch)
     shared = [differs(study(whole[:, :5]), later(study(whole[:, 5:]))) for whole in overlap(rng, studies)]
-    yield at_most("compare, 5 arms, 3 of 5 seeds common: a verdict", ALPHA, shared)
+    yield share_of("compare, 5 arms, 3 of 5 seeds common: a verdict", shared)
     for noise in (0.4, 0.6, 0.8, 1.0, 1.5):
         again = [rerun(rng, noise) for _ in range(studies // 2)]
-        yield at_most(f"compare, 8 arms, the same trials again, {noise} images of noise: a verdict", ALPHA, again)
+        yield share_of(f"compare, 8 arms, the same trials again, {noise} images of noise: a verdict", again)
 
 
 def overlap(rng: np.random.Generator, studies: int) -> Iterator[np.ndarray]:
@@ -332,12 +318,14 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count how often 95% intervals over seeds contain the truth."""
     for n in (2, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
-        yield about(f"interval of a mean, {n} seeds", 0.95, [covers(row.ci95, 0.9) for row in rows])
-        yield about(f"interval of a difference, {n} pairs", 0.95, [covers(row.delta_ci95, 0.0) for row in rows])
+        yield share_of(f"interval of a mean, {n} seeds", [covers(row.ci95, 0.9) for row in rows], 0.95, 0.95)
+        yield share_of(
+            f"interval of a difference, {n} pairs", [covers(row.delta_ci95, 0.0) for row in rows], 0.95, 0.95
+        )
     coarse = [np.round(uneven(rng, 1, 5) * 360) / 360 for _ in range(studies)]
     rows = [others(study(values))[0] for values in coarse]
     tested = [covers(row.delta_ci95, 0.0) for row in rows if row.delta_ci95]
-    yield at_least("... accuracies in steps of 1/360, spreads of 0.3 to 2 points", 0.945, tested)
+    yield share_of("... accuracies in steps of 1/360, spreads of 0.3 to 2 points", tested, 0.945, 1.0)
     # A limit of t intervals, which no rule of ours lifts: the mean hangs on what few samples contain.
     for share, fall in ((0.1, 0.1), (0.1, 0.3), (0.3, 0.1)):
         found = []
@@ -345,7 +333,7 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             accuracies = seeds_and_arms(rng, 1, 5)
             accuracies[1] -= fall * (rng.random(5) < share)
             found.append(covers(others(study(accuracies))[0].delta_ci95, -fall * share))
-        yield unpromised(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", found)
+        yield share_of(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", found, high=1.0)
 
 
 def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -353,9 +341,9 @@ def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for n in (3, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 7, n)), simultaneous=True) for _ in range(studies)]
         both = [all(covers(row.delta_ci95_simultaneous, 0) for row in of) for of in rows]
-        yield Line(f"simultaneous intervals of 7 arms, {n} seeds: all hold", 0.93, 1.0, float(np.mean(both)), studies)
+        yield share_of(f"simultaneous intervals of 7 arms, {n} seeds: all hold", both, 0.93, 1.0)
         marginal = [all(covers(row.delta_ci95, 0) for row in of) for of in rows]
-        yield unpromised("... marginal ones (not adjusted)", marginal)
+        yield share_of("... marginal ones (not adjusted)", marginal, high=1.0)
 
 
 def answers(rng: np.random.Generator, index: Sequence[np.ndarray], images: int) -> list[list[np.ndarray]]:
@@ -382,14 +370,14 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     index, base = [np.arange(500)] * 5, template(1, 5)
     rows = [others(tested_on(base, index, answers(rng, index, 500)))[0] for _ in range(studies)]
     both = [covers(row.delta_ci95_images, 0) for row in rows]
-    yield at_least("seeds x images, 5 seeds, one test set of 500: interval of a difference", 0.95, both)
-    yield unpromised("... over seeds alone (what this avoids)", [covers(row.delta_ci95, 0) for row in rows])
+    yield share_of("seeds x images, 5 seeds, one test set of 500: interval of a difference", both, 0.95, 1.0)
+    yield share_of("... over seeds alone (what this avoids)", [covers(row.delta_ci95, 0) for row in rows], high=1.0)
     for n in (5, 7, 10, 20):
         base = template(1, n, folds=True)
         index = [synthetic.fold(seed, Split(**synthetic.DIGITS)) for seed in range(n)]
         rows = [others(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies)]
-        found = float(np.mean([covers(row.delta_ci95, 0) for row in rows]))
-        yield Line(f"folds of 1,797 images, {n} seeds: interval of a difference", 0.935, 0.965, found, studies)
+        found = [covers(row.delta_ci95, 0) for row in rows]
+        yield share_of(f"folds of 1,797 images, {n} seeds: interval of a difference", found, 0.935, 0.965)
 
 
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -403,7 +391,7 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             found.append(others(study(accuracies))[0].verdict == "worse")
         # A little more: where another arm is called different by chance, Holm asks less of this one.
         what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
-        yield Line(what, 0.8, 0.82, float(np.mean(found)), studies)
+        yield share_of(what, found, 0.8, 0.82)
     for arms, n in ((1, 5), (3, 5), (7, 10)):
         margin = smallest_margin(n, SD * math.sqrt(2), arms)
         found = []
@@ -411,7 +399,9 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             accuracies = seeds_and_arms(rng, arms, n)
             accuracies[2:] -= 10 * margin  # so that Holm's first step is that of the arm that is equal
             found.append(others(study(accuracies, margin=margin))[0].verdict == "equivalent")
-        yield about(f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points", 0.8, found)
+        yield share_of(
+            f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points", found, 0.8, 0.8
+        )
 
 
 def digits(seeds: int = 5, **changed: Any) -> tuple[Row, Row]:
@@ -509,11 +499,13 @@ def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             test = 0.9 + rng.normal(0, SD, (5, 2, 5))
             validation = 0.9 + close * (test - 0.9) + math.sqrt(1 - close**2) * rng.normal(0, SD, (5, 2, 5))
             alike.append(resolved([tuned(test + blunt, validation + blunt)]))
-        yield at_most(f"two arms alike, validation and test correlated by {close:.1f}: a verdict", ALPHA, alike)
+        yield share_of(f"two arms alike, validation and test correlated by {close:.1f}: a verdict", alike)
     for which, found in verdicts.items():
-        yield at_most(f"two arms alike, each at its own rate, {which}: a verdict", ALPHA, found)
-    yield unpromised("... two others within a point, by the difference at own rates alone (what this avoids)", plain)
-    yield unpromised("an arm 4 points better at every rate, two others within a point: a verdict", power)
+        yield share_of(f"two arms alike, each at its own rate, {which}: a verdict", found)
+    yield share_of(
+        "... two others within a point, by the difference at own rates alone (what this avoids)", plain, high=1.0
+    )
+    yield share_of("an arm 4 points better at every rate, two others within a point: a verdict", power, high=1.0)
 
 
 def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -525,8 +517,7 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             groups = [[pairs.numbers for pairs in group] for group in found_so_far]
             sd, _ = inference.pooled_sd([one for group in groups for one in group])
             found.append(inference.sd_bound(sd, inference.pooled_df(groups)) >= SD * math.sqrt(2))
-        share = float(np.mean(found))
-        yield Line(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", 0.8, 0.84, share, studies)
+        yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", found, 0.8, 0.84)
 
 
 SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
