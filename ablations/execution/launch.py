@@ -1,5 +1,6 @@
 """Worker processes: starting them, reading their messages and ending them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -73,7 +74,8 @@ class WorkerProcess:
         self, place: Place, own: Environment, on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
     ) -> None:
         data_dir = place.data_dir.absolute() if place.data_dir else None
-        settings = PLACE.dump_json(replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu)).decode()
+        own_place = replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu)
+        settings = json.dumps(PLACE.dump_python(own_place, mode="json"))  # ASCII, whatever the names of folders
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ablations.execution.worker", settings],
             stdin=subprocess.PIPE,

@@ -6,6 +6,7 @@ and ends. Its heartbeat shows the pool that it runs, and ends an orphan that rea
 """
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -268,7 +269,7 @@ def require_gpu() -> None:
 
 
 def main() -> None:
-    parent, place = os.getppid(), PLACE.validate_json(sys.argv[1])
+    parent, place = os.getppid(), PLACE.validate_python(json.loads(sys.argv[1]))
     torch.set_flush_denormal(True)  # before PyTorch starts threads (vitcore.runtime.device.flushing)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
