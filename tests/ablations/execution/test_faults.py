@@ -83,7 +83,7 @@ def test_type_is_understood(error: Exception, kind: str) -> None:
 
 @pytest.mark.parametrize("module", faults.INPUT_MODULES)
 def test_modules_that_speak_to_users_exist(module: str) -> None:
-    """The list names existing modules, whatever is renamed."""
+    """A renamed module cannot stay in the list."""
     assert importlib.util.find_spec(module)
 
 

@@ -91,7 +91,7 @@ def test_second_run_trains_nothing(undisturbed: tuple[list[Job], Path, Quiet]) -
 
 @pytest.mark.slow
 def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
-    """Workers killed with SIGKILL again and again: the same weights, metrics and curves, bit for bit."""
+    """After repeated SIGKILLs of workers, weights, metrics and curves are bit-identical to those without."""
     jobs = jobs_of([plan(tmp_path, 2000)])  # long enough for checkpoints on a fast core
     runner.run(jobs, Place(tmp_path, None), Quiet(), workers=1)
     calm = outcomes(tmp_path, jobs)
@@ -99,7 +99,7 @@ def test_killed_workers_leave_no_trace_in_the_results(tmp_path: Path) -> None:
     over = threading.Event()
 
     def kill() -> None:
-        """Each time that a trial has a newer checkpoint, at some moment after it, whoever holds that trial."""
+        """Kill the holder of a trial at a random time after each new checkpoint."""
         nonlocal kills
         seen: set[Path] = set()
         choose = random.Random(0)
@@ -174,9 +174,9 @@ def bad_jobs(folder: Path, action: str) -> Iterator[tuple[list[Job], Place]]:
 
 
 def test_failed_trials_are_recorded_and_stop_no_other(tmp_path: Path) -> None:
-    """The cause stands in the attempt; the same code does not try again, other code does.
+    """The attempt records the cause; only other code tries again.
 
-    Without a GPU a trial that asks for one fails at once, naming what is missing, and never trains on the CPU.
+    Without a GPU, a trial that asks for a GPU fails at once with the reason, and never trains on the CPU.
     """
     with bad_jobs(tmp_path, "raise RuntimeError('no such thing')") as (jobs, place):
         config = Config(device="auto" if machine.gpus() else "cuda", steps=2, width=16, depth=1, heads=2)
@@ -255,7 +255,7 @@ def test_trial_that_fails_once_is_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lost_cuda_context_takes_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends with the context; after three without progress the trial does too, the other arm does not."""
+    """A lost CUDA context ends the worker; after three attempts without progress the trial fails, alone."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     error = "CUDA error: unspecified launch failure"
     with bad_jobs(tmp_path, f"raise RuntimeError({error!r})") as (jobs, place):
@@ -274,7 +274,7 @@ if "BROKEN" in os.environ:
 
 
 def picky(folder: Path) -> Place:
-    """A place whose workers start where the environment lets them."""
+    """Return a place whose workers start unless BROKEN is in their environment."""
     path = folder / "picky.py"
     path.write_text(PICKY)
     return Place(folder / "runs", None, (path,), (plugin_digest(path),))
@@ -282,7 +282,7 @@ def picky(folder: Path) -> Place:
 
 @pytest.mark.slow
 def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other takes over all the trials; why is said in the worker's last words."""
+    """Another slot trains all trials; the message has the worker's last line."""
     monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
     slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
@@ -295,7 +295,7 @@ def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monke
 
 
 def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the worker's last words; no traceback of ours."""
+    """The error is the worker's last line, without a traceback of ours."""
     monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(ValueError, match=r"^workers do not start: .*no such library$"):
@@ -313,7 +313,7 @@ store.Trial.claim = lambda self, watch: os._exit(7) if self.id == "{key}" else c
 
 @pytest.mark.slow
 def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No attempt tells of it, so the run counts; the others come first, and are trained."""
+    """The run counts its deaths, since no attempt records them; other trials come first."""
     monkeypatch.setattr(pool, "DEATHS", 2)
     jobs, path = jobs_of([plan(tmp_path)])[:2], tmp_path / "deadly.py"
     path.write_text(DEADLY.format(key=jobs[0].id))
@@ -351,7 +351,7 @@ def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
 
 @pytest.mark.slow
 def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
-    """A second run on the same directory waits for what the first holds: every trial is trained once."""
+    """A second run in a directory waits for the trials that the first holds: each is trained once."""
     jobs = jobs_of([plan(tmp_path, steps=600)])
     runs = [start_run(tmp_path, "--jobs", "1") for _ in range(2)]
     for process in runs:

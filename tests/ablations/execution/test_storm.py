@@ -1,4 +1,4 @@
-"""The demo under fire: `make test-storm`, minutes long."""
+"""The demo under SIGKILLs: `make test-storm`, minutes long."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def weights(runs: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_demo_under_twenty_kills_gives_the_same_tables(tmp_path: Path) -> None:
-    """20 SIGKILLs at random moments, over workers and the run itself: the same tables and weights, to the last bit."""
+    """After 20 SIGKILLs of workers and of the run at random times, tables and weights are bit-identical."""
     calm = Path(os.environ.get("ABLATE_CALM_RUNS") or tmp_path / "calm").absolute()  # a finished demo saves half
     assert start(calm).wait() == 0
     choose = random.Random(0)
