@@ -16,12 +16,12 @@ ORPHANED = 3  # exit status
 
 def start(parent: int, beat: Callable[[], None]) -> None:
     """Call `beat` every BEAT_SECONDS while `parent` lives; ORPHAN_SECONDS later, end this process."""
-    threading.Thread(target=beat_while_parent_lives, args=(parent, beat), daemon=True).start()
 
+    def run() -> None:
+        while os.getppid() == parent:
+            beat()
+            time.sleep(BEAT_SECONDS)
+        time.sleep(ORPHAN_SECONDS)
+        os._exit(ORPHANED)
 
-def beat_while_parent_lives(parent: int, beat: Callable[[], None]) -> None:
-    while os.getppid() == parent:
-        beat()
-        time.sleep(BEAT_SECONDS)
-    time.sleep(ORPHAN_SECONDS)
-    os._exit(ORPHANED)
+    threading.Thread(target=run, daemon=True).start()

@@ -1,4 +1,4 @@
-"""A real SLURM for the tests that want one; where there can be none they are skipped and say why."""
+"""A real SLURM for tests, which are skipped with a reason where it cannot run."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs all of these under `--dist loadgroup`, so that they share one cluster."""
+    """Let one worker run all these tests under `--dist loadgroup`, so that they share a cluster."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("slurm"))
@@ -24,14 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def slurm_installed() -> None:
-    """Skips what needs SLURM where its packages are not installed, or we are not root."""
+    """Skip the test if SLURM's packages are missing, or this user is not root."""
     if reason := unmet():
         pytest.skip(f"no SLURM: {reason}")
 
 
 @pytest.fixture
 def folder(slurm_installed: None) -> Iterator[Path]:
-    """A place for a cluster. pytest's own directories have names too long for sockets."""
+    """Make a directory for a cluster. pytest's own directories have names too long for sockets."""
     path = Path(tempfile.mkdtemp(prefix="devcluster-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -45,7 +45,7 @@ def session_cluster(slurm_installed: None) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
-    """One cluster for the session; every test finds it answering, without jobs and without limits."""
+    """Yield the session's cluster. Each test finds it answering, without jobs and without limits."""
     yield session_cluster
     for daemon in session_cluster.daemons:
         session_cluster.thaw(daemon.name)
@@ -59,7 +59,7 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
-    """The command in a folder with a study s.yaml, a recipe r.yaml and a profile p.yaml, on the cluster."""
+    """Return the command `ablate`, run on the cluster in a folder with s.yaml, r.yaml and p.yaml."""
     environment = on(cluster.environment)
 
     def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
@@ -70,13 +70,12 @@ def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
         return done
 
     yield call
-    call(*CANCEL, check=False)  # or its jobs, told to end, see to it that others follow
-    cluster.clear()
+    call(*CANCEL, check=False)  # else jobs that `cluster` cancels afterwards would submit others
 
 
 @pytest.fixture
 def wrap(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Wrap:
-    """Puts a wrapper first on the PATH of this process, which asks the cluster."""
+    """Return a function that puts a wrapper first on this process's PATH; the process uses the cluster."""
     real, folder = os.environ["PATH"], tmp_path / "bin"
     monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
     monkeypatch.setenv("PATH", f"{folder}:{real}")
