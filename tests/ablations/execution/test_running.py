@@ -408,10 +408,12 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypa
         wait_for(tmp_path, "*/attempts/0001/metrics.jsonl")
         (pid,) = workers_of(os.getpid())
         os.kill(pid, signal.SIGSTOP)
+        while "(stopped)" not in Path(f"/proc/{pid}/status").read_text():
+            time.sleep(0.05)
         arms = status.status(design, runs, status.SlurmState()).arms
         shown.append([cause.cause for arm in arms for cause in arm.causes])
         shown.append([f"stopped (pid {pid} on {socket.gethostname()})"])
-        monkeypatch.setattr(pool, "SILENT_SECONDS", 1.0)  # only while this worker, the only one, is stopped
+        monkeypatch.setattr(pool, "SILENT_SECONDS", 2.0)  # only while this worker, the only one, is stopped
         while lease.started(pid):
             time.sleep(0.05)
         monkeypatch.setattr(pool, "SILENT_SECONDS", 300.0)
