@@ -12,7 +12,7 @@ from vitcore.model.initialization import Initial, Part, constant
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import norm
 from vitcore.model.self_attention import SELF_ATTENTION
-from vitcore.model.token_merging import token_merging
+from vitcore.model.token_merging import merge
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -59,7 +59,7 @@ class TwoBranches(Block):
         self.mlp = MLP[config.mlp](config, layer)
         self.scale2 = layer_scale(config)
         self.drop_path2 = drop_path(drop_rate(config, layer), f"mlp {layer}")
-        self.merge = token_merging(config.token_merging)
+        self.token_merging = config.token_merging
 
 
 class PreNorm(TwoBranches):
@@ -69,7 +69,7 @@ class PreNorm(TwoBranches):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.keys)
-        x = self.merge(x, context)
+        x = merge(x, context, self.token_merging)
         return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.keys)), context.keys)
 
 
@@ -83,7 +83,7 @@ class PostNorm(TwoBranches):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         x = self.norm1(x + self.drop_path1(self.scale1(self.attention(x, context)), context.keys))
-        x = self.merge(x, context)
+        x = merge(x, context, self.token_merging)
         return self.norm2(x + self.drop_path2(self.scale2(self.mlp(x, context.keys)), context.keys))  # type: ignore[no-any-return]
 
 

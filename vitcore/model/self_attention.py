@@ -35,16 +35,13 @@ class SelfAttention(Part):
         super().__init__()
         self.heads, self.layer, self.leaves_keys = config.heads, layer, config.token_merging > 0
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias == "all")
-        self.q_norm, self.k_norm = (self.head_norm(config) for _ in range(2))
+        head = config.width // config.heads // self.maps
+        # With qk_norm: arXiv 2302.05442, section 2.1.
+        self.q_norm, self.k_norm = (norm(config, head) if config.qk_norm else nn.Identity() for _ in range(2))
         self.out = nn.Linear(config.width, config.width, bias=config.bias != "none")
         self.dropout_weights = dropout(config.attention_dropout, f"attention.weights {layer}")
         self.drops_weights = config.attention_dropout > 0
         self.dropout = dropout(config.dropout, f"attention.out {layer}")
-
-    @classmethod
-    def head_norm(cls, config: Config) -> nn.Module:
-        """Return the norm of each query or key, with qk_norm (arXiv 2302.05442, section 2.1)."""
-        return norm(config, config.width // config.heads // cls.maps) if config.qk_norm else nn.Identity()
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         q, k, v, bias = self.inputs(x, context)

@@ -5,7 +5,6 @@ Shapes: B images, T tokens (`prefix` of them before the patches), D width, H hea
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,17 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vitcore.model.position import Context
-
-
-def token_merging(count: int) -> Callable[[Tensor, Context], Tensor]:
-    return partial(merge, count=count) if count else unmerged
-
-
-def unmerged(x: Tensor, context: Context) -> Tensor:
-    return x
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
@@ -31,6 +20,8 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
     Leaves the sizes, the number of patches that each token stands for, in `context` for later layers.
     """
+    if not count:
+        return x
     keys = context.shared["keys"].mean(dim=1)  # (B, T, d_h)
     sizes = context.shared.get("sizes", x.new_ones(x.shape[:2]))
     x, context.shared["sizes"] = merged(x, keys, sizes, context.prefix, count)

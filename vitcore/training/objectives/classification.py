@@ -63,12 +63,19 @@ class Classification(Objective):
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
         """Return the weighted sum of the label loss and the distillation loss, from the teacher's logits (B, classes).
 
-        With two heads, the second learns from the teacher.
+        With two heads, the second learns from the teacher. Hard distillation is cross-entropy with the class that the
+        teacher gives (arXiv 2012.12877, equation 3). Soft distillation is tau^2 KL(teacher | student) at temperature
+        tau (equation 2, in the direction of arXiv 1503.02531 and facebookresearch/deit, which also divides by the
+        classes).
         """
         own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
-        options = self.options
-        taught = distillation_loss(other, teacher, options.distillation == "soft", options.tau)
-        return self.label_loss(own, targets) * (1 - options.alpha) + taught * options.alpha
+        alpha, tau = self.options.alpha, self.options.tau
+        if self.options.distillation == "hard":
+            taught = F.cross_entropy(other, teacher.argmax(dim=1))
+        else:
+            student, wanted = (F.log_softmax(some / tau, dim=1) for some in (other, teacher))
+            taught = F.kl_div(student, wanted, reduction="batchmean", log_target=True) * tau**2
+        return self.label_loss(own, targets) * (1 - alpha) + taught * alpha
 
     def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss on the labels (B,), or on their shares (B, classes) in mixed images."""
@@ -81,19 +88,6 @@ class Classification(Objective):
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         return F.cross_entropy(answers, targets).item(), answers.argmax(dim=1) == targets
-
-
-def distillation_loss(logits: Tensor, teacher: Tensor, soft: bool, tau: float) -> Tensor:
-    """Return the mean loss of a student's logits (B, classes) against its teacher's.
-
-    Hard: cross-entropy with the class that the teacher gives (arXiv 2012.12877, equation 3). Soft: tau^2 KL(teacher |
-    student) at temperature tau (equation 2, in the direction of arXiv 1503.02531 and facebookresearch/deit, which also
-    divides by the classes).
-    """
-    if not soft:
-        return F.cross_entropy(logits, teacher.argmax(dim=1))
-    student, wanted = (F.log_softmax(some / tau, dim=1) for some in (logits, teacher))
-    return F.kl_div(student, wanted, reduction="batchmean", log_target=True) * tau**2
 
 
 class DistilledViT(ViT):
