@@ -133,9 +133,11 @@ def test_sixty_images_are_learnt_by_heart() -> None:
     assert outcome.metrics["train_loss"] < 0.02
 
 
-def test_a_step_equals_adamw_written_out() -> None:
-    """Clipped gradient, bias-corrected moments, decoupled decay: the first step in plain arithmetic."""
-    config = tiny(clip_norm=0.1, weight_decay=0.3, lr=0.01, warmup=0.0, label_smoothing=0.1)
+@pytest.mark.parametrize("clip_norm", [0.1, 0.0])
+def test_a_step_equals_adamw_written_out(clip_norm: float) -> None:
+    """Gradient clipped or not, bias-corrected moments, decoupled decay: the first step in plain arithmetic."""
+    settings = {"clip_norm": clip_norm, "optimizer.eps": 1e-3}  # an epsilon that tells gradients of other norms apart
+    config = tiny(**settings, weight_decay=0.3, lr=0.01, warmup=0.0, label_smoothing=0.1)
     training = Training(config, load(config))
     before = {name: p.detach().clone() for name, p in training.model.named_parameters()}
     images, labels, _ = training.batch()
@@ -143,24 +145,13 @@ def test_a_step_equals_adamw_written_out() -> None:
     loss = -(targets * training.model(images).log_softmax(1)).sum(1).mean()
     gradients = torch.autograd.grad(loss, list(training.model.parameters()))
     norm = torch.stack([g.norm() for g in gradients]).norm()
-    assert norm > config.clip_norm
+    assert norm > 0.1
     training.advance()
     for (name, now), gradient in zip(training.model.named_parameters(), gradients, strict=True):
-        g = gradient * config.clip_norm / norm
+        g = gradient * (clip_norm / norm if clip_norm else 1)
         decay = 0.3 * (now.ndim >= 2 and not name.startswith(("position", "class")))
-        expected = before[name] * (1 - 0.01 * decay) - 0.01 * g / (g.abs() + 1e-8)
+        expected = before[name] * (1 - 0.01 * decay) - 0.01 * g / (g.abs() + 1e-3)
         torch.testing.assert_close(now.detach(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_no_clipping_at_zero() -> None:
-    """clip_norm=0 leaves the gradient as it is, as a bound that nothing reaches does."""
-    free, bounded = Memory(), Memory()
-    train(tiny(clip_norm=0.0, lr=0.01, warmup=0.0), free)
-    train(tiny(clip_norm=1e9, lr=0.01, warmup=0.0), bounded)
-    assert free.weights == bounded.weights
-    clipped = Memory()
-    train(tiny(clip_norm=1e-3, lr=0.01, warmup=0.0), clipped)
-    assert free.weights != clipped.weights
 
 
 def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:

@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from timm.layers.pos_embed import resample_abs_pos_embed
 from trainings import finished
+from vit_checkpoints import official, timm_model
 
 from vitcore import Config, ViT, train
 from vitcore.analysis.restore import restored
@@ -111,27 +112,10 @@ def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str
 
 def test_the_papers_checkpoints_are_a_start(tmp_path: Path) -> None:
     """A .npz as google-research/vision_transformer writes it, at the grid of another resolution."""
-    width, rng = 16, np.random.default_rng(0)
-    block = "Transformer/encoderblock_0"
-    attention = f"{block}/MultiHeadDotProductAttention_1"
-    shapes = {
-        "embedding/kernel": (2, 2, 1, width), "embedding/bias": (width,), "cls": (1, 1, width),
-        "Transformer/posembed_input/pos_embedding": (1, 17, width),
-        f"{block}/LayerNorm_0/scale": (width,), f"{block}/LayerNorm_0/bias": (width,),
-        f"{block}/LayerNorm_2/scale": (width,), f"{block}/LayerNorm_2/bias": (width,),
-        **{f"{attention}/{part}/kernel": (width, 2, 8) for part in ("query", "key", "value")},
-        **{f"{attention}/{part}/bias": (2, 8) for part in ("query", "key", "value")},
-        f"{attention}/out/kernel": (2, 8, width), f"{attention}/out/bias": (width,),
-        f"{block}/MlpBlock_3/Dense_0/kernel": (width, 64), f"{block}/MlpBlock_3/Dense_0/bias": (64,),
-        f"{block}/MlpBlock_3/Dense_1/kernel": (64, width), f"{block}/MlpBlock_3/Dense_1/bias": (width,),
-        "Transformer/encoder_norm/scale": (width,), "Transformer/encoder_norm/bias": (width,),
-        "head/kernel": (width, 1000), "head/bias": (1000,),
-    }  # fmt: skip
-    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    sizes = {"img_size": 8, "patch_size": 2, "in_chans": 1, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    arrays = official("vit_jax", timm_model(**sizes))
     np.savez(tmp_path / "w.npz", **arrays)
-    run = Memory()
-    path = str(tmp_path / "w.npz")
-    train(config(init_from=path, depth=1, image_size=16, lr=1e-20, weight_decay=0.0), run)
+    run = finished(config(init_from=str(tmp_path / "w.npz"), depth=1, image_size=16, lr=1e-20, weight_decay=0.0))
     kernel = safetensors.torch.load(run.weights)["stem.weight"].permute(2, 3, 1, 0).numpy()
     assert np.allclose(kernel, arrays["embedding/kernel"], atol=1e-7)
 
