@@ -146,7 +146,7 @@ class Replica(Generic[Batch]):
             unused = not indivisible and any(p.grad is None for p in self.model.parameters())
             device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
             self.parallel = DistributedDataParallel(
-                Objective(self.model), device_ids=device_ids, find_unused_parameters=unused
+                LossModule(self.model), device_ids=device_ids, find_unused_parameters=unused
             )
         try:
             return work(size), size
@@ -176,7 +176,7 @@ class Replica(Generic[Batch]):
         yield last
 
 
-class Objective(nn.Module):
+class LossModule(nn.Module):
     """The module that DistributedDataParallel wraps: its `forward` prepares the gradient exchange."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -20,18 +20,6 @@ def double(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("pool", ["gap", "map", "gem"])
-@torch.no_grad()
-def test_patches_are_pooled_alone(pool: str) -> None:
-    """What is no patch does not enter, and there is no class token."""
-    model = perturbed(Config(pool=pool, registers=2, **SMALL))
-    assert model.class_token is None
-    x = double(4, 2 + 16, 48)
-    changed = torch.cat([double(4, 2, 48), x[:, 2:]], dim=1)
-    assert torch.equal(model.pool(x, 2), model.pool(changed, 2))
-    assert torch.equal(model.pool(x, 2), model.pool(x[:, 2:], 0))
-
-
 @torch.no_grad()
 def test_map_equals_timm() -> None:
     """With the same weights it is timm's AttentionPoolLatent, its port of big_vision's MAPHead."""
