@@ -70,13 +70,8 @@ def classifier(config: Config) -> nn.Module:
     """Build timm's model with the settings that it supports. Raises ConfigError for a dropout rate that it does not."""
     import timm  # late: takes seconds
 
-    known: dict[str, Any] = {
-        "img_size": config.image_size,
-        "drop_rate": config.dropout,
-        "attn_drop_rate": config.attention_dropout,
-        "patch_drop_rate": config.patch_dropout,
-        "drop_path_rate": config.drop_path,
-    }
+    known: dict[str, Any] = {"img_size": config.image_size}
+    known |= {theirs: getattr(config, ours) for theirs, ours in RATES.items()}
     while True:
         try:
             with seeded(config.seed):

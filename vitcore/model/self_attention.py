@@ -121,7 +121,6 @@ class Axial(SelfAttention):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         need_sites_free(config, "bias")
         if POOLING[config.pool].class_token:
             raise ConfigError(f"pool={config.pool}: self_attention=axial has no class token: gap, gem or map")
@@ -174,7 +173,6 @@ class Differential(SelfAttention):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         need_sites_free(config, "bias", "rotate")
         if config.width // config.heads % 2:
             width = f"width={config.width} over heads={config.heads}"

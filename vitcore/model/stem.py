@@ -77,7 +77,6 @@ class PatchStem(Stem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         sizes = cls.patches(config)
         if config.patch not in sizes:
             raise ConfigError(f"stem.patches={sizes}: patch={config.patch}, of which the weights are, is one of them")
@@ -179,8 +178,7 @@ class ConvStem(Stem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
-        need_halvings(cls.slot, config)
+        need_halvings(config)
         options = cls.options(config)
         halved = math.prod(stride for _, stride in convolutions(config, options.channels))
         if halved != config.patch:
@@ -230,7 +228,6 @@ class HMLPStem(Stem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         if config.stem_width < 4:
             raise ConfigError(f"width={config.width}: stem=hmlp begins with a quarter of it: at least 4")
 
@@ -285,7 +282,6 @@ class ResNetStem(ResidualStem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         if config.patch not in (4, 8, 16, 32):
             raise ConfigError(f"patch={config.patch}: stem={config.stem} divides the side by 4, 8, 16 or 32")
 
@@ -333,8 +329,7 @@ class SmallResNetStem(ResidualStem):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
-        need_halvings(cls.slot, config)
+        need_halvings(config)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.projection(self.stages(self.root(images))).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
@@ -362,10 +357,10 @@ def doubling(config: Config) -> list[int]:
     return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
 
 
-def need_halvings(slot: str, config: Config) -> None:
+def need_halvings(config: Config) -> None:
     """Raise ConfigError for a patch that is no power of two."""
     if config.patch & (config.patch - 1):
-        raise ConfigError(f"patch={config.patch}: {slot}={getattr(config, slot)} halves the image: a power of two")
+        raise ConfigError(f"patch={config.patch}: stem={config.stem} halves the image: a power of two")
 
 
 def groups(channels: int) -> int:

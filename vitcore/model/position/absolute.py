@@ -56,7 +56,6 @@ class Absolute(Position):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         options, width = config.options_of(cls.slot, cls.Options), cls.position_width(config)
         if options.combine == "concat" and config.position_at != "input":
             raise ConfigError(f"position.combine=concat: at position_at=input only, not {config.position_at}")

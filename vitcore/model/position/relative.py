@@ -161,7 +161,6 @@ class RoPE2D(Position):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         if config.width // config.heads % 4:
             key = f"width={config.width}, heads={config.heads}"
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")

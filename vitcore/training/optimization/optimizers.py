@@ -137,7 +137,6 @@ class SGD(Optimizer):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         options = config.options_of(cls.slot, cls.Options)
         if options.nesterov and not options.momentum:
             raise ConfigError("optimizer.nesterov=True needs an optimizer.momentum above 0, not 0.0")
@@ -185,7 +184,6 @@ class Muon(Optimizer):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         if config.model:
             raise ConfigError(f"model={config.model}: optimizer=muon knows the matrices of this package's ViT alone")
 
@@ -232,7 +230,6 @@ class ScheduleFree(Optimizer):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        super().check(config)
         if config.ema:
             raise ConfigError(f"ema={config.ema}: optimizer=schedule-free evaluates an average of its own: 0")
 
