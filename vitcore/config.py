@@ -165,7 +165,7 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out settings that a reference model does not have, so that the dump validates to the same config."""
+        """Leave out settings that a reference model does not have, so that the dump validates to an equal config."""
         return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
 
     @property
@@ -216,7 +216,7 @@ class Epochs(Options):
 def merge(*layers: Values) -> dict[str, Any]:
     """Merge layers of settings, the strongest last. Raises ConfigError for `steps` beside `epochs` in a layer.
 
-    A named size, `steps` and `epochs` replace what earlier layers say. A layer that chooses another variant drops the
+    A named size, `steps` and `epochs` replace earlier ones. A layer that chooses another variant drops the
     earlier options of its slot. A reference model drops the earlier architecture, and a named size drops a reference.
     """
     merged: dict[str, Any] = {}

@@ -201,7 +201,7 @@ def independent(slot: str, name: str) -> None:
 
 
 def drawn_outside(slot: str, name: str) -> tuple[dict[str, nn.Parameter], set[str]]:
-    """Return the parameters of a model with the part, and the names of those that the part draws."""
+    """Return the parameters of a model with the part, and the names of the parameters that the part draws."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     parameters = dict(model.named_parameters())
     return parameters, {key for key in parameters if type(nearest_owner(model, key)[0]) is kind}

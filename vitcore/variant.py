@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Variant:
     """One choice for a slot, the field of Config with the name `slot`.
 
-    `numerics` is part of the identity of every trial that uses the variant. Raise it when a change alters what the
-    variant computes. `digest`, the hash of the plug-in file, stands in for a variant of a plug-in that declares none.
+    `numerics` is part of the identity of every trial that uses the variant. Raise it when a change alters the
+    variant's results. `digest`, the hash of the plug-in file, stands in for a variant of a plug-in that declares none.
     Modules that the plug-in imports are not hashed: a variant that computes there must declare `numerics`.
 
     An option at its neutral value is left out of the identity, so adding an option orphans no result. The neutral

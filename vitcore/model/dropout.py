@@ -45,7 +45,7 @@ class Dropout(nn.Module):
         return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Draw which elements of x stay, in a shape that expands to that of x."""
+        """Draw which elements of x stay, in a shape that expands to the shape of x."""
         return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 

@@ -121,7 +121,7 @@ def resized(weight: Tensor, resize: Tensor) -> Tensor:
 def inverse_resize(patch: int, other: int) -> Tensor:
     """Return the pseudo-inverse (Q, P) of the transposed bilinear resizing of one axis, in float64.
 
-    The pseudo-inverse for two axes is the Kronecker product of two such matrices.
+    The pseudo-inverse for two axes is the Kronecker product of this matrix with itself.
     """
     lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
     resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as the paper's code

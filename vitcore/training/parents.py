@@ -59,7 +59,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 
 
 def identified(key: str, value: str) -> str | dict[str, str]:
-    """Return what identifies a value of `key`: a trial's id, or the sha256 of a file. Raises ConfigError.
+    """Return the identity of a value of `key`: a trial's id, or the sha256 of a file. Raises ConfigError.
 
     A teacher's file comes with the name of its model.
     """

@@ -75,7 +75,7 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
 
 
 def body(weights: Weights) -> dict[str, Tensor]:
-    """Return all parameters except those of the head and the objective."""
+    """Return all parameters outside of the head and the objective."""
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 

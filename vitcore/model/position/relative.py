@@ -166,7 +166,7 @@ class RoPE2D(Position):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Draw two axes at a right angle for each head of a layer, in a random direction, at the axial rates."""
+        """Draw two orthogonal axes for each head of a layer, in a random direction, at the axial rates."""
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column

@@ -93,8 +93,8 @@ class Classification(Objective):
 class DistilledViT(ViT):
     """A ViT with a distillation token before the patches, which a second head reads.
 
-    In training, logits (B, 2, classes) of both heads; else their mean (B, classes), as in DeiT's inference. The token
-    has no separate position: DeiT only ever uses the sum of token and position.
+    It returns the logits (B, 2, classes) of the two heads in training, and else their mean (B, classes), as in DeiT.
+    The token has no separate position: DeiT only ever uses the sum of token and position.
     """
 
     def __init__(self, config: Config) -> None:

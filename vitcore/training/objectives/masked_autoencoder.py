@@ -139,8 +139,8 @@ class MAE(Objective):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    Images (B, C, H, W) and their keys (B,) to predictions (B, M, C P P) of the masked patches. Without keys the masks
-    are those of the key 0.
+    Images (B, C, H, W) and their keys (B,) to predictions (B, M, C P P) of the masked patches. Without keys, all
+    images have the key 0.
     """
 
     def __init__(self, config: Config) -> None:
