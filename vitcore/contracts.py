@@ -16,6 +16,7 @@ from vitcore.config import Config, merge
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
+from vitcore.model.build import build
 from vitcore.model.initialization import nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
@@ -149,7 +150,8 @@ def says_where(slot: str, name: str) -> None:
 @torch.no_grad()
 def perturbed(config: Config) -> ViT:
     """Return a float64 model with all parameters moved from their initial values, zero heads included."""
-    model = ViT(config).double()
+    model = build(config).double()
+    assert isinstance(model, ViT), "a reference model keeps timm's values"
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.1)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from trainings import finished
 
 from vitcore import Config, ViT, to_timm, train
+from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.identity import identity, trial_id
 from vitcore.model.build import build
@@ -96,11 +97,7 @@ def test_without_a_teacher_two_class_tokens_learn_the_labels() -> None:
 def test_model_is_timms_distilled_one(final_norm: str) -> None:
     """Both heads' logits in training, their mean in evaluation; timm's distillation token has a position of zero."""
     config = with_token(final_norm=final_norm, image_size=8)
-    ours = build(config).double()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.1)
+    ours = perturbed(config)
     theirs = timm.models.deit.VisionTransformerDistilled(
         img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=16, depth=2, num_heads=2, weight_init="skip",
         fc_norm=False,

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
+from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
-from vitcore.model.build import build
 from vitcore.model.position import POSITION, Context
 from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.objectives.masked_autoencoder import MaskedAutoencoder, normalized_patches
+from vitcore.training.objectives.masked_autoencoder import normalized_patches
 from vitcore.training.run import Memory
 from vitcore.training.transfer import take_over
 
@@ -27,15 +27,6 @@ def mae(**settings: Any) -> Config:
 
 def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:
     return image_keys(seed, np.full(images, epoch), np.arange(images))
-
-
-def perturbed(config: Config) -> MaskedAutoencoder:
-    model = build(config).double()
-    generator = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.1)
-    assert isinstance(model, MaskedAutoencoder)
-    return model
 
 
 @pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (3, 256, 1)])
