@@ -86,7 +86,7 @@ EQUAL: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"position_at": "shared"}, {"position_at": "shared", "position.class_row": False}),
     (CONCAT, {**CONCAT, "position.class_row": False}),
     ({"stem": "conv"}, {"stem": "conv", "stem.channels": [96, 192]}),
-    ({"stem.patches": [1, 2, 4]}, {"stem.patches": [4, 1, 2, 2]}),
+    ({"stem.patches": [2, 4], "depth": 1}, {"stem.patches": [4, 2, 2], "depth": 1}),
     ({"stem.patches": [4]}, {}),
     ({"stem.form": "linear"}, {}),
     ({"mlp.hidden": 768}, {}),
