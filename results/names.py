@@ -1,5 +1,14 @@
-"""Names that a study may use, without loading the code that computes and draws them."""
+"""Names that a study may use, without loading the code that computes and draws them, and help with misspelled ones."""
+
+import difflib
+from collections.abc import Iterable
 
 METRICS = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")
 AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'this'?)", or "" where no known name is close."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean '{near[0]}'?)" if near else ""

@@ -3,8 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from results.did_you_mean import suggestion
-from results.names import METRICS
+from results.names import METRICS, suggestion
 from results.statistics import claims
 from results.store.eval_files import measures
 from results.store.schemas import Arm, Plan, Tuned

@@ -117,8 +117,8 @@ def compare(
     """
     from results.comparison import compare as comparing
     from results.comparison import summary
-    from results.did_you_mean import suggestion
     from results.load import load_studies
+    from results.names import suggestion
     from results.tables import published
 
     if fail_on not in (None, "worse"):

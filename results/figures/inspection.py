@@ -9,18 +9,10 @@ from typing import TypedDict
 from matplotlib.figure import Figure
 
 from results import store, units
+from results.figures.inspected import similarity
 from results.figures.inspected.distance import distance
 from results.figures.inspected.filters import filters
 from results.figures.inspected.rollout import rollout
-from results.figures.inspected.similarity import (
-    comparable,
-    incomparable_text,
-    middle_patch,
-    notes_by_site,
-    pairs,
-    side_by_side,
-    sites_with_several_maps,
-)
 from results.figures.page import compose
 from results.figures.theme import check_format, file_content, style
 from results.store.inspection_data import Inspection
@@ -43,8 +35,12 @@ Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to writ
 # name: the title, when there is something to draw, and what draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
-    "position": ("Position: each patch beside all others", notes_by_site, pairs),
-    "position-heads": ("Position: the middle patch, by layer and head", sites_with_several_maps, middle_patch),
+    "position": ("Position: each patch beside all others", similarity.notes_by_site, similarity.pairs),
+    "position-heads": (
+        "Position: the middle patch, by layer and head",
+        similarity.sites_with_several_maps,
+        similarity.middle_patch,
+    ),
     "attention-distance": ("Mean attention distance", lambda inside: True, distance),
     "rollout": ("Attention from the output to the input", lambda inside: True, rollout),
 }
@@ -96,13 +92,13 @@ def draw_side_by_side(
     names: what each trial is called; trials that cannot be shown are named below. Raises ValueError for an unknown
     format.
     """
-    shown = comparable(insides)
+    shown = similarity.comparable(insides)
     if len(shown) < 2:
         return []
-    left_out = [f"{names[k]} ({incomparable_text(one)})" for k, one in enumerate(insides) if k not in shown]
+    left_out = [f"{names[k]} ({similarity.incomparable_text(one)})" for k, one in enumerate(insides) if k not in shown]
 
     def drawing(page: Figure) -> list[str]:
-        notes = side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
+        notes = similarity.side_by_side([insides[k] for k in shown], [names[k] for k in shown], page)
         return [*notes, f"Not shown: {', '.join(left_out)}."] if left_out else notes
 
     path = folder / f"position-beside.{format}"

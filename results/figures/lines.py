@@ -137,8 +137,8 @@ def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
 
 def in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
     """Convert places (n,) on `ax` to points of paper (n, 2)."""
-    x, y = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float))
-    return np.asarray(ax.transData.transform(np.column_stack([x, y])) * 72 / ax.figure.dpi)
+    places = np.column_stack(np.broadcast_arrays(x, y))
+    return np.asarray(ax.transData.transform(places) * 72 / ax.figure.dpi)
 
 
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:

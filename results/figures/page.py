@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -169,7 +168,7 @@ def legend_above(ax: Axes, title: str) -> None:
     figure.set_figheight(figure.get_figheight() + max(text_height("\n".join(stack), current().text) for stack in found))
     labels = [label for stack in found for label in stack]
     ax.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, **legend_options()
+        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(found), title=title, alignment="left"
     )
 
 
@@ -180,7 +179,7 @@ def legend_across(figure: Figure, ax: Axes, title: str) -> None:
         ax.set_title(title, loc="left")
         return
     columns = len(arrange_entries(labels, figure.get_figwidth() - 2 * MARGIN))
-    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, title=title, **legend_options())
+    legend = figure.legend(handles, labels, loc="upper left", ncols=columns, title=title, alignment="left")
     legend.set_in_layout(False)
 
 
@@ -200,15 +199,3 @@ def arrange_entries(labels: Sequence[str], room: float) -> list[list[str]]:
     widest = max(text_width(line, text) for label in broken for line in label.split("\n")) + HANDLE
     columns = max(1, min(len(broken), int(room / widest)))
     return [list(map(str, stack)) for stack in np.array_split(np.array(broken, dtype=object), columns)]
-
-
-def legend_options() -> dict[str, Any]:
-    """Return the options common to all legends."""
-    return {
-        "title_fontsize": current().text,
-        "alignment": "left",
-        "borderaxespad": 0.2,
-        "borderpad": 0.2,
-        "handlelength": 2.6,
-        "columnspacing": 1.2,
-    }

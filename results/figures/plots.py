@@ -77,7 +77,8 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     if not x and (wrong := unknown_figure(study.plan)):
         raise ValueError(wrong)
-    page, kind, table = Figure(figsize=(width, 3.0), layout="constrained"), study.plan.figure, table_of(study)
+    kind, table = study.plan.figure, table_of(study)
+    page = Figure(figsize=(width, 3.0), layout="constrained")
     if not x and kind not in OVER_THE_GRID:
         study = tuning.tuned_arms_only(study)
     notes = curves.draw(study, table, page, x) if x else kinds.module_of(kind).draw(study, table, page)

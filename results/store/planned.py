@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from results import store
-from results.did_you_mean import suggestion
+from results.names import suggestion
 from results.store.schemas import Entry, Plan
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.did_you_mean import suggestion
+from results.names import suggestion
 from results.records import as_json
 from results.store.schemas import Plain
 from results.tables.grid import Cell, Grid

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from results import units
-from results.did_you_mean import suggestion
+from results.names import suggestion
 from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, json_object
 from results.statistics import claims, interaction
 from results.store.schemas import Plain

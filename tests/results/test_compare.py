@@ -55,8 +55,21 @@ def other_code(study: StudyResults) -> StudyResults:
     return synthetic.results(plan, records)
 
 
+def shifted(arm: str, by: Sequence[float]) -> list[float]:
+    return np.add(SEEDS[f"position={arm}"], by).tolist()
+
+
+WORSE = shifted("2d", [-0.05, -0.06, -0.05, -0.07, -0.05])
+EQUIVALENT = shifted("1d", [0.01, -0.01, 0.002, 0.01, -0.01])
+
+
 def of(comparison: Comparison, arm: str) -> ComparedRow:
     return next(row for row in comparison.rows if row.arm == arm)
+
+
+def of_none(b: StudyResults) -> ComparedRow:
+    """Compare `b` with the unchanged study; return the row of position=none."""
+    return of(compare([made()], [b]), "position=none")
 
 
 def test_the_same_results_are_identical_and_the_keys_are_those_that_others_read() -> None:
@@ -81,10 +94,9 @@ def test_a_trial_that_studies_share_is_counted_once() -> None:
 
 def test_common_seeds_of_the_same_split_are_paired() -> None:
     """SciPy's paired test gives B - A; Holm covers the tested rows alone."""
-    worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]
-    same = [a + d for a, d in zip(SEEDS["position=1d"], [0.01, -0.01, 0.0, 0.01, -0.01], strict=True)]
-    found = compare([made()], [made(**{"2d": worse, "1d": same})])
-    tests = [scipy.stats.ttest_rel(worse, SEEDS["position=2d"]), scipy.stats.ttest_rel(same, SEEDS["position=1d"])]
+    found = compare([made()], [made(**{"2d": WORSE, "1d": EQUIVALENT})])
+    pairs = (WORSE, SEEDS["position=2d"]), (EQUIVALENT, SEEDS["position=1d"])
+    tests = [scipy.stats.ttest_rel(*pair) for pair in pairs]
     adjusted = multipletests([test.pvalue for test in tests], method="holm")[1]
     row = of(found, "position=2d")
     assert (row.method, row.n_pairs, row.verdict) == ("paired", 5, "worse")
@@ -96,7 +108,7 @@ def test_common_seeds_of_the_same_split_are_paired() -> None:
 
 def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
     """Where other code gave another result under an equal id, the trial is tested and named."""
-    row = of(compare([made()], [made(none=[0.77, 0.75, 0.78, 0.76, 0.80])]), "position=none")
+    row = of_none(made(none=[0.77, 0.75, 0.78, 0.76, 0.80]))
     assert row.identical == [1]
     assert row.n_pairs == 4
     assert "seeds 0, 2, 3, 4: the same trial gave another number" in row.notes
@@ -106,7 +118,7 @@ def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
 def test_other_seeds_are_compared_by_welch() -> None:
     plan = synthetic.position(seeds=range(5, 10))
     accuracies = [0.90, 0.91, 0.89, 0.90, 0.92]
-    row = of(compare([made()], [made(plan, none=accuracies)]), "position=none")
+    row = of_none(made(plan, none=accuracies))
     expected = scipy.stats.ttest_ind(accuracies, SEEDS["position=none"], equal_var=False)
     assert (row.method, row.n_pairs, row.verdict) == ("welch", None, "better")
     assert row.p == pytest.approx(expected.pvalue)
@@ -116,7 +128,7 @@ def test_other_seeds_are_compared_by_welch() -> None:
 def test_seeds_of_another_split_or_of_other_images_are_not_paired() -> None:
     """What the trials tested counts, whatever the plan says."""
     split = synthetic.position(split={"kind": "folds", "folds": 10, "images": 1797})
-    assert of(compare([made()], [other_code(made(split))]), "position=none").method == "welch"
+    assert of_none(other_code(made(split))).method == "welch"
     study = synthetic.results(synthetic.position())
     moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in study.correct.items()}
     worse = [accuracy - 0.01 for accuracy in study.columns["test_accuracy"]]
@@ -126,7 +138,7 @@ def test_seeds_of_another_split_or_of_other_images_are_not_paired() -> None:
 
 def test_added_seeds_leave_the_common_trials_identical() -> None:
     more = {name.partition("=")[2]: [*values, *values] for name, values in SEEDS.items()}
-    row = of(compare([made()], [made(synthetic.position(seeds=10), **more)]), "position=none")
+    row = of_none(made(synthetic.position(seeds=10), **more))
     assert (row.verdict, row.a.n, row.b.n) == ("identical", 5, 10)
     assert "identical where both sides have the trial; one side has more seeds" in row.notes
 
@@ -161,7 +173,7 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
 def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() -> None:
     """The difference of B from its baseline is compared with the difference of A, paired by seed."""
     changed = [0.93, 0.95, 0.94, 0.93, 0.96]
-    row = of(compare([made()], [made(none=changed)]), "position=none")
+    row = of_none(made(none=changed))
     a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
     b = np.subtract(changed, SEEDS["position=1d"])
     assert (row.contrast.a, row.contrast.b) == ("worse", "equivalent")
@@ -175,7 +187,7 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
 
 def test_holes_are_named_on_their_side() -> None:
     b = made(none=[0.80, None, 0.82, 0.79, 0.81])
-    row = of(compare([made()], [b]), "position=none")
+    row = of_none(b)
     assert (row.n_pairs, row.b.missing) == (4, 1)
     assert "B: seed 1 missing: not started" in row.notes
 
@@ -247,13 +259,9 @@ def test_provenance_names_recipes_that_differ() -> None:
 
 def test_what_could_have_been_seen_has_the_planned_power() -> None:
     """The spread is pooled over the tested rows, at its upper 80% bound; Holm is accounted for as in the plan."""
-    worse = [a - d for a, d in zip(SEEDS["position=2d"], [0.05, 0.06, 0.05, 0.07, 0.05], strict=True)]
-    same = [a + d for a, d in zip(SEEDS["position=1d"], [0.01, -0.01, 0.002, 0.01, -0.01], strict=True)]
-    found = compare([made()], [made(**{"2d": worse, "1d": same})])
-    spreads = [
-        np.subtract(worse, SEEDS["position=2d"]).var(ddof=1),
-        np.subtract(same, SEEDS["position=1d"]).var(ddof=1),
-    ]
+    found = compare([made()], [made(**{"2d": WORSE, "1d": EQUIVALENT})])
+    pairs = (WORSE, SEEDS["position=2d"]), (EQUIVALENT, SEEDS["position=1d"])
+    spreads = [np.subtract(*pair).var(ddof=1) for pair in pairs]
     bound = np.sqrt(np.mean(spreads) * 8 / scipy.stats.chi2.ppf(0.2, 8))
     expected = inference.resolvable_difference(5, bound, 2)
     power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.025 / 2, 4), 4, expected * np.sqrt(5) / bound)
@@ -385,7 +393,7 @@ def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     """The samples overlap partially; a note counts the pairs."""
     plan = synthetic.position(seeds=range(2, 7))
     accuracies = [0.78, 0.75, 0.79, 0.80, 0.77]
-    row = of(compare([made()], [other_code(made(plan, none=accuracies))]), "position=none")
+    row = of_none(other_code(made(plan, none=accuracies)))
     first, second = [0.77, 0.74, 0.78, 0.76, 0.75], accuracies
     expected = inference.overlapping(np.array(first), np.array(second), 3)
     assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p))

@@ -62,20 +62,17 @@ def test_the_test_would_see_an_error(chromium: Browser, tmp_path: Path) -> None:
     assert "Content Security Policy" in trouble
 
 
-def test_nothing_hangs_over_the_edge(tab: Tab) -> None:
-    """The page is as wide as the window; wider content scrolls within it."""
+def test_nothing_hangs_over_the_edge_and_commands_are_in_view(tab: Tab) -> None:
+    """The page is as wide as the window; wider content scrolls within it, except commands."""
     assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     over = """[...document.querySelectorAll("main *, header *")]
         .filter(one => !one.closest(".scroll, svg, dd code"))
         .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
         .map(one => one.outerHTML.slice(0, 99))"""
     assert tab.evaluate(over) == []
-
-
-def test_the_command_that_makes_it_again_is_in_view(tab: Tab) -> None:
-    commands = 'document.querySelectorAll("dd code")'
-    assert tab.evaluate(f"{commands}.length") > 1
-    assert tab.evaluate(f"[...{commands}].every(one => one.scrollWidth <= one.clientWidth)")
+    widths = "[...document.querySelectorAll('dd code')].map(one => [one.scrollWidth, one.clientWidth])"
+    assert all(needed <= shown for needed, shown in tab.evaluate(widths))
+    assert len(tab.evaluate(widths)) > 1
 
 
 def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
@@ -84,11 +81,8 @@ def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
         .filter(one => one.offsetWidth > 0).map(one => [one.className, one.offsetWidth, one.offsetHeight]))"""
     )
     kind = "narrow" if tab.evaluate("innerWidth") == PHONE else "wide"
-    assert len(shown) == 4
-    for (((name, width, height),),) in zip(shown, strict=True):
-        assert name == kind
-        assert width > 330
-        assert height > 100
+    assert [[name for name, _, _ in drawings] for drawings in shown] == [[kind]] * 4
+    assert all(width > 330 and height > 100 for ((_, width, height),) in shown)
 
 
 def luminance(colour: str) -> float:
@@ -115,15 +109,16 @@ def test_every_text_can_be_read(tab: Tab) -> None:
     )
     assert len(seen) > 300
     assert all(contrast(ink, paper) >= LEGIBLE for _, ink, paper in seen), seen
-    dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-    assert (luminance(tab.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.1) == dark
 
 
-def test_figures_follow_the_colour_scheme(tab: Tab) -> None:
+def test_page_and_figures_follow_the_colour_scheme(tab: Tab) -> None:
     """A drawing is inverted where the page is dark."""
     dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-    turned = tab.evaluate("getComputedStyle(document.querySelector('.drawn svg')).filter")
-    assert (turned != "none") == dark
+    paper, turned = (
+        tab.evaluate(f"getComputedStyle(document.querySelector('{part}')).{style}")
+        for part, style in (("body", "backgroundColor"), (".drawn svg", "filter"))
+    )
+    assert (luminance(paper) < 0.1, turned != "none") == (dark, dark)
 
 
 def rows(tab: Tab) -> list[str]:

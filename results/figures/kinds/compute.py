@@ -5,20 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from results.figures.axes import compute_axis, flops_unit, measured_columns, metric_axis
+from results.figures import axes, lines
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
 from results.figures.labels import box_around, boxes_along, label_points
-from results.figures.lines import (
-    SEED_OFFSET,
-    baseline_notes,
-    draw_points,
-    draw_seeds,
-    draw_spread_absences,
-    legend_entry,
-    legend_line,
-    mark_empty,
-    series_styles,
-)
 from results.figures.page import is_narrow, legend_above, wrap_text
 from results.records import Table
 from results.study_results import StudyResults
@@ -30,37 +19,37 @@ MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open on
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame = arms_frame(study, table)
-    size, name = flops_unit(frame["flops"].max())
+    size, name = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
     figure.set_figheight(3.2)
     ax = figure.subplots()
     points = seeds_frame(study, table.metric)
-    metric_axis(ax, table.metric, *measured_columns(frame, points))
+    axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     draw_against_compute(frame, points, ax)
     ax.set_xlabel(f"compute: {name} per image (forward), log scale")
-    mark_empty(frame, ax)
+    lines.mark_empty(frame, ax)
     if is_narrow(figure) or not name_families(frame, points, ax):
         legend(frame, ax)
-    return [MARKS, *baseline_notes(frame)]
+    return [MARKS, *lines.baseline_notes(frame)]
 
 
 def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Draw means, intervals and seeds over `at`, one style per family. frame: rows of `arms_frame` with `at`."""
-    compute_axis(frame, ax)
-    for name, look in series_styles(frame).items():
+    axes.compute_axis(frame, ax)
+    for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        draw_points(rows, ax, look)
-        draw_seeds(rows, seeds, ax, look, SEED_OFFSET)
-        draw_spread_absences(rows, frame, ax, look)
+        lines.draw_points(rows, ax, look)
+        lines.draw_seeds(rows, seeds, ax, look, lines.SEED_OFFSET)
+        lines.draw_spread_absences(rows, frame, ax, look)
     return ax
 
 
 def legend(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw the families' legend above the axes, where their names do not fit beside them."""
-    for name, look in series_styles(frame).items():
+    for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name]
-        legend_line(ax, look, legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
+        lines.legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
     legend_above(ax, "")
 
 
@@ -69,10 +58,10 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
-    known, table = frame[frame["mean"].notna()].sort_values("at", kind="stable"), series_styles(frame)
+    known, table = frame[frame["mean"].notna()].sort_values("at", kind="stable"), lines.series_styles(frame)
     points = []
     for row in rows_of(known.drop_duplicates("series", keep="last")):
-        entry = legend_entry(frame[frame["series"] == row.series])
+        entry = lines.legend_entry(frame[frame["series"] == row.series])
         points.append((row.at, row.mean, wrap_text(entry, 1.3, current().text), table[row.series].colour))
     return label_points(ax, points, covered_boxes(known, seeds, ax))
 

@@ -5,17 +5,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.axes import compute_axis, flops_unit, measured_columns, metric_axis
+from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
-from results.figures.lines import (
-    SeriesStyle,
-    draw_points,
-    draw_seeds,
-    draw_spread_absences,
-    legend_line,
-    mark_empty,
-    series_styles,
-)
 from results.figures.page import legend_above
 from results.records import Table
 from results.statistics import power_law
@@ -33,7 +24,7 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the study on `figure`; return the lines to write below."""
     frame, metric = families_frame(study, table), table.metric
-    size, name = flops_unit(frame["flops"].max())
+    size, name = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
     figure.set_figheight(3.0)
     ax = figure.subplots()
@@ -41,12 +32,12 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
     errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
     fits = {name: power_law.fit(own) for name, own in errors.items()}
-    fitted = {name: fit if fit and len(fit.b) >= LEAST else None for name, fit in fits.items()}
-    metric_axis(ax, metric, *measured_columns(frame, points))
+    fitted = {name: fit for name, fit in fits.items() if fit and len(fit.b) >= LEAST}
+    axes.metric_axis(ax, metric, *axes.measured_columns(frame, points))
     draw_over_compute(frame, points, fitted, ax, metric)
     ax.set_xlabel(f"total training compute ({name}), log scale")
     legend_above(ax, "")
-    mark_empty(frame, ax)
+    lines.mark_empty(frame, ax)
     return [MARKS, fits_note(frame, fitted), *excluded_trials_note(errors)]
 
 
@@ -78,26 +69,26 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
 
 
 def draw_over_compute(
-    frame: pd.DataFrame, points: pd.DataFrame, fitted: dict[str, Fits | None], ax: Axes, metric: str
+    frame: pd.DataFrame, points: pd.DataFrame, fitted: dict[str, Fits], ax: Axes, metric: str
 ) -> Axes:
     """Draw means, intervals and seeds over `at`, with each family's fit.
 
     frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`.
     """
-    compute_axis(frame, ax)
-    for name, look in series_styles(frame.assign(reference=False)).items():  # no black: the baseline is in a family
+    axes.compute_axis(frame, ax)
+    looks = lines.series_styles(frame.assign(reference=False))  # none is black: the baseline is in a family
+    for name, look in looks.items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
-        draw_points(rows, ax, look)
-        draw_seeds(rows, points, ax, look, 4.0)
-        draw_spread_absences(rows, frame, ax, look)
-        fit = fitted[name]
-        if fit:
-            draw_fit(fit, ax, look, metric)
-        legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if fit else "")
+        lines.draw_points(rows, ax, look)
+        lines.draw_seeds(rows, points, ax, look, 4.0)
+        lines.draw_spread_absences(rows, frame, ax, look)
+        if name in fitted:
+            draw_fit(fitted[name], ax, look, metric)
+        lines.legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
     return ax
 
 
-def draw_fit(fit: Fits, ax: Axes, look: SeriesStyle, metric: str) -> None:
+def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:
     """Draw the mean fit with its 95% t interval, within the fitted range."""
     compute = np.geomspace(fit.low, fit.high, DRAWN)
     error, estimates = fit.at(compute)
@@ -113,12 +104,12 @@ def metric_from_error(error: np.ndarray, metric: str) -> np.ndarray:
     return unit(metric).scale * (1 - error) if is_accuracy(metric) else error
 
 
-def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits | None]) -> str:
+def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
     """State the exponents, and which families have no fit."""
-    lines = dict(zip(frame["series"], frame["line"], strict=True))
+    labels = dict(zip(frame["series"], frame["line"], strict=True))
     planned = frame.groupby("series")["planned"].max()
-    found = ", ".join(f"{lines[name]} {exponent_text(fit, planned[name])}" for name, fit in fitted.items() if fit)
-    short = ", ".join(lines[name] for name, fit in fitted.items() if not fit)
+    found = ", ".join(f"{labels[name]} {exponent_text(fit, planned[name])}" for name, fit in fitted.items())
+    short = ", ".join(label for name, label in labels.items() if name not in fitted)
     law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {found}."
     without = f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {short}."
     return " ".join([law] * bool(found) + [without] * bool(short))

@@ -4,16 +4,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.axes import axis_name, compute_axis, measured_columns, metric_axis
+from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
-from results.figures.lines import (
-    draw_points,
-    draw_seeds,
-    draw_spread_absences,
-    legend_line,
-    mark_empty,
-    series_styles,
-)
 from results.figures.page import legend_above
 from results.records import Table
 from results.store.schemas import Arm, Plan
@@ -30,11 +22,11 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
-    metric_axis(ax, table.metric, *measured_columns(frame, points))
+    axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     draw_over_relative_compute(frame, points, ax)
     ax.set_xlabel("relative compute (forward), log scale")
     legend_above(ax, "")
-    mark_empty(frame, ax)
+    lines.mark_empty(frame, ax)
     return ["Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."]
 
 
@@ -47,7 +39,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     planned = {arm.name: arm for arm in plan.arms}
     ways = [scaled_dimension(planned[arm], plan) for arm in frame["arm"]]
     base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
-    labels = [current().labels.get(name) or WAYS.get(name, axis_name(name)) for name in ways]
+    labels = [current().labels.get(name) or WAYS.get(name, axes.axis_name(name)) for name in ways]
     frame = frame.assign(series=ways, line=labels, at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2))
@@ -67,15 +59,15 @@ def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Ax
     frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`.
     """
     base = frame[frame["series"] == BASE]
-    compute_axis(frame, ax)
-    for name, look in series_styles(frame).items():
+    axes.compute_axis(frame, ax)
+    for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name]
         if name != BASE:
             line = pd.concat([rows, base]).sort_values("at", kind="stable")
             ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         for aside in sorted(set(rows["aside"])):
-            draw_points(rows[rows["aside"] == aside], ax, look, aside)
-            draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
-        draw_spread_absences(rows, frame, ax, look)
-        legend_line(ax, look, rows["line"].iloc[0])
+            lines.draw_points(rows[rows["aside"] == aside], ax, look, aside)
+            lines.draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
+        lines.draw_spread_absences(rows, frame, ax, look)
+        lines.legend_line(ax, look, rows["line"].iloc[0])
     return ax

@@ -30,6 +30,7 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
     frame = arms_frame(study, study_table.table(study))
     for column in ("low", "high", "delta_low", "delta_high"):
         assert bool(frame[column].notna().any()) == drawn
+    assert ("no interval" in plots.caption(study)[0]) != drawn
     assert frame["mean"].notna().all()
 
 
