@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over its DevTools pipe: no port, no package."""
+"""A headless Chromium, driven over its DevTools pipe: no port, no package."""
 
 import contextlib
 import fcntl

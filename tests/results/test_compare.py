@@ -244,7 +244,7 @@ def test_a_row_without_a_verdict_says_why() -> None:
 
 
 def test_provenance_names_recipes_that_differ() -> None:
-    """It lists every setting that differs between arms of one name."""
+    """Provenance lists every setting that differs between arms of one name."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
     found = compare([made()], [made(plan)]).provenance
     assert found == {
@@ -297,7 +297,7 @@ def test_published_claims_are_judged_and_numbers_shown() -> None:
 
 
 def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
-    """It never says "no difference"; a claim about an unplanned arm says so."""
+    """The note never says "no difference"; a claim about an unplanned arm says so."""
     claims = ["position=relative < position=1d", "position=x < position=1d"]
     study = made(synthetic.position(claims=claims), relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     unresolved, untested = published.compare_published([study]).claims
@@ -339,7 +339,7 @@ def written(folder: Path, **changes: Sequence[float | None]) -> str:
 
 
 def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its status is 1 where B is worse, 0 where not, and 2 where nothing could be compared."""
+    """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be compared."""
     a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
     seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
     status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--json")
@@ -356,7 +356,7 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It passes only where every arm is shown to be worse by less than the margin."""
+    """The gate passes only where every arm is shown to be worse by less than the margin."""
     noisy, close = [0.70, 0.80, 0.78, 0.72, 0.79], [0.762, 0.748, 0.771, 0.739, 0.779]
     a = written(tmp_path / "a")
     b, c = written(tmp_path / "b", none=noisy), written(tmp_path / "c", none=close)

@@ -23,7 +23,7 @@ def test_the_example_holds_the_studies_of_make_demo() -> None:
 
 @pytest.mark.parametrize(("arm", "verdict"), [("position=none", "worse"), ("position=2d", "equivalent")])
 def test_the_example_gives_the_verdicts_that_the_documentation_shows(arm: str, verdict: str) -> None:
-    """The first rows of the README's table."""
+    """The README's table begins with these rows."""
     (study,) = load_studies(FILE, ["position-embedding@digits"])
     (row,) = (row for row in study_table.table(study).rows if row.arm == arm)
     assert (row.n, row.verdict) == (5, verdict)

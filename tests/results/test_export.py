@@ -78,7 +78,7 @@ def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
 
 
 def test_csv_has_the_config_of_every_trial(tmp_path: Path) -> None:
-    """It has a line for each planned trial of each study, and no cell that a spreadsheet takes for a formula."""
+    """A line stands for each planned trial of each study; no cell is a formula to a spreadsheet."""
     export.write(studies(), tmp_path / "trials.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text())))
     assert len(rows) == 35

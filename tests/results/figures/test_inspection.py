@@ -233,7 +233,7 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
 
 
 def test_what_an_export_has_not_is_one_line(ablate: Ablate, exported: tuple[Path, list[str]]) -> None:
-    """It lacks a trial, an arm, or another number of images."""
+    """The export lacks a trial, an arm, or another number of images."""
     file, study = exported[0], "position-embedding"
     for words, said in (
         ([study, "--arm", "position=none"], f"--arm position=none: no trial of {study}@digits to inspect"),

@@ -291,7 +291,7 @@ def test_a_line_that_is_above_another_looks_above_it() -> None:
 
 
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
-    """With two baselines, one of them unfinished, a line at the other would be read as the baseline of every arm."""
+    """A line at the only finished one of two baselines would be read as the baseline of every arm."""
     plan = synthetic.dataset_scale(figure="intervals")
     trials = next(arm for arm in plan["arms"] if arm["name"] == "stem=patch,data_fraction=0.1")["trials"]
     holes = {trial["id"]: synthetic.hole("missing", "not started") for trial in trials}
@@ -355,7 +355,7 @@ def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
 
 
 def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_come() -> None:
-    """Beyond that, a mean over the seeds that are ahead would not be the mean of all."""
+    """A mean over the seeds that are ahead would not be the mean of all seeds."""
     plan, reached = synthetic.position(), {0: 3, 1: 5, 2: 4, 3: 3, 4: 8}
     known = synthetic.simulate(plan)
     for trial in plan["arms"][0]["trials"]:
@@ -446,7 +446,7 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
 
 
 def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
-    """3 x the FLOPs of a forward pass x the images of all steps, as the plan would say today."""
+    """The count is 3 x the FLOPs of a forward pass x the images of all steps."""
     arm = complete("families").plan.arms[0]
     old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
     assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
@@ -474,7 +474,7 @@ def marks_of(ax: Axes) -> list[Line2D]:
 
 
 def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
-    """Where the trials have it; the family of tests covers the study's own metric alone."""
+    """Its panel appears where trials have it; verdicts belong to the study's own metric."""
     study = complete("scale")
     study = replace(study, plan=study.plan.model_copy(update={"evals": ["fewshot"]}))
     assert len(drawn(study).axes) == 1
@@ -614,7 +614,7 @@ def test_wrapping_loses_no_character() -> None:
 
 
 def test_a_series_of_several_factors_is_named_by_its_factor() -> None:
-    """ "0.3" alone would be two lines; of a single factor the value is enough."""
+    """ "0.3" alone could stand for two factors; of a single factor the value is enough."""
     factors = {"weight_decay": [0.05, 0.3], "dropout": [0.0, 0.3]}
     curves = {"data_fraction": [0.1, 1.0]}
     plan = synthetic.make_plan("regularization", factors, {"weight_decay": 0.05, "dropout": 0.0}, curves=curves)
