@@ -14,7 +14,7 @@ EXTRAS = {
 
 
 def to_install(error: ModuleNotFoundError) -> str:
-    """What to install for a missing package; "" if no extra has it."""
+    """Return the command that installs a missing package; "" if no extra has it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return ""

@@ -1,6 +1,6 @@
-"""Train the arms of a study for equal steps, epochs or FLOPs by choosing each arm's `steps`.
+"""The budget that all arms of a study have: equal steps, epochs or FLOPs, met by each arm's `steps`.
 
-A longer run's curve is never read midway: its learning rate would not have decayed.
+A longer run is never evaluated midway instead: its learning rate would not have decayed.
 """
 
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 from vitcore.config import Config
 
 Budget = Literal["steps", "epochs", "flops"]
-TOLERANCE = 0.02  # how far the budgets of compared arms may lie apart: steps are whole
+TOLERANCE = 0.02  # relative difference between the budgets of compared arms, as steps are whole
 MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
@@ -23,13 +23,15 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
     exact = reference.steps * spent(reference) / spent(config)
     steps = max(1, round(exact))
     if abs(steps - exact) > TOLERANCE * exact:
-        wanted = f"the same {MEANT[budget]} as the baseline's are {exact:.2f} steps"
-        raise ValueError(f"budget={budget}: {wanted}, and no whole number is within {TOLERANCE:.0%}: give more steps")
+        raise ValueError(
+            f"budget={budget}: the same {MEANT[budget]} as the baseline's are {exact:.2f} steps, and no whole number "
+            f"is within {TOLERANCE:.0%}: give more steps"
+        )
     return steps
 
 
 def epochs(config: Config) -> float:
-    """Return the passes over the training images per step."""
+    """Return the share of the training images that a step takes."""
     from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction

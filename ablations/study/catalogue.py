@@ -1,4 +1,4 @@
-"""List every slot, its entries, and the options of each entry: `ablate list --variants`."""
+"""The catalogue of all variants and their options: `ablate list --variants`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from vitcore.variants import VARIANTS
 
 @dataclass(frozen=True)
 class Entry:
-    """A variant: its name, the first line of its docstring, its options with defaults (None: required)."""
+    """A variant. about: the first line of its docstring. options: option -> default (None: required)."""
 
     name: str
     about: str
@@ -26,18 +26,19 @@ class Slot:
 
 
 def catalogue() -> list[Slot]:
+    """Return all slots, with the entries of plug-ins that are loaded."""
     return [Slot(slot, [entry(*one) for one in variants.items()]) for slot, variants in VARIANTS.items()]
 
 
 def entry(name: str, variant: type[Variant]) -> Entry:
-    about = (variant.__doc__ or "").strip().partition("\n")[0]
+    """Return a variant's name, the first line of its docstring, and its options."""
     fields = variant.Options.model_fields
     defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
-    return Entry(name, about.strip(), defaults)
+    return Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), defaults)
 
 
 def render(slots: list[Slot]) -> str:
-    """Return one line per entry, with its options below as they are spelled on a command line."""
+    """Return a line per entry, and below it its options as a command line spells them."""
     width = max(len(one.name) for slot in slots for one in slot.entries)
     lines = []
     for slot in slots:

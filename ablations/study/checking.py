@@ -9,6 +9,7 @@ from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
 from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
+from ablations.study.stages import Values
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.contracts import contracts
@@ -46,7 +47,7 @@ def check_everything(recipe: str) -> bool:
 
 
 def without_data(name: str) -> bool:
-    """If the recipe's pack is missing, print that it is skipped. Return whether it was."""
+    """Return whether a recipe's pack is missing, and print that the recipe is skipped."""
     data = read_recipe(name).config["data"] if name in packaged("recipes") else "digits"
     if data in BUILT_IN or pack_of(data) is not None:
         return False
@@ -60,12 +61,11 @@ def check_plugin(file: Path) -> bool:
     try:
         plugins.load([file])
     except plugins.Refused as error:
-        print(file)
-        print(f"  FAILED  {message_line(error)}")
+        print(f"{file}\n  FAILED  {message_line(error)}")
         return False
     added = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if (slot, name) not in before]
     if not added:
-        raise ValueError(f"plugin {file}: adds nothing to {', '.join(slot.upper() for slot in VARIANTS)}")
+        raise ValueError(f"plugin {file}: adds nothing to {', '.join(map(str.upper, VARIANTS))}")
     print(file)
     return all([check_part(slot, name, file) for slot, name in added])
 
@@ -84,7 +84,7 @@ def check_part(slot: str, name: str, file: Path | None = None) -> bool:
 
 
 def hint(error: BaseException) -> str:
-    """Name the dtype that a part fixes itself, for a dtype error of PyTorch."""
+    """Return advice for a dtype error of PyTorch; "" for any other error."""
     raised = error.__cause__ or error
     if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
         return ""
@@ -92,12 +92,10 @@ def hint(error: BaseException) -> str:
 
 
 def last_place(error: BaseException, file: Path | None) -> str:
-    """Return where in the plug-in an exception was raised or passed through."""
-    if file is None:
-        return ""
+    """Return the innermost line of the plug-in in the traceback; "" if there is none."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()]
-    return f" [{file}:{own[-1].lineno}]" if own else ""
+    lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]
+    return f" [{file}:{lines[-1]}]" if lines else ""
 
 
 def message_line(error: BaseException) -> str:
@@ -106,7 +104,7 @@ def message_line(error: BaseException) -> str:
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Build every arm and report what else differs from the baseline."""
+    """Build every arm, and print its confounds. Raises ValueError for an impossible arm."""
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
@@ -119,18 +117,20 @@ def check_study(file: str, recipe: str) -> bool:
 
 
 def check_recipe(file: str) -> bool:
+    """Build the model of a recipe, of its arms and of its stages. Raises ValueError for an impossible one."""
     recipe = read_recipe(file)
-    config = Config(**recipe.config)
-    splits.check(config)
+
+    def checked(settings: Values) -> Config:
+        config = Config(**merge(recipe.config, settings))
+        splits.check(config)
+        return config
+
+    config = checked({})
     size = measure(config)
-    print(file)
-    print(f"  ok      {size.params:,} parameters, {size.flops:,} FLOPs an image, {config.steps:,} steps")
-    for name in recipe.arms:
-        config = Config(**merge(recipe.config, recipe.arms[name]))
-        splits.check(config)
-        print(f"  ok      arm {name}: {measure(config).flops / size.flops:.2g} times the FLOPs")
-    for name in recipe.stages:
-        config = Config(**merge(recipe.config, recipe.stages[name]))
-        splits.check(config)
+    print(f"{file}\n  ok      {size.params:,} parameters, {size.flops:,} FLOPs an image, {config.steps:,} steps")
+    for name, settings in recipe.arms.items():
+        print(f"  ok      arm {name}: {measure(checked(settings)).flops / size.flops:.2g} times the FLOPs")
+    for name, settings in recipe.stages.items():
+        config = checked(settings)
         print(f"  ok      stage {name}: {config.steps:,} steps of {config.batch} images of {config.data}")
     return True

@@ -1,14 +1,15 @@
-"""Guard against confounds: what differs between an arm and its baseline besides the declared factor.
+"""Confounds: differences between an arm and its baseline besides the declared factor.
 
-Natural side effects become footnotes of the table; an undeclared difference of settings is an error. Differences in
-device, code and kernels belong to the trials: results/tables/provenance.py reports them.
+Side effects of the factor become footnotes of the table. An undeclared difference of settings is an error. Device, code
+and kernels may differ from trial to trial: results/tables/provenance.py reports them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from ablations.study import stages
 from ablations.study.budget import MEANT, Budget
-from ablations.study.design import Arm, assigned
+from ablations.study.design import Arm
+from ablations.study.naming import assigned
 from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure
 from vitcore.analysis.model_cost import Cost
@@ -17,7 +18,7 @@ from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.sizes import of_architecture
 
-# What a setting brings along: choosing a position chooses its place, other data have other images.
+# Settings that follow from another: a position has a default place, data have their own images.
 BRINGS: Mapping[str, tuple[str, ...]] = {
     "position": ("position_at",),
     "data": ("image_size", "channels", "classes"),
@@ -26,24 +27,23 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """Return the footnotes of an arm. A baseline has those about enlarged images alone."""
-    stored = list(enlarged(arm.config.data, arm.config.image_size))
+    """Return the footnotes of an arm: confounds, and enlarged images. A baseline has no confounds."""
+    stored = enlarged(arm.config.data, arm.config.image_size)
     if arm.name == baseline.name:
-        return stored
-    start = [*earlier_training(arm, baseline), *weights_note(arm, baseline)]
-    goal = list(objective(arm, baseline))
+        return list(stored)
     return [
         *declared(arm, baseline),
-        *goal,
+        *objective(arm, baseline),
         *model_notes(arm, baseline),
         *schedule(arm, baseline, budget),
-        *start,
+        *earlier_training(arm, baseline),
+        *weights_note(arm, baseline),
         *stored,
     ]
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
-    """Yield a note if images are enlarged beyond their stored size; for a folder, beyond its first image."""
+    """Yield a note if images are enlarged beyond their stored size. A folder has the size of its first image."""
     about = describe(data)
     if size <= about.image_size:
         return
@@ -55,7 +55,7 @@ def enlarged(data: str, size: int) -> Iterator[str]:
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield the settings that a named arm changes together, and those the study declares to change with it."""
+    """Yield the settings of a named arm, and the co-changes that the study declares for the arm."""
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
@@ -63,18 +63,18 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note if arm and baseline have different objectives: their accuracies cannot be compared."""
+    """Yield a note if arm and baseline have different objectives, whose accuracies cannot be compared."""
     if arm.config.objective != baseline.config.objective:
         yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
 def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
-    """Return notes about the models -> the table column that each explains."""
+    """Return the notes on an arm's model: note -> the table column that it explains."""
     return dict(model_differences(measure(arm.config), measure(baseline.config)))
 
 
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
-    """Yield notes on changed tokens, parameters, FLOPs, class token and bias, each with its table column."""
+    """Yield notes on tokens, parameters, FLOPs, class token and bias that differ, each with its table column."""
     for own, other, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
         (arm.params, baseline.params, "parameters", "params"),
@@ -89,7 +89,7 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
 
 
 def differ(arm: bool | None, baseline: bool | None) -> bool:
-    """Return whether two values differ. A reference model has None for settings it lacks."""
+    """Return whether two values differ. None stands for a setting that a reference model lacks."""
     return None not in (arm, baseline) and arm != baseline
 
 
@@ -120,7 +120,7 @@ def warmup(config: Config) -> int:
 
 
 def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note on earlier training that the baseline does not share."""
+    """Yield a note on the trial that the arm starts or learns from, unless the baseline has an equal one."""
     if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
         return
     own = arm.parent.config
@@ -131,15 +131,15 @@ def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def extra_labels(start: Config, own: Config) -> str:
-    """Return a note if the arm's parent saw more labels of the arm's own task."""
+    """Return a note if the arm's parent saw labels of more images of the arm's task."""
     if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
         return ""
-    more = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
-    return f"; it saw labels of more images of the same task ({more}), which the difference measures too"
+    fractions = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
+    return f"; it saw labels of more images of the same task ({fractions}), which the difference measures too"
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield the share of initial weights that equals the baseline's at the same seed, unless all do."""
+    """Yield the share of initial weights that equal the baseline's at a seed, unless all do."""
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)
     if own is None or other is None or any(parent and parent.link == "init_from" for parent in parents):
@@ -152,14 +152,8 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
         yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"
 
 
-# -- what nobody declared ---------------------------------------------------------------------------------------------
-
-
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError for an arm that differs from its baseline in an undeclared setting.
-
-    Plans of earlier versions declare settings only by the arm's name.
-    """
+    """Raise ValueError for an arm that differs from its baseline in an undeclared setting."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -167,13 +161,11 @@ def refuse_undeclared(plan: Plan) -> None:
         if baseline is None or allowed is None:
             continue
         refuse_undeclared_start(plan, arm, baseline, allowed)
-        own, other = learning_settings(arm.config), learning_settings(baseline.config)
-        for key in sorted(own.keys() | other.keys()):
-            if own.get(key) != other.get(key) and not any(covers(one, key) for one in allowed):
-                raise ValueError(
-                    f"{plan.name}: {arm.name} differs from {arm.baseline} in {key}, {own.get(key)} against "
-                    f"{other.get(key)}, which the study does not declare: name it in `with`, or plan anew with --prune"
-                )
+        if difference := undeclared(arm, baseline, allowed):
+            raise ValueError(
+                f"{plan.name}: {arm.name} differs from {arm.baseline} in {difference}, "
+                "which the study does not declare: name it in `with`, or plan anew with --prune"
+            )
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
@@ -185,28 +177,35 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
     own, other = (there.get(one.parent) for one in (arm, baseline))
     while own is not None and other is not None and own.stage == other.stage:
         prefix = f"{own.stage}."
-        mine, theirs = learning_settings(own.config), learning_settings(other.config)
         declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
         declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
         declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of what starts from it
-        for key in sorted(mine.keys() | theirs.keys()):
-            if mine.get(key) != theirs.get(key) and not any(covers(one, key) for one in declared):
-                raise ValueError(
-                    f"{plan.name}: {own.name}, from which {arm.name} starts, differs from {other.name} in "
-                    f"{key}, {mine.get(key)} against {theirs.get(key)}, which the study does not declare"
-                )
+        if difference := undeclared(own, other, declared):
+            raise ValueError(
+                f"{plan.name}: {own.name}, from which {arm.name} starts, differs from {other.name} in {difference}, "
+                "which the study does not declare"
+            )
         own, other = there.get(own.parent), there.get(other.parent)
 
 
 def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
-    """Return the settings in which an arm may differ; None in plans of earlier versions."""
+    """Return the settings in which an arm may differ; None for a named arm in a plan of an earlier version."""
     said: Iterable[str] | None = arm.declared
-    if said is None:
+    if said is None:  # in plans of earlier versions
         said = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
         if arm.name != arm.baseline and not said:
-            return None  # a named arm
+            return None
     budget = {"steps"} if plan.budget != "steps" else set()
     return {*said, *budget, *(brought for key in said for brought in BRINGS.get(key, ()))}
+
+
+def undeclared(entry: Entry, reference: Entry, declared: set[str]) -> str:
+    """Return as text the first setting in which two entries differ without a declaration; "" if there is none."""
+    own, other = learning_settings(entry.config), learning_settings(reference.config)
+    for key in sorted(own.keys() | other.keys()):
+        if own.get(key) != other.get(key) and not any(covers(one, key) for one in declared):
+            return f"{key}, {own.get(key)} against {other.get(key)}"
+    return ""
 
 
 def covers(declared: str, key: str) -> bool:

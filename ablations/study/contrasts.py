@@ -1,6 +1,6 @@
-"""Interactions and tuned arms, written into the plan so that tables need no YAML.
+"""Interactions and tuned arms, as a plan records them.
 
-An interaction lists its four arms; a tuned arm lists the grid that it chooses its point from.
+An interaction lists its four arms. A tuned arm lists the points among which its best is chosen.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from results.store.schemas import Interaction, Tuned
 
 
 def interactions(design: Design) -> list[Interaction]:
-    """Return the interactions of every two factors of a cross, at each point.
+    """Return the interactions of every two factors of a cross, at each point of the curves.
 
-    If something is tuned, each arm is at its own value. Excluding an arm removes its interactions.
+    If something is tuned, each arm is at its best value. An interaction with an excluded arm is left out.
     """
     there = {entry.name for entry in tuned(design)} if design.tune else set(design.remaining)
     found = {}
@@ -23,21 +23,17 @@ def interactions(design: Design) -> list[Interaction]:
         for one, other in itertools.combinations(cross, 2):
             for a, b in itertools.product(others(design, one, cross[one]), others(design, other, cross[other])):
                 for point in fixed_points(design):
-                    entry = interaction_arms(design, a, b, point | dict.fromkeys(design.tune, "tuned"))
-                    if there.issuperset(entry.values()):
-                        found[entry["ab"]] = Interaction(name=entry["ab"], **entry)
+                    suffix = at(point | dict.fromkeys(design.tune, "tuned"))
+                    cells = {"ab": a | b, "a": a, "b": b, "baseline": {}}
+                    arms = {role: design.changed(values).name + suffix for role, values in cells.items()}
+                    if there.issuperset(arms.values()):
+                        found[arms["ab"]] = Interaction(name=arms["ab"], **arms)
     return list(found.values())
 
 
 def others(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    """Return the values that differ from the baseline's."""
+    """Yield as settings the values that differ from the baseline's."""
     return ({factor: value} for value in values if value != design.baseline[factor])
-
-
-def interaction_arms(design: Design, a: Values, b: Values, point: Values) -> dict[str, str]:
-    """Return the names of the four arms: both changes together, each alone, and neither."""
-    together = {"ab": a | b, "a": a, "b": b, "baseline": {}}
-    return {role: design.changed(values).name + at(point) for role, values in together.items()}
 
 
 def fixed_points(design: Design) -> list[Values]:
@@ -46,7 +42,7 @@ def fixed_points(design: Design) -> list[Values]:
 
 
 def tuned(design: Design) -> list[Tuned]:
-    """Return every arm at its own point of the tuned grid."""
+    """Return every arm at its best point of the tuned grid."""
     if not design.tune:
         return []
     own, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)

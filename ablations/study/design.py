@@ -8,7 +8,7 @@ from typing import Any
 
 from ablations.study import stages
 from ablations.study.budget import steps_of
-from ablations.study.naming import plan_name
+from ablations.study.naming import assigned, plan_name
 from ablations.study.reading import axes_of, claim_parts, starts, without_recipe_arm
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
@@ -84,7 +84,7 @@ class Design:
             own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
             if own in self.varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
                 raise ValueError(
-                    f"{key} is what the study '{self.study.name}' varies: it cannot be set on the command line"
+                    f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
                 )
             if own in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
@@ -112,11 +112,12 @@ class Design:
     @cached_property
     def crosses(self) -> list[dict[str, list[Any]]]:
         """The crosses, completed with the baseline's value of each factor: an interaction needs it."""
-        found = []
+        found: list[dict[str, list[Any]]] = []
         for cross in self.study.crosses:
-            listed_values = {name: self.axis(name, values) for name, values in cross.items()}
-            own = {name: self.own_value(name) for name in cross}
-            found.append({n: values if own[n] in values else [own[n], *values] for n, values in listed_values.items()})
+            found.append({})
+            for name, values in cross.items():
+                known, own = self.axis(name, values), self.own_value(name)
+                found[-1][name] = known if own in known else [own, *known]
         return found
 
     @cached_property
@@ -127,10 +128,7 @@ class Design:
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """The tuned grid. Raises ValueError for a grid without inner points.
-
-        An optimum at an edge gives no verdict.
-        """
+        """The tuned grid. Raises ValueError for a grid without inner points: an optimum at an edge gives no verdict."""
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
             if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
@@ -143,9 +141,11 @@ class Design:
 
     @property
     def varied(self) -> list[str]:
+        """Everything that varies, each once: factors, crosses, curves and tuned settings."""
         return list(dict.fromkeys(key for group in axes_of(self.study) for key in group))
 
     def axis(self, name: str, values: Axis) -> list[Any]:
+        """Return the values of an axis as the study writes it. Raises ValueError for an axis that the recipe lacks."""
         if values == "all":
             return entries(name)
         if values == "axis":
@@ -154,8 +154,15 @@ class Design:
         return list(itertools.chain.from_iterable(listed_here))
 
     def axis_values(self, name: str) -> list[Any]:
-        """Return the recipe's values for an axis of that name. Raises ValueError if it has none."""
-        known = [one for one in self.axis_names(name) if one in self.recipe.axes]
+        """Return the recipe's values for a setting. Raises ValueError if it has none.
+
+        A stage's setting such as pretrain.lr has an axis of its own, else that of lr. In a study that fine-tunes, an
+        arm's lr has finetune.lr, else lr.
+        """
+        names = [name, name.partition(".")[2]]
+        if not self.of_a_stage(name):
+            names = [f"{stages.FINETUNE}.{name}", name] if self.fine_tunes else [name]
+        known = [one for one in names if one in self.recipe.axes]
         if not known:
             raise ValueError(
                 f"study '{self.study.name}' takes the values of {name} from the recipe, and recipe "
@@ -166,7 +173,7 @@ class Design:
 
     @cached_property
     def published(self) -> dict[str, float]:
-        """The study's published numbers by arm name."""
+        """Arm name -> the study's published number."""
         return {self.resolve_places(name): value for name, value in self.study.published.items()}
 
     @cached_property
@@ -176,9 +183,9 @@ class Design:
         return list(dict.fromkeys(f"{self.resolve_places(a)}{sign}{self.resolve_places(b)}" for a, sign, b in parts))
 
     def resolve_places(self, name: str) -> str:
-        """Resolve a place in an arm's name, as in `width=axis[-1]`: the recipe's last width.
+        """Return an arm's name with values for places such as the recipe's last width, `width=axis[-1]`.
 
-        Returns the name unchanged if it names no place or the recipe has no such place.
+        A name without a place, or with one that the recipe lacks, stays as it is.
         """
         if not PLACE.search(name):
             return name
@@ -192,40 +199,22 @@ class Design:
         return (first if first in self.named else self.changed(own).name) + at(point)
 
     def value_in_name(self, key: str, text: str) -> Any:
-        """Return the value of a setting as written in an arm's name; None if it has none."""
+        """Return the value that an arm's name writes as `text`; None if the setting has no such value."""
         if place := PLACE.fullmatch(text):
             values, number = self.axis_values(key), int(place[1])
             return values[number] if -len(values) <= number < len(values) else None
         known = [*self.factors.get(key, []), *self.curves.get(key, [])]
         return next((value for value in known if str(value) == text), None)
 
-    def axis_names(self, name: str) -> list[str]:
-        """Return the recipe's axes that may hold a setting's values, best first.
-
-        A stage's setting such as pretrain.lr has its own axis, else that of lr. In a study that fine-tunes, an arm's lr
-        has finetune.lr, else lr.
-        """
-        if self.of_a_stage(name):
-            return [name, name.partition(".")[2]]
-        return [f"{stages.FINETUNE}.{name}", name] if self.fine_tunes else [name]
-
-    @cached_property
-    def new_sizes(self) -> list[int]:
-        """The recipe's image sizes at which nothing is trained. Raises ValueError if there are none."""
-        trained = self.reference.image_size
-        if not (sizes := [size for size in self.axis("image_size", "axis") if size != trained]):
-            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, the size of training")
-        return sizes
-
     @property
     def metric(self) -> str:
-        """The metric; @axis stands for the first of the new sizes, @patch-axis for the first other patch."""
+        """The metric, with the first of the values that @axis or @patch-axis stands for."""
         name, _, at_axis = self.study.metric.partition("@")
         return f"{name}@{self.tested(at_axis)[0]}" if at_axis in AT_AXES else self.study.metric
 
     @property
     def evals(self) -> list[str]:
-        """The evals; test@axis stands for all of the new sizes, test@patch-axis for all patches."""
+        """The evals, with all values that @axis or @patch-axis stands for."""
         found = []
         for name in self.study.evals:
             kind, _, at_axis = name.partition("@")
@@ -233,35 +222,42 @@ class Design:
         return found
 
     def tested(self, at_axis: str) -> list[str]:
-        """Return the values of `axis` or `patch-axis` in a metric or an eval; the baseline's own patch is last."""
-        if at_axis == "axis":
-            return [str(size) for size in self.new_sizes]
-        patches = self.axis("patch", "axis")
-        return [f"patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
+        """Return the values that `axis` or `patch-axis` stands for after the @ of a metric or an eval.
+
+        `axis`: the recipe's image sizes except the one of training; raises ValueError if there is no other.
+        `patch-axis`: the recipe's patches, with the baseline's last.
+        """
+        if at_axis == "patch-axis":
+            patches = self.axis("patch", "axis")
+            return [f"patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
+        trained = self.reference.image_size
+        if not (sizes := [str(size) for size in self.axis("image_size", "axis") if size != trained]):
+            raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, the size of training")
+        return sizes
 
     @cached_property
     def fine_tunes(self) -> bool:
-        """Return whether arms start from stages and train as the recipe's `finetune` says."""
+        """Whether arms start from stages, and so train as the recipe's `finetune` says."""
         return any(key == "init_from" and value in self.study.stages for key, value in starts(self.study))
 
     @cached_property
     def base(self) -> Values:
-        """The settings of all arms. Later layers win: defaults, recipe, the recipe's arm, baseline, command line.
+        """The settings of all arms: defaults < recipe < the recipe's arm < baseline < command line.
 
-        If arms start from stages, `finetune` comes before the recipe's arm. A plain setting of the command line applies
-        to all stages; a stage's own comes after it.
+        If arms start from stages, `finetune` comes before the recipe's arm. On the command line, `lr` comes before
+        `finetune.lr`.
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
             return merge(self.recipe.config, recipe_arm, self.study.baseline, self.overrides)
-        said, mine = self.overrides, dict(stages.of_stage(stages.FINETUNE, self.overrides))
-        rest = {key: one for key, one in said.items() if key.partition(".")[0] != stages.FINETUNE}
+        mine = stages.of_stage(stages.FINETUNE, self.overrides)
+        rest = {key: one for key, one in self.overrides.items() if key.partition(".")[0] != stages.FINETUNE}
         last = self.recipe.stages[stages.FINETUNE] if self.fine_tunes else {}
         return merge(self.recipe.config, last, recipe_arm, self.study.baseline, rest, mine)
 
     @cached_property
     def starting(self) -> stages.Stages:
-        """Settings of stages: recipe < the recipe's stage < command line < the study's < one stage's own."""
+        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY."""
         alone = {*self.study.stages, stages.FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
@@ -277,7 +273,7 @@ class Design:
 
     @cached_property
     def on_its_data(self) -> bool:
-        """Return whether baseline and stages use the data that the recipe gives them."""
+        """Whether baseline and stages use the data that the recipe gives them."""
         config, said = self.recipe.config, self.recipe.stages
         pairs = [(self.base, said[stages.FINETUNE] if self.fine_tunes else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
@@ -289,6 +285,7 @@ class Design:
         return self.recipe if self.on_its_data else self.recipe.on_other_data()
 
     def of_a_stage(self, key: str) -> bool:
+        """Return whether a key such as pretrain.lr is a setting of one of the study's stages."""
         return key.partition(".")[0] in self.study.stages
 
     @cached_property
@@ -299,7 +296,7 @@ class Design:
     def own_value(self, key: str) -> Any:
         """Return the baseline's value of a setting off the curves.
 
-        For a stage that the baseline does not have, it is the value as written.
+        For a stage that the baseline does not start from, return the value as written.
         """
         if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
             return self.base.get(key)
@@ -308,15 +305,14 @@ class Design:
     @cached_property
     def named(self) -> dict[str, Values]:
         """The settings of the named arms. Raises ValueError for an arm that is missing from the recipe."""
-        return {
-            name: self.recipe_arm(name, "arm") if settings == "axis" else self.extend_recipe_arm(settings)
-            for name, settings in self.study.arms.items()
-        }
-
-    def extend_recipe_arm(self, settings: Values) -> Values:
-        """Return the settings of a named arm on top of the recipe's arm that it extends."""
-        first = self.recipe_arm(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
-        return merge(first, without_recipe_arm(settings))
+        found = {}
+        for name, settings in self.study.arms.items():
+            if settings == "axis":
+                found[name] = self.recipe_arm(name, "arm")
+            else:
+                first = self.recipe_arm(str(settings[RECIPE_ARM]), "arm") if RECIPE_ARM in settings else {}
+                found[name] = merge(first, without_recipe_arm(settings))
+        return found
 
     def recipe_arm(self, name: str, what: str) -> Values:
         """Return the settings of the recipe's own arm of that name. Raises ValueError if there is none."""
@@ -335,15 +331,8 @@ class Design:
         try:
             return stages.trial(settings, parent, self.base.get("seed", 0))
         except ConfigError as error:
-            own = dict(stages.of_stage(stages.FINETUNE, self.overrides)) if self.study.stages else {}
+            own = stages.of_stage(stages.FINETUNE, self.overrides) if self.study.stages else {}
             raise stages.as_written(error, stages.FINETUNE, own) from None
-
-    @cached_property
-    def recipe_key(self) -> str:
-        """The identity shared by trials of the recipe's own config."""
-        from vitcore.identity import arm_key  # late: as above
-
-        return arm_key(Config(**self.recipe.config))
 
     @cached_property
     def baseline(self) -> Values:
@@ -352,7 +341,7 @@ class Design:
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name, from the factors that vary one at a time, or else from the crossed ones."""
+        """The baseline's name, from the factors that vary one at a time; without any, from the crossed ones."""
         named = self.study.factors or self.factors
         return assigned({name: self.baseline[name] for name in named}) or "baseline"
 
@@ -365,13 +354,13 @@ class Design:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """The changes of one point, each once; the baseline stands where it is first listed."""
+        """The changes at any point, each once. The baseline has the place where it is first listed."""
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
-        found = {
-            change.name: change for change in map(self.changed, varied if {} in varied else [{}, *varied])
-        }  # a cell of a cross may be an arm that is there already
+        found = {}  # by name: a cell of a cross may be an arm that is there already
+        for change in map(self.changed, varied if {} in varied else [{}, *varied]):
+            found[change.name] = change
         for name, settings in self.named.items():
             if name in found:
                 raise ValueError(f"study '{self.study.name}': two arms are called {name}")
@@ -391,20 +380,19 @@ class Design:
         """
         for name, settings in self.study.co_changes.items():
             meant = set(name.split(","))
-            hit = [not one.named and meant <= set(assigned(one.settings).split(",")) for one in changes]
-            if not any(hit):
+            matching = [one for one in changes if not one.named and meant <= {*assigned(one.settings).split(",")}]
+            if not matching:
                 raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
             changes = [
-                replace(change, co_changes=merge(change.co_changes, settings)) if mine else change
-                for change, mine in zip(changes, hit, strict=True)
+                replace(one, co_changes=merge(one.co_changes, settings)) if one in matching else one for one in changes
             ]
         return changes
 
     @cached_property
     def remaining(self) -> dict[str, tuple[Change, Values]]:
-        """Arm name -> arm, at every point of the curves, without the excluded ones.
+        """Arm name -> change and point, at every point of the curves, without the excluded arms.
 
-        Raises ValueError for an exclusion that matches nothing, or removes a baseline or a tuned point.
+        Raises ValueError for an exclusion that matches nothing, or removes a baseline or a part of the tuned grid.
         """
         pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
         gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
@@ -420,7 +408,7 @@ class Design:
         return kept
 
     def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """Return the pairs that an entry of `exclude` matches. Raises ValueError if none does."""
+        """Return the names of the arms that an entry of `exclude` matches. Raises ValueError if there are none."""
         known = {*self.factors, *self.curves, "arm"}
         if unknown := entry.keys() - known:
             raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
@@ -434,6 +422,7 @@ class Design:
         return met
 
     def arm(self, change: Change, point: Values) -> Arm:
+        """Return the arm of a change at a point of the curves."""
         written = merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.starting.started(written)
         name = change.name + at(point)
@@ -452,14 +441,13 @@ class Design:
 
     @cached_property
     def main_baseline(self) -> str:
-        """The baseline's name at the recipe's own point of the curves, else at the first point."""
+        """The baseline's name at the point of the recipe's settings; if the curves lack it, at their first point."""
         there = [point for change, point in self.remaining.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
 
 
 def data_of(settings: Values) -> str:
-    """Return the name of the data in settings."""
     return str(settings.get("data", Config.model_fields["data"].default))
 
 
@@ -469,12 +457,12 @@ def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
 
 
 def at(point: Values) -> str:
-    """Return the suffix of an arm's name at a point of the curve."""
+    """Return the suffix of an arm's name at a point of the curves."""
     return f",{assigned(point)}" if point else ""
 
 
 def entries(slot: str) -> list[str]:
-    """Return all entries of a slot's dictionary, plug-ins last. Raises ValueError for a setting without entries."""
+    """Return the names of all variants of a slot, plug-ins last. Raises ValueError for a setting without variants."""
     from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
     if slot not in VARIANTS:
@@ -482,25 +470,18 @@ def entries(slot: str) -> list[str]:
     return list(VARIANTS[slot])
 
 
-def assigned(values: Mapping[str, Any]) -> str:
-    """Return settings as text: 'key=value' joined by commas."""
-    return ",".join(f"{key}={value}" for key, value in values.items())
-
-
 def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
     """Raise ValueError for two arms with one name or the same trials."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
-    names: dict[str, str] = {}
-    called: set[str] = set()
+    names: dict[str, str] = {}  # trial -> arm
     for arm in arms:
         try:
             trial = trial_id(arm.config)
         except ConfigError as error:
             raise ValueError(f"study '{study.name}', arm {arm.name}: {error}") from None
-        if arm.name in called:
+        if arm.name in names.values():
             raise ValueError(f"study '{study.name}': two arms are called {arm.name}")
         if trial in names:
             raise ValueError(f"study '{study.name}': arms {names[trial]} and {arm.name} are the same trial")
         names[trial] = arm.name
-        called.add(arm.name)

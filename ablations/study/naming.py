@@ -11,7 +11,7 @@ ALL_ARMS = ("*",)
 
 
 def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
-    """Return the arms whose name matches any glob. Raises ValueError for a glob that matches none of `owner`."""
+    """Return the arms whose name matches any glob. Raises ValueError for a glob without a match. owner: their plan."""
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
             raise ValueError(f"--arm {glob}: {owner} has the arms {', '.join(names)}")
@@ -21,6 +21,11 @@ def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]
 def stem(name: str) -> str:
     """Return the name of a study or recipe given by name or file."""
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
+
+
+def assigned(settings: Mapping[str, Any], separator: str = ",") -> str:
+    """Return settings as text, each as 'key=value'."""
+    return separator.join(f"{key}={value}" for key, value in settings.items())
 
 
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from vitcore.variants import BASES, VARIANTS
 
 
 class Refused(ValueError):
-    """A plug-in that cannot be used: one line with the file and the reason."""
+    """An error for a plug-in that cannot be used: one line with the file and the reason."""
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
@@ -30,6 +30,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def load_one(path: Path) -> str:
+    """Run a file unless this process has run it before; return its digest. Raises as `load` does."""
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -45,7 +46,6 @@ def load_one(path: Path) -> str:
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
-        refuse_redefinition(path, before)
         identify(added(path, before), path, digest)
     except BaseException:
         del sys.modules[name]
@@ -57,40 +57,36 @@ def load_one(path: Path) -> str:
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
+    """Execute a plug-in as a module. Raises Refused with the reason if it fails."""
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:
         raise Refused(f"plugin {path}: does not import: it ends the program (exit status {end.code})") from None
-    except ModuleNotFoundError as error:
-        raise Refused(f"plugin {path}: does not import: {moved(error)}") from error
     except Exception as error:  # importing a user's file may raise anything
-        raise Refused(f"plugin {path}: does not import: {type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "vitcore":
+            public = "public names come from vitcore itself: from vitcore import Position, POSITION"
+            reason = f"no module {error.name} ({public})"
+        raise Refused(f"plugin {path}: does not import: {reason}") from error
 
 
-def moved(error: ModuleNotFoundError) -> str:
-    """Say why an import failed; for a moved module of vitcore, where its public names are."""
-    if (error.name or "").partition(".")[0] == "vitcore":
-        return f"no module {error.name} (public names come from vitcore itself: from vitcore import Position, POSITION)"
-    return f"{type(error).__name__}: {error}"
+def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
+    """Return the classes that a plug-in added to the dictionaries. Raises Refused for any other change.
 
-
-def refuse_redefinition(path: Path, before: dict[str, dict[str, type[Variant]]]) -> None:
+    before: slot -> its dictionary before the plug-in was loaded.
+    """
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():
             if parts.get(name) is not part:
                 raise Refused(f"plugin {path}: redefines {slot}={name}: choose another name")
-
-
-def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
-    """Return the classes that a plug-in added to the dictionaries. Raises Refused for anything else."""
     new = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if name not in before[slot]]
     for slot, name in new:
-        part: object = VARIANTS[slot][name]
+        new_part: object = VARIANTS[slot][name]
         if not isinstance(name, str):
             raise Refused(f"plugin {path}: {slot}={name!r}: a name is a string")
-        if not (isinstance(part, type) and issubclass(part, BASES[slot])):
-            raise Refused(f"plugin {path}: {slot}={name} is {part!r}, not a {BASES[slot].__name__} class")
-        if unknown := part.neutral.keys() - part.Options.model_fields:
+        if not (isinstance(new_part, type) and issubclass(new_part, BASES[slot])):
+            raise Refused(f"plugin {path}: {slot}={name} is {new_part!r}, not a {BASES[slot].__name__} class")
+        if unknown := new_part.neutral.keys() - new_part.Options.model_fields:
             raise Refused(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
     return [VARIANTS[slot][name] for slot, name in new]
 

@@ -22,7 +22,10 @@ def packaged(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Path:
-    """Return the file of a packaged name, or a given file. Raises ValueError with the nearest name."""
+    """Return the file of a study or a recipe, given by name or file. Raises ValueError with the nearest name.
+
+    kind: "studies" or "recipes".
+    """
     path = Path(name)
     known = packaged(kind)
     if path.suffix in (".yaml", ".yml"):
@@ -41,34 +44,33 @@ def find(kind: str, name: str) -> Path:
 
 
 def read_study(name: str) -> Study:
+    """Read a study by name or file. Raises ValueError with the file and the key."""
     path = find("studies", name)
     study = typed(Study, path)
     check_varied(study, path)
-    stages.check(study.stages, written(study), starts(study), path)
+    keys = [key for layer in (*layers(study), *axes_of(study)) for key in layer]
+    stages.check(study.stages, keys, starts(study), path)
     check_text_names(study, path)
     return study
 
 
 def read_recipe(name: str) -> Recipe:
+    """Read a recipe by name or file. Raises ValueError with the file and the key."""
     path = find("recipes", name)
     recipe = typed(Recipe, path)
+    known = [*Config.model_fields, *Config.shorthands]
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
         for key in layer:
-            refuse_unknown(path, where, key)
+            if "." not in key and key not in (*known, RECIPE_ARM):
+                meant = nearest(OTHER_NAMES.get(key, key), known) or ": `ablate list --settings` names all"
+                raise ValueError(f"{path}: {where}: unknown key '{key}'{meant}")
     for axis, values in recipe.axes.items():
         refuse_duplicates(path, axis, values)
     return recipe
 
 
-def refuse_unknown(path: Path, where: str, key: str) -> None:
-    """Raise ValueError for a key that is neither a setting nor an option of a variant."""
-    known = [*Config.model_fields, *Config.shorthands]
-    if "." not in key and key not in (*known, RECIPE_ARM):
-        meant = nearest(OTHER_NAMES.get(key, key), known)
-        raise ValueError(f"{path}: {where}: unknown key '{key}'{meant or ': `ablate list --settings` names all'}")
-
-
 def typed(record: type[Record], path: Path) -> Record:
+    """Read a file as a study or a recipe. Raises ValueError with the file and the key."""
     content = stages.plain_starts(strict_yaml.read(path))
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:
@@ -80,7 +82,7 @@ def typed(record: type[Record], path: Path) -> Record:
 
 
 def check_varied(study: Study, path: Path) -> None:
-    """Check that something varies, that nothing varies twice, and that every list has distinct values."""
+    """Raise ValueError if nothing varies, something varies twice, or a list is empty or repeats a value."""
     axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
     if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
@@ -93,8 +95,10 @@ def check_varied(study: Study, path: Path) -> None:
             refuse_duplicates(path, axis, values)
             if not values:
                 raise ValueError(f"{path}: {axis} lists no value")
-    for one, other in itertools.combinations(("factors", "crosses", "curves", "tune"), 2):
-        clash = {key for key in keys_of(study, one) if key in keys_of(study, other)}
+    crossed = {key for cross in study.crosses for key in cross}
+    groups = {"factors": {*study.factors}, "crosses": crossed, "curves": {*study.curves}, "tune": {*study.tune}}
+    for one, other in itertools.combinations(groups, 2):
+        clash = groups[one] & groups[other]
         if clash and (one, other) != ("factors", "crosses"):  # a factor may be crossed
             raise ValueError(f"{path}: {listed(clash)} stands in {one} and in {other}")
     for cross in study.crosses:
@@ -103,58 +107,44 @@ def check_varied(study: Study, path: Path) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Check that names in `published`, `with` and `claims` begin with something that varies."""
+    """Raise ValueError for a name in `published`, `with` or `claims` that cannot be an arm's."""
     varied = list(dict.fromkeys(key for group in axes_of(study) for key in group))
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
             raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
-    names = [
-        *study.published,
-        *study.co_changes,
-        *itertools.chain.from_iterable(claim_arms(claim, path) for claim in study.claims),
-    ]
-    for name in names:
+    claimed = [arm for claim in study.claims for arm in claim_arms(claim, path)]
+    for name in [*study.published, *study.co_changes, *claimed]:
         key = name.partition("=")[0]
         named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))
         if key not in varied and not named:
             raise ValueError(f"{path}: '{name}' names no arm: arms begin with one of {listed([*varied, *study.arms])}")
 
 
-def written(study: Study) -> list[str]:
-    """Return all settings that the study writes."""
-    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *axes_of(study)]
-    return [key for layer in [*layers, *named_settings(study)] for key in layer]
-
-
 def starts(study: Study) -> list[tuple[str, Any]]:
     """Return the settings that may name a stage, each with its values in the study."""
-    layers = [study.baseline, *study.stages.values(), *study.co_changes.values(), *named_settings(study)]
     lists = [(key, axis[key]) for axis in axes_of(study) for key in stages.LINKS if isinstance(axis.get(key), list)]
     found = [(key, value) for key, values in lists for value in values]
-    return [*found, *((key, layer[key]) for layer in layers for key in stages.LINKS if key in layer)]
+    return [*found, *((key, layer[key]) for layer in layers(study) for key in stages.LINKS if key in layer)]
 
 
-def named_settings(study: Study) -> list[Values]:
-    return [without_recipe_arm(settings) for settings in study.arms.values() if isinstance(settings, dict)]
+def layers(study: Study) -> list[Values]:
+    """Return the settings of baseline, stages, co-changes and named arms."""
+    named = [without_recipe_arm(settings) for settings in study.arms.values() if isinstance(settings, dict)]
+    return [study.baseline, *study.stages.values(), *study.co_changes.values(), *named]
 
 
 def without_recipe_arm(settings: Values) -> Values:
+    """Return the settings of a named arm without the name of the recipe's arm that they extend."""
     return {key: value for key, value in settings.items() if key != RECIPE_ARM}
 
 
 def axes_of(study: Study) -> list[dict[str, Axis]]:
-    """Return all mappings from what varies to its values."""
+    """Return everything that varies: mappings from a setting to its values."""
     return [study.factors, *study.crosses, study.curves, study.tune]
 
 
-def keys_of(study: Study, where: str) -> list[str]:
-    """Return the keys that vary in one of the study's fields."""
-    found: Any = getattr(study, where)
-    return [key for group in (found if isinstance(found, list) else [found]) for key in group]
-
-
 def refuse_unvariable(path: Path, key: str) -> None:
-    """Raise ValueError for a factor that is no field of Config or cannot vary (model sizes, seeds)."""
+    """Raise ValueError for a key that is no setting, or one that cannot vary, such as a seed."""
     reasons = {
         "seed": "seeds are given with --seeds",
         "data_seed": "it is what pairs the arms",
@@ -168,13 +158,13 @@ def refuse_unvariable(path: Path, key: str) -> None:
 
 
 def claim_arms(claim: str, where: object) -> tuple[str, str]:
-    """Parse a claim: 'a < b' or 'a ~ b' -> (a, b)."""
+    """Return the two arms of a claim. Raises ValueError."""
     left, _, right = claim_parts(claim, where)
     return left, right
 
 
 def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
-    """Parse a claim: 'a < b' or 'a ~ b' -> (a, sign, b)."""
+    """Parse a claim such as 'a < b' or 'a ~ b' to (a, sign, b), with blanks around the sign. Raises ValueError."""
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)
         if found:
@@ -183,6 +173,7 @@ def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
 
 
 def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
+    """Raise ValueError for an axis that lists a value twice."""
     for position, value in enumerate(values):
         if value in values[:position]:
             raise ValueError(f"{path}: {axis} lists {value} twice")

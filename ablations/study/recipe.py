@@ -13,7 +13,7 @@ from ablations.study.stages import Values
 from slurm.profiles.profile import Profile
 from vitcore.options import Options
 
-# What a recipe states of its own data, and so of no others. `cost` is of its model and a device, whatever the images.
+# Statements that hold for the recipe's data only. `cost` holds for its model and a device, whatever the images.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
 
 
@@ -46,6 +46,6 @@ class Recipe(Options):
         return values
 
     def on_other_data(self) -> "Recipe":
-        """Return the recipe without its statements about its own data."""
+        """Return the recipe without its statements about its data."""
         blank = Recipe(name=self.name, description="", config=self.config)
         return self.model_copy(update={name: getattr(blank, name) for name in OF_ITS_DATA})

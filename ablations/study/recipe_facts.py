@@ -1,4 +1,4 @@
-"""Facts that a recipe states: what its config reaches, how long it takes, how much it varies, and the sources."""
+"""Facts that a recipe states, each with its source: expected results, durations, spreads."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,14 +16,10 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """A figure that was measured with this recipe, derived from another or cited."""
+    """A number with its origin."""
 
     how: Literal["measured", "derived", "cited"]  #: With this recipe, from another number, or from a source.
     source: str  #: The command, the other number, or the source.
-
-    @property
-    def origin(self) -> str:
-        return f"{self.how}: {self.source}"
 
 
 class Expected(Figure):
@@ -68,7 +64,7 @@ class Spread(Figure):
 class AtTwiceTheSteps(Figure):
     """Differences of test accuracy from the recipe's config after twice its steps, as fractions.
 
-    If the sign differs from that at the recipe's steps, the arm learns faster, not better.
+    An arm whose difference has another sign there learns faster, not better.
     """
 
     n: Count | None = None  #: Seeds per arm.
@@ -76,11 +72,10 @@ class AtTwiceTheSteps(Figure):
     resolved: list[str] = []  #: The arms whose difference is resolved there.
 
     def of(self, arm: str) -> LaterDifference | None:
-        """Return the part of the statement that a plan records for an arm."""
-        seeds = f", n = {self.n}" if self.n else ""
+        """Return the difference of an arm as a plan records it; None for an arm without one."""
         if arm not in self.differences:
             return None
-        origin = f"{self.origin}{seeds}"
+        origin = f"{self.how}: {self.source}" + (f", n = {self.n}" if self.n else "")
         return LaterDifference(difference=self.differences[arm], origin=origin, resolved=arm in self.resolved)
 
 

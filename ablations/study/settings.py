@@ -1,7 +1,7 @@
-"""Settings in ablate.toml that a working directory gives to all commands.
+"""The settings of a working directory: ablate.toml.
 
-A pack is looked for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie in
-the first of these that is given.
+A pack is searched in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie in
+the first of these folders that is given.
 """
 
 import os
@@ -32,7 +32,7 @@ class Settings(BaseModel):
 
 
 def read(folder: Path) -> Settings:
-    """Read ablate.toml. Raises ValueError naming file and key if it is invalid."""
+    """Read the ablate.toml of a folder; without one, return the defaults. Raises ValueError with file and key."""
     path = folder / "ablate.toml"
     try:
         text = path.read_text(encoding="utf-8")
@@ -53,20 +53,16 @@ def read(folder: Path) -> Settings:
 
 @dataclass(frozen=True)
 class Places:
-    """Where data are: a default folder (None: ABLATE_DATA) and folders by name.
+    """The folders of data."""
 
-    more: further folders to search for packs, in this order. packs: names of packs; if there is no pack yet, the next
-    place is searched. images: names of image folders.
-    """
-
-    folder: Path | None
-    more: tuple[str, ...]
-    packs: dict[str, str]
-    images: dict[str, str]
+    folder: Path | None  # the default folder; None for ABLATE_DATA
+    more: tuple[str, ...]  # further folders to search for packs, in this order
+    packs: dict[str, str]  # name -> folder of a pack that may not exist yet
+    images: dict[str, str]  # name -> folder of class folders
 
 
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
-    """Return the folders of data in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA."""
+    """Return the folders of data. explicit: --data-dir; profile: the data_dir of a SLURM profile."""
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if explicit:
         own = {name: str(explicit / name) for name in named}
@@ -93,10 +89,8 @@ def searched_folders(name: str, settings: Settings, explicit: Path | None = None
         "data_dir of ablate.toml": settings.data_dir and Path(settings.data_dir) / name,
         "ABLATE_DATA": os.environ.get("ABLATE_DATA") and Path(os.environ["ABLATE_DATA"]) / name,
     }
-    found = [
-        f"{what} ({lacking(Path(os.path.expanduser(folder))) if folder else 'not set'})"
-        for what, folder in said.items()
-    ]
+    reasons = {what: lacking(Path(os.path.expanduser(one))) if one else "not set" for what, one in said.items()}
+    found = [f"{what} ({reason})" for what, reason in reasons.items()]
     found.insert(2, "a profile's data_dir (give it as --data-dir)")
     return ", ".join(found)
 
@@ -106,7 +100,7 @@ def is_pack(folder: str) -> bool:
 
 
 def has_folders(folder: str) -> bool:
-    """Return whether a folder holds one folder per class and is not an unfinished pack."""
+    """Return whether a folder contains folders. An unfinished pack contains none."""
     try:
         with os.scandir(folder) as inside:
             return any(one.is_dir() for one in inside)
@@ -115,32 +109,24 @@ def has_folders(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Replace names of image folders by their paths in settings, nested ones included.
+    """Replace each `data` and `STAGE.data` in settings that is an image folder by 'imagefolder:' and its absolute path.
 
-    `pretrain.data=NAME` is replaced too. Packs keep their names. images: as in Places.
+    Names of packs stay. images: name -> folder.
     """
-    if isinstance(content, dict):
-        return {
-            key: folder_of(value, images) if is_data(key, value) else named(value, images)
-            for key, value in content.items()
-        }
-    return content
-
-
-def is_data(key: str, value: Any) -> bool:
-    return key.rpartition(".")[2] == "data" and isinstance(value, str)
-
-
-def folder_of(name: str, images: Mapping[str, str]) -> str:
-    """Return 'imagefolder:' and the absolute path for a named or given folder; other names, as of packs, unchanged."""
-    if name not in images and not name.startswith(FOLDER):
-        return name
-    folder = images[name] if name in images else name.removeprefix(FOLDER)
-    return FOLDER + os.path.abspath(os.path.expanduser(folder))
+    if not isinstance(content, dict):
+        return content
+    found = {}
+    for key, value in content.items():
+        if key.rpartition(".")[2] == "data" and isinstance(value, str):
+            folder = images.get(value, value.removeprefix(FOLDER) if value.startswith(FOLDER) else None)
+            found[key] = value if folder is None else FOLDER + os.path.abspath(os.path.expanduser(folder))
+        else:
+            found[key] = named(value, images)
+    return found
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder in `checkpoints`. Raises ValueError unless it means the same everywhere, also to SLURM."""
+    """Return the folder of checkpoints. Raises ValueError for a path that may mean another folder elsewhere."""
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

@@ -1,9 +1,9 @@
-"""Stages: trials that others start from, with settings of their own, as in pre-training and fine-tuning.
+"""Stages: trials that other trials start from, as in pre-training and fine-tuning.
 
 stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of its children
 baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
 curves: {pretrain.data_fraction: axis}     a stage's setting may vary; each of its trials runs once
-baseline: {teacher: {stage: large}}        a stage may teach as well: it then has a model of its own, the recipe's
+baseline: {teacher: {stage: large}}        a stage may be a teacher instead; its model is then the recipe's
 
 On the command line `lr=1e-3` applies to arms and all stages, `pretrain.lr=1e-3` to that stage and `finetune.lr=1e-3`
 to the arms.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ablations.study.naming import assigned
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import of_architecture
@@ -33,8 +34,8 @@ HEAD = ("head", "head_init")  # what a stage keeps to itself
 class Stage:
     """A trial that others start from, before a seed is set.
 
-    name: includes what the study varies in it. own: the settings written for this stage alone. link: the setting by
-    which its children name it.
+    name: with the settings that the study varies in the stage. stage: without them. own: keys of the settings written
+    for this stage alone. link: the setting by which its children name it.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Stage:
     link: str = "init_from"
 
     def trial(self, seed: int) -> Config:
-        """Return the config of one trial, which starts from its parent's trial of the same seed."""
+        """Return the config of the stage's trial with this seed."""
         try:
             return trial(self.settings, self.parent, seed)
         except ConfigError as error:
@@ -58,7 +59,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of one trial, which starts from its parent's trial of the same seed."""
+    """Return the config of the trial with this seed, which starts from its parent's trial with this seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -66,7 +67,7 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error with the key as the study wrote it: pretrain.steps for a stage's own steps."""
+    """Return the error with the key as the study writes it: pretrain.steps for a stage's steps."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
@@ -78,9 +79,9 @@ def lineage(parent: Stage | None) -> Iterator[Stage]:
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """Return the value of a setting, also of a stage's such as 'pretrain.lr'; None if it is not set.
+    """Return the value of a setting such as lr or pretrain.lr; None if it is not set.
 
-    For a setting that names a stage, that is the stage.
+    The value of a setting that names the parent is the parent's stage.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -91,14 +92,12 @@ def value(config: Config, parent: Stage | None, key: str) -> Any:
     return config.options.get(key) if "." in key else getattr(config, key)
 
 
-# -- settings -> stages ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a study. own: each stage's settings over `base`; varied: what differs between arms.
+    """The stages of a study.
 
-    shared: the settings of `own` that the command line sets for all stages.
+    own: stage -> its settings over `base`. varied: keys that differ between arms. shared: keys of `own` that the
+    command line sets for all stages.
     """
 
     base: Values
@@ -107,14 +106,15 @@ class Stages:
     shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
-        """Split settings into the trial's own and the stage that it starts from or learns from, if any.
+        """Return a trial's settings without those of stages, and the stage that it starts or learns from, if any.
 
-        Raises ValueError if stages form a cycle.
+        written: all settings of the arm. Raises ValueError if stages form a cycle.
         """
         mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
+        """Return a trial's settings without the link to a stage, and that stage. after: stages that lead here."""
         links = [key for key in LINKS if mine.get(key) in self.own]
         if not links:
             return mine, None
@@ -132,42 +132,33 @@ class Stages:
         A stage to start from has the trial's model; a teacher has its own.
         """
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
-        changed = {key: value for key, value in of_stage(name, written)}
+        changed = of_stage(name, written)
         base = {key: value for key, value in self.base.items() if key not in LINKS}
         settings, parent = self.start(merge(base, body, self.own[name], changed), written, after)
         said = {key: body[key] for key in self.varied if key in body and key not in changed}
-        said |= {key: changed[key] for key, _ in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
-        label = ",".join([name, *(f"{key}={value}" for key, value in said.items())])
+        said |= {key: changed[key] for key in of_stage(name, dict.fromkeys(self.varied)) if key in changed}
+        label = f"{name},{assigned(said)}" if said else name
         own = frozenset(changed) | (frozenset(self.own[name]) - frozenset(self.shared))
         return Stage(label, name, settings, parent, own, link)
 
 
 def is_body(key: str) -> bool:
-    """Return whether a setting, or an option of one, belongs to the model without its head."""
+    """Return whether a setting or an option belongs to the model without its head."""
     return of_architecture(key) and key.partition(".")[0] not in HEAD
 
 
 def reaches(key: str) -> bool:
-    """Return whether a setting of the command line overrides the recipe's setting of a stage.
-
-    The model always comes from the stage's children.
-    """
+    """Return whether a setting of the command line applies to stages. Their model comes from their children."""
     return key not in ("model", *LINKS) and not is_body(key)
 
 
-def of_stage(name: str, written: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield a stage's settings among those of an arm ('pretrain.lr'), without the stage's name."""
-    for key, one in written.items():
-        stage, _, rest = key.partition(".")
-        if stage == name:
-            yield rest, one
-
-
-# -- what a study may write --------------------------------------------------------------------------------------------
+def of_stage(name: str, written: Mapping[str, Any]) -> Values:
+    """Return a stage's settings among those of an arm: lr for pretrain.lr."""
+    return {key.removeprefix(f"{name}."): one for key, one in written.items() if key.partition(".")[0] == name}
 
 
 def plain_starts(content: Any) -> Any:
-    """Replace {stage: pretrain} by the stage's name at any depth."""
+    """Replace every {stage: NAME} by NAME, at any depth."""
     if isinstance(content, dict):
         if content.keys() == {"stage"} and isinstance(content["stage"], str):
             return content["stage"]
@@ -176,9 +167,9 @@ def plain_starts(content: Any) -> Any:
 
 
 def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tuple[str, Any]], path: object) -> None:
-    """Check that stages have valid names and settings, and that arms start from stages that exist.
+    """Raise ValueError for invalid names or settings of stages, and for arms that start from an unknown stage.
 
-    keys: all settings that the study writes; starts: those that may name a stage, with values. Raises ValueError.
+    keys: all settings that the study writes. starts: the settings that may name a stage, with their values.
     """
     reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
     for name in stages:
@@ -197,7 +188,7 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tu
 
 
 def check_setting(key: str, where: str = "") -> None:
-    """Raise ValueError if 'pretrain.lr' is not a setting of a stage."""
+    """Raise ValueError for a key such as pretrain.lr that is no setting of a stage."""
     field = key.partition(".")[2].partition(".")[0]
     if field in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
@@ -225,6 +216,6 @@ def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[s
 
 
 def is_set(stage: str, key: str, own: Values, varied: Iterable[str]) -> bool:
-    """Return whether the study itself sets or varies a stage's setting."""
+    """Return whether the study sets or varies a stage's setting. `steps` and `epochs` count as one."""
     same = {"steps", "epochs"} if key in ("steps", "epochs") else {key}
     return bool(same & own.keys() or {f"{stage}.{one}" for one in same} & set(varied))

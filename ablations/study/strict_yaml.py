@@ -16,7 +16,7 @@ UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogate
 DEEPEST = 50  # libyaml recurses without a look at the stack
 LARGEST = 2**20  # bytes of a file
 TAG = "tag:yaml.org,2002:"
-TAGS = {None, *(TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map"))}  # None: any other
+TAGS = {None, *(TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map"))}  # None: unknown tags
 
 
 class Loader(yaml.CSafeLoader):
@@ -106,7 +106,7 @@ def parse(text: str, name: str) -> Any:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read the mapping in a file. Raises ValueError, also if the file cannot be read."""
+    """Read a file with one mapping. Raises ValueError."""
     try:
         text = read_regular(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -118,7 +118,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Parse 'lr=1e-3' to ('lr', 0.001), with the value read as YAML. Raises ValueError."""
+    """Parse 'lr=1e-3' to ('lr', 0.001); the value is YAML. Raises ValueError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"'{text}' is neither a study nor key=value")

@@ -1,4 +1,4 @@
-"""Study: the keys of a study's YAML file. It names no recipe. Reading it loads no torch."""
+"""The keys of a study's YAML file, which names no recipe. Loads no torch."""
 
 import re
 from typing import Any, Literal
@@ -9,8 +9,9 @@ from ablations.study.budget import Budget
 from ablations.study.stages import Values
 from vitcore.options import Options
 
-Axis = list[Any] | Literal["axis", "all"]  # its values; the recipe's axis, also among them; every entry of the slot's
-RECIPE_ARM = "recipe_arm"  # of a baseline and of a named arm: the recipe's own arm that it begins with
+# A list of values, in which "axis" stands for those of the recipe; the recipe's axis alone; all variants of a slot.
+Axis = list[Any] | Literal["axis", "all"]
+RECIPE_ARM = "recipe_arm"  # the key of a baseline or a named arm for the recipe's arm that it extends
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
 
 

@@ -1,1 +1,1 @@
-"""Write a recipe for own data: `ablate init`."""
+"""Write a recipe for a user's data: `ablate init`."""

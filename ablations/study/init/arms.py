@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ablations.study.reading import read_recipe
 from results.store.schemas import Settings
 
 RESNETS = {  # timm's, smallest first
@@ -12,29 +13,37 @@ FINETUNE_STEPS = 500  # at least; else a quarter
 
 
 def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
-    """Yield name, settings and reason of each arm. patches: the recipe's axis, smallest first."""
+    """Yield name, settings and reason of each arm of the recipe digits, which has all that studies take.
+
+    Arms without a rule are copied. patches: the new recipe's axis, smallest first.
+    """
+    rules = adapted(settings, patches, on_gpu)
+    for name, copied in read_recipe("digits").arms.items():
+        yield name, *rules.get(name, (copied, "as in the recipe digits"))
+
+
+def adapted(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
+    """Return name -> settings and reason of the arms that depend on the model, the batch or the device."""
     width, depth, batch = settings["width"], settings["depth"], settings["batch"]
-    resnets = [f"timm/{name}" for name in RESNETS[on_gpu]]
-    original = {"position": "1d", "pool": "cls", "batch": 4 * batch}
-    yield "axial", {"self_attention": "axial", "depth": 2 * depth}, "a block attends along rows or columns"
-    yield "half", {"width": width // 2}, "the paper's b/32: half of each dimension"
-    yield "large", {"width": 2 * width}, "almost four times the FLOPs"
     smaller = {"width": width * 3 // 4, "depth": max(1, depth // 2), "patch": patches[-1]}
-    yield "all-smaller", smaller, "all dimensions at once"
     larger = {"width": width * 3 // 2, "depth": depth * 3 // 2, "patch": patches[0]}
-    yield "all-larger", larger, "all dimensions at once"
-    yield "flexible", {"stem.patches": patches}, "those of the axis"
-    yield "resnet", {"model": resnets[-1 if on_gpu else 0]}, "of timm, not pre-trained"
-    for number, model in enumerate(resnets, start=1):
-        yield f"ResNet-{number}", {"model": model}, "smallest first"
-    yield "improved", {"augment": "randaugment", "mixup": 0.2}, "the baseline of plain-vit"
-    three = {"augment": "three-augment", "augment.flip": False}
-    yield "three-augment", three, "of recipe-deit3; no flips, as images may have a left and a right"
-    yield "simple-random-crop", {**three, "augment": "crop-three-augment"}, "as above, after a random crop"
-    yield "no-randaugment-mixup", {"augment": "none", "mixup": 0.0}, "undoes it"
-    yield "large-batch", {"batch": 4 * batch}, "the paper's 1,024 to 4,096"
-    yield "original-randaugment-mixup", original, "all but the augmentation undone"
-    yield "original", {**original, "augment": "none", "mixup": 0.0}, "all undone"
+    original = {"position": "1d", "pool": "cls", "batch": 4 * batch}
+    crop = {"augment": "crop-three-augment", "augment.flip": False}
+    resnets = [{"model": f"timm/{name}"} for name in RESNETS[on_gpu]]
+    return {
+        "axial": ({"self_attention": "axial", "depth": 2 * depth}, "a block attends along rows or columns"),
+        "half": ({"width": width // 2}, "the paper's b/32: half of each dimension"),
+        "large": ({"width": 2 * width}, "almost four times the FLOPs"),
+        "all-smaller": (smaller, "all dimensions at once"),
+        "all-larger": (larger, "all dimensions at once"),
+        "flexible": ({"stem.patches": patches}, "those of the axis"),
+        "resnet": (resnets[-1 if on_gpu else 0], "of timm, not pre-trained"),
+        **{f"ResNet-{number}": (model, "smallest first") for number, model in enumerate(resnets, start=1)},
+        "simple-random-crop": (crop, "of recipe-deit3; no flips, as images may have a left and a right"),
+        "large-batch": ({"batch": 4 * batch}, "the paper's 1,024 to 4,096"),
+        "original-randaugment-mixup": (original, "all but the augmentation undone"),
+        "original": ({**original, "augment": "none", "mixup": 0.0}, "all undone"),
+    }
 
 
 def finetune(settings: Settings, fractions: list[float]) -> Settings:

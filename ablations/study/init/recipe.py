@@ -1,7 +1,6 @@
 """The rules by which `ablate init` chooses the numbers of a recipe, each with its reason.
 
-They aim at a first result in minutes to hours, not at the best accuracy: a grid of at most 8 x 8 patches on a CPU, a
-small ViT, some tens of epochs. The user edits the file.
+They aim at a first result in minutes to hours, not at the best accuracy. The user edits the file.
 """
 
 import math
@@ -13,7 +12,7 @@ import yaml
 
 from ablations.study.init import arms as init_arms
 from ablations.study.init.survey import Survey
-from results.store.schemas import Axes, Settings
+from results.store.schemas import Settings
 
 CPU, GPU = "a CPU", "a GPU"
 GRID = {CPU: 8, GPU: 14}  # patches a side, at most
@@ -25,8 +24,8 @@ HEAD = 32
 EPOCHS = 30
 STEPS = {CPU: (500, 5_000), GPU: (1_000, 50_000)}
 RATE, RATE_WIDTH = 2e-3, 64  # AdamW's for that width; it falls with the root of the width
-END = "...\n"  # of a YAML document that is one plain value
-DISAGREE, Z90 = 0.1, 1.645  # share of test images on which equal arms differ; of a 90% interval
+END = "...\n"  # what yaml.safe_dump writes after a scalar
+DISAGREE, Z90 = 0.1, 1.645  # share of the test images on which equal arms differ; half-width of a 90% interval in sd
 
 
 @dataclass(frozen=True)
@@ -68,37 +67,29 @@ def patch_and_size(side: int, device: str) -> tuple[int, int]:
 def training(found: Survey, device: str) -> Iterator[Choice]:
     batch = next(size for size in (128, 64, 32, 16, 8) if found.train >= 16 * size or size == 8)
     low, high = STEPS[device]
-    steps = round_two(min(high, max(low, EPOCHS * 0.9 * found.train / batch)))
+    steps = int(rounded(min(high, max(low, EPOCHS * 0.9 * found.train / batch))))
+    limits = f"kept within {low:,} (below, verdicts are about speed) and {high:,}"
     yield Choice("augment", "crop", "small shifts; flip-crop where a mirrored image has the same class")
-    yield Choice(
-        "steps", steps, f"by rule {EPOCHS} epochs, kept within {low:,} (below, verdicts are about speed) and {high:,}"
-    )
+    yield Choice("steps", steps, f"by rule {EPOCHS} epochs, {limits}")
     yield Choice("batch", batch, "at least 16 steps an epoch" if batch > 8 else "few images")
     width = next(one.value for one in model(found, device) if one.key == "width")
-    yield Choice("lr", rate(width), f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
+    lr = rounded(RATE * math.sqrt(RATE_WIDTH / width))
+    yield Choice("lr", lr, f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
     yield Choice("warmup", 0.1, "of the steps")
     yield Choice("weight_decay", 0.05, "the usual one")
     yield Choice("label_smoothing", 0.1, "helps where images are few")
 
 
-def rate(width: int) -> float:
-    return float(f"{RATE * math.sqrt(RATE_WIDTH / width):.2g}")
-
-
-def round_two(number: float) -> int:
+def rounded(number: float) -> float:
     """Round to two significant digits."""
-    return int(float(f"{number:.2g}"))
+    return float(f"{number:.2g}")
 
 
 def margin(found: Survey) -> Choice:
     """Return the margin within which this many test images can show equal arms to be equivalent."""
     half = Z90 * math.sqrt(DISAGREE / found.test)
     value = max(0.01, math.ceil(200 * half) / 200)
-    return Choice(
-        "margin",
-        value,
-        f"{found.test:,} test images cannot show less, if equal arms differ on a tenth",
-    )
+    return Choice("margin", value, f"{found.test:,} test images cannot show less, if equal arms differ on a tenth")
 
 
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
@@ -120,48 +111,37 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
 
 
 def rates(middle: float) -> list[float]:
-    return [float(f"{middle * 10**power:.2g}") for power in (-1, -0.5, 0, 0.5, 1)]
+    """Return five learning rates, half a decade apart."""
+    return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
 
 def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
-    """Return the recipe as YAML. tuned: measured choices by key, which replace those of the rules."""
+    """Return the recipe as YAML. tuned: key -> measured choice, which replaces the one of the rules."""
     config = [tuned.get(one.key, one) for one in choices(found, device)]
     settings = {one.key: one.value for one in config}
-    if settings["width"] % settings["heads"]:
-        raise ValueError(f"heads={settings['heads']} does not divide width={settings['width']}")
-    head = [
+    assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
+    varied = list(axes(settings, found))
+    values = {one.key: one.value for one in varied}
+    arms = [Choice(*one) for one in init_arms.arms(settings, values["patch"], device == GPU)]
+    finetune = init_arms.finetune(settings, values["data_fraction"])
+    lines = [
         f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",
         f"# which init chose the value, for {device}.",
-    ]
-    head += [f"#   {line}" for line in found.lines()]
-    description = f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes."
-    return "\n".join(
-        [
-            *head,
-            line("description", description),
-            "config:",
-            "  " + line("data", found.data),
-            *columns(config),
-            line("seeds", 5) + "  # fewer resolve only very large differences",
-            "axes:  # the values that studies ask for",
-            *columns(known := list(axes(settings, found))),
-            *taken_by_studies(settings, {one.key: one.value for one in known}, device),
-            *columns([margin(found)], indent=""),
-            "",
-        ]
-    )
-
-
-def taken_by_studies(settings: Settings, known: Axes, device: str) -> list[str]:
-    """Return the arms and stages that studies take from a recipe. known: its axes."""
-    arms = init_arms.arms(settings, known["patch"], device == GPU)
-    after = init_arms.finetune(settings, known["data_fraction"])
-    return [
+        *(f"#   {text}" for text in found.lines()),
+        line("description", f"{found.name}: {found.train + found.test:,} images of {len(found.classes)} classes."),
+        "config:",
+        "  " + line("data", found.data),
+        *columns(config),
+        line("seeds", 5) + "  # fewer resolve only very large differences",
+        "axes:  # the values that studies ask for",
+        *columns(varied),
         "arms:  # those that studies ask for",
-        *columns([Choice(*one) for one in arms]),
+        *columns(arms),
         "stages:",
-        *columns([Choice("finetune", after, "the paper's SGD; its rate was measured on digits alone")]),
+        *columns([Choice("finetune", finetune, "the paper's SGD; its rate was measured on digits alone")]),
+        *columns([margin(found)], indent=""),
     ]
+    return "\n".join(lines) + "\n"
 
 
 def columns(some: list[Choice], indent: str = "  ") -> list[str]:

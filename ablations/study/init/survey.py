@@ -1,4 +1,4 @@
-"""Survey a user's images, a folder or a pack, before a recipe is written for them."""
+"""Survey a folder or a pack of images before a recipe is written for them."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,25 +18,22 @@ FEW = 0.02  # share of the images that can be outliers
 
 @dataclass(frozen=True)
 class Survey:
-    """Images, their split, classes and sizes; `data` is how a config names them.
+    """The numbers of images, their split, classes and sizes."""
 
-    sides: the shorter side of every readable image (for a pack, one value). broken: files that cannot be read.
-    """
-
-    data: str
+    data: str  # as a config names them
     name: str
     train: int
     test: int
     own_split: bool  # train/ and test/ are given; else a fifth of each class is the test set
-    classes: dict[str, int]  # training images, validation included, by class
+    classes: dict[str, int]  # class -> training images, validation included
     channels: int
-    sides: Sequence[int]
-    broken: Sequence[str]
-    odd: Sequence[str] = ()  # the few much smaller or larger than the others, with their shorter side
+    sides: Sequence[int]  # the shorter side of every readable image, in pixels; of a pack, one value
+    broken: Sequence[str]  # files that cannot be read
+    odd: Sequence[str] = ()  # the few images much smaller or larger than the others, with their shorter side
 
     @property
     def side(self) -> int:
-        """The shorter side that nine in ten images have at least."""
+        """The shorter side, in pixels, that nine in ten images have at least."""
         return int(np.percentile(self.sides, 10, method="lower"))
 
     def lines(self) -> list[str]:
@@ -59,11 +56,12 @@ class Survey:
 
 
 def survey(path: Path) -> Survey:
-    """Look at every image. Raises ValueError for a path that is no data set, and for classes too small to split."""
+    """Survey every image. Raises ValueError for a path without a data set, and for classes too small to split."""
     return of_pack(path) if (path / MANIFEST).is_file() else of_folder(path)
 
 
 def of_pack(path: Path) -> Survey:
+    """Survey a pack by its index; no image is decoded."""
     known = manifest(path, path.name)
     labels = read_index(path, known)["label"][: known.train]
     counts = np.bincount(labels, minlength=len(known.classes)).tolist()
@@ -73,6 +71,7 @@ def of_pack(path: Path) -> Survey:
 
 
 def of_folder(path: Path) -> Survey:
+    """Survey a folder; every image is decoded."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     if not path.is_dir():
@@ -117,27 +116,23 @@ def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own
 
     classes: training images. in_all: training and test images.
     """
-    counts = list(classes.values()) if own_split else in_all
-    small = [
-        f"{name} ({count})"
-        for (name, train), count in zip(classes.items(), counts, strict=True)
-        if train < SMALLEST_CLASS
-    ]
+    counts: Sequence[int] = [*classes.values()] if own_split else in_all
+    pairs = zip(classes.items(), counts, strict=True)
+    small = [f"{name} ({count})" for (name, train), count in pairs if train < SMALLEST_CLASS]
     if small:
         more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
-        needed = (
-            f"{SMALLEST_CLASS} in train/"
-            if own_split
-            else f"{SMALLEST_CLASS + 1} images in all, one of them to test on"
+        in_train, in_whole = (
+            f"{SMALLEST_CLASS} in train/",
+            f"{SMALLEST_CLASS + 1} images in all, one of them to test on",
         )
         raise ValueError(
             f"{path}: too few images in {len(small)} of {len(classes)} classes: {', '.join(small[:NAMED])}{more}; "
-            f"each needs {needed}"
+            f"each needs {in_train if own_split else in_whole}"
         )
 
 
 def shorter_side(file: Path) -> int | str:
-    """Decode an image and return its shorter side, or the reason why it cannot be read."""
+    """Return the shorter side of an image in pixels, or the reason why it cannot be decoded."""
     try:
         with open_image(file) as image:
             eight_bits(image).load()
