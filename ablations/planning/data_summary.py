@@ -1,4 +1,4 @@
-"""Describe a plan's data and training setting."""
+"""Describe the data and the training setting of a plan."""
 
 import os
 from typing import TYPE_CHECKING
@@ -9,10 +9,10 @@ from vitcore.data.lookup import FOLDER, describe
 
 if TYPE_CHECKING:
     from ablations.study.design import Design
-    from vitcore.config import Config
 
 
 def data(design: "Design") -> PlannedData:
+    """Return the facts about a design's data that its plan records."""
     about = describe(design.data)
     return PlannedData(
         name=data_name(design.data),
@@ -37,14 +37,11 @@ def images_text(data: PlannedData, plan: Plan) -> str:
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
     folds = f" (one of {data.folds} folds)" if data.folds else ""
-    counted = f"{' to '.join(map(str, (tokens[0], tokens[-1])[: len(tokens)]))} tokens" if tokens else ""
-    parts = [
-        f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}",
-        f"{data.classes:,} classes",
-        f"{data.image_size} pixels wide, trained at {config['image_size']}",
-        counted,
-    ]
-    return ", ".join(filter(None, parts))
+    counted = f", {' to '.join(map(str, dict.fromkeys([tokens[0], tokens[-1]])))} tokens" if tokens else ""
+    return (
+        f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}, "
+        f"{data.classes:,} classes, {data.image_size} pixels wide, trained at {config['image_size']}{counted}"
+    )
 
 
 def data_text(data: PlannedData) -> str:
@@ -60,19 +57,12 @@ def description(design: "Design") -> str:
     config, own = design.reference, design.stated.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
-    if own:
-        return f"{own.strip().rstrip('.')}. {model_text(config)}, {size}{length}."
-    return (
-        f"{data_text(data(design))}. {model_text(config)}, {size}{length}; "
-        f"all else as in the recipe {design.recipe.name}."
+    model = (
+        config.model or f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"
     )
-
-
-def model_text(config: "Config") -> str:
-    """Describe the model: "A ViT of width 32 and depth 3 with patches of 2 pixels"."""
-    if config.model:
-        return config.model
-    return f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"
+    if own:
+        return f"{own.strip().rstrip('.')}. {model}, {size}{length}."
+    return f"{data_text(data(design))}. {model}, {size}{length}; all else as in the recipe {design.recipe.name}."
 
 
 def notes(design: "Design") -> list[str]:

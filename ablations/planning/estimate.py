@@ -1,4 +1,4 @@
-"""Estimate how long a trial trains on a device, and name the source of the estimate.
+"""Estimate the training time of trials on a device, and name the source of the estimate.
 
 The best source wins: past trials of the arm on the device, then steps measured by `ablate plan --probe`.
 Then come past trials of other arms and the recipe's statement, both in proportion to training FLOPs.
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from ablations.execution import machine, retry
 from ablations.planning import past_trials, step_times
@@ -57,13 +58,13 @@ class Cost:
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
-    """Say what the hours are estimated from. sources: source -> number of arms."""
-    arms = {name: f"{count} arm{'' if count == 1 else 's'}" for name, count in sources.items()}
+    """Name the sources of an estimate. sources: source -> number of arms."""
+    arms = {name: "1 arm" if count == 1 else f"{count} arms" for name, count in sources.items()}
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
 def local_device(plans: Iterable[Plan]) -> Device:
-    """Return the device of this machine that the plans' first arm would run on."""
+    """Return the device of this machine that the first arm of the plans would run on."""
     asked = next(arm.config for plan in plans for arm in plan.arms)
     if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
         return Device(False, processor())
@@ -80,9 +81,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
     Parents whose weights were lost are trained again and count too.
     """
     asked = list(wanted)
-    left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | retry.lost_parents(
-        runs, asked
-    ).keys()
+    left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | {*retry.lost_parents(runs, asked)}
     found = cost(plans, runs, device, left)
     if found.hours > most:
         raise ValueError(
@@ -115,7 +114,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterable[tuple[Entry, Estimate]]:
-    """Pair each arm with its estimate."""
+    """Return each arm with its estimate."""
     measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
     took = plan.cost.of(device.gpu) if plan.cost else None
     as_stated = took.seconds / plan.cost.work if plan.cost and took else None
@@ -130,11 +129,11 @@ def estimate_arm(
     measured: step_times.key -> seconds per step; rate: arm -> seconds per FLOP of other arms;
     stated: the recipe's seconds per FLOP.
     """
-    config, flops = arm.config, training_flops(arm)
-    if (took := past_trials.mean_seconds(arm, runs, device)) is not None:
-        return Estimate(took, "past")
-    if (pace := measured.get(step_times.key(config))) is not None:
-        return Estimate(config["steps"] * pace, "probe")
+    flops = training_flops(arm)
+    if past := past_trials.seconds(arm, runs, device):
+        return Estimate(fmean(past), "past")
+    if (step := measured.get(step_times.key(arm.config))) is not None:
+        return Estimate(arm.config["steps"] * step, "probe")
     if (of_others := rate(arm)) is not None:
         return Estimate(flops * of_others, "others")
     if stated is not None:

@@ -1,4 +1,4 @@
-"""Check before training that initial weights fit, and that they have not seen the test images."""
+"""Check before training that initial weights fit, and that the test images were not trained on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,12 +26,9 @@ def check(config: Config, parent: Config | None) -> None:
         transfer.check(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
 
 
-@cache  # a plan asks for every arm
+@cache  # every arm of a plan is checked
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
-    """Read the weights of a file as meta tensors. Raises ConfigError.
-
-    sha256: only part of the cache key.
-    """
+    """Return the weights of a file as meta tensors. sha256: of the file, for the cache. Raises ConfigError."""
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
@@ -77,8 +74,9 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
 
 
 def named_parent(config: Config) -> str:
-    """Return the setting that names the parent, with the trial's id."""
-    return f"{(link := parent_of(config))}={getattr(config, link)}"
+    """Return the setting that names the parent and the parent's id, as in init_from=0123456789ab."""
+    link = parent_of(config)
+    return f"{link}={getattr(config, link)}"
 
 
 def parent_names(before: Sequence[Job]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Plans on disk and the jobs that they ask for, as plain data that needs no torch."""
+"""Plans on disk, and the jobs that they ask for. Loads no torch."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write the plan if plan.json is still the one that it extends (compare and swap).
 
-    Raises ValueError if another run has changed it; giving the same command again extends the new one.
+    Raises ValueError if another run has changed plan.json.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -50,7 +50,7 @@ def digest(plan: Plan | None) -> str:
 
 
 def check_same_table(old: Plan, new: Plan) -> None:
-    """Raise ValueError if two plans of one name differ in baseline or metric and cannot share a table."""
+    """Raise ValueError if two plans of one name cannot share a table: their baselines or metrics differ."""
     for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
         if before != now:
             raise ValueError(
@@ -58,9 +58,12 @@ def check_same_table(old: Plan, new: Plan) -> None:
                 "or plan it anew with --prune (results stay)"
             )
     if old.baseline_arm.key != new.baseline_arm.key:
-        changed = describe_difference(settings_of_baseline(old), settings_of_baseline(new))
+        was, is_now = settings_of_baseline(old), settings_of_baseline(new)
+        keys = [key for key in {**was, **is_now} if was.get(key) != is_now.get(key)]
+        changed = ", ".join(f"{key} {was.get(key)} -> {is_now.get(key)}" for key in keys[:3])
         raise ValueError(
-            f"{old.name} was planned with another baseline ({changed}): "
+            f"{old.name} was planned with another baseline "
+            f"({changed or 'the images of its data, or what one of its parts computes'}): "
             "give the recipe another name, or plan it anew with --prune (results stay)"
         )
 
@@ -72,43 +75,31 @@ def settings_of_baseline(plan: Plan) -> Settings:
     return {**plan.baseline_arm.config, **above}
 
 
-def describe_difference(old: Settings, new: Settings) -> str:
-    """Name the first three settings in which two configs differ."""
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    changed = ", ".join(f"{key} {old.get(key)} -> {new.get(key)}" for key in keys[:3])
-    return changed or "the images of its data, or what one of its parts computes"
-
-
 @dataclass(frozen=True)
 class Job:
-    """A trial to run, as plain data that can be sent to a worker."""
+    """A trial to run, as plain data for a worker."""
 
     id: str
     config: Settings
     arm: str
     study: str
-    evals: tuple[str, ...] = ()  # evals that it owes besides its result
+    evals: tuple[str, ...] = ()  # that it owes besides its result
     parents: dict[str, str] = field(default_factory=dict)  # trials that it starts from, nearest first: id -> name
     cost: Cost | None = None  # of its model, if the plan has it
 
     def standing(self, known: Standings) -> Standing:
-        """Decide whether it is over, and if not, whether it may begin."""
+        """Return whether the trial is over, and if not, whether it may begin."""
         return known.of(self.id, self.evals, self.parents)
 
     @property
     def ranks(self) -> int:
-        """The number of processes that train it together."""
+        """The number of processes that train the trial together."""
         return int(self.config.get("gpus", 1))  # not in plans of earlier versions
-
-    def also(self, evals: Iterable[str]) -> "Job":
-        """Return this job with another plan's evals added."""
-        return replace(self, evals=tuple(dict.fromkeys([*self.evals, *evals])))
 
 
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
-    """Return the jobs of all plans, each trial once. arms: globs.
+    """Return the jobs of all plans, each trial once, by study and seed, parents first. arms: globs.
 
-    Jobs are ordered by study, then by seed, parents first: an unfinished table has balanced seeds.
     Raises ValueError for a glob that matches no arm of a plan.
     """
     found: dict[str, Job] = {}
@@ -121,7 +112,8 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
         for seed, (entry, own) in itertools.product(plan.seeds, zip(entries, ids, strict=True)):
             evals = tuple(evals_of(entry, plan))
             if (key := own.get(seed)) in found:
-                found[key] = found[key].also(evals)
+                owed = dict.fromkeys([*found[key].evals, *evals])
+                found[key] = replace(found[key], evals=tuple(owed))
             elif key is not None:
                 parents = dependencies.parents(entry, stages, seed)
                 start = {dependencies.link(entry.config): next(iter(parents))} if parents else {}

@@ -20,14 +20,12 @@ from vitcore.training.loop import Training
 WARM_UP, STEPS = 5, 50
 
 
-def measure_missing(
-    plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None] = lambda line: None
-) -> None:
-    """Measure the step times that are missing for this device.
+def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
+    """Measure the step times that are missing for this device, and write each at once.
 
-    Each is written at once, so that an interruption loses none. Raises ValueError for an arm on several GPUs.
+    say: is called with a line per measurement. Raises ValueError for an arm on several GPUs.
     """
-    for arm in [arm for plan in plans for arm in trained(plan)]:
+    for arm in (arm for plan in plans for arm in trained(plan)):
         config = Config(**arm.config)
         if config.gpus > 1:
             raise ValueError(f"--probe measures steps of one process, and {arm.name} has gpus={config.gpus}")

@@ -1,4 +1,4 @@
-"""Describe what a plan will do: trials, hours and their source, disk space, what it can resolve."""
+"""The overview of a plan: trials, hours and their source, disk space, what its seeds can resolve."""
 
 import math
 from collections.abc import Sequence
@@ -26,9 +26,11 @@ FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images wer
 
 @dataclass(frozen=True)
 class TrialCounts:
+    """The numbers of trials. shared: with an earlier plan of the same command."""
+
     planned: int
     finished: int
-    shared: int  # with an earlier plan of the same command
+    shared: int
     todo: int
 
 
@@ -85,11 +87,11 @@ def overview(
     arms: Sequence[str] = ALL_ARMS,
     here: bool = True,
 ) -> Overview:
-    """Describe what a plan will do.
+    """Return the overview of a plan.
 
-    earlier: plans of the same command, whose trials this one shares. device: the one that hours are estimated for.
-    keep: whose weights stay. workers: concurrent trials, by default as many as this machine runs. here: whether trials
-    run on this machine, so that `wall` is estimated.
+    earlier: plans of the same command, with which this one shares trials. device: for the estimate of hours. keep:
+    whose weights stay. workers: concurrent trials, by default as many as this machine runs. arms: globs. here: whether
+    trials run on this machine, so that `wall` is estimated.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -116,7 +118,7 @@ def overview(
 
 
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
-    """Estimate how long the trials to do take on this machine; None if there are none."""
+    """Return how long the trials to do take on this machine; None if there are none."""
     if not todo:
         return None
     at_once, each = concurrent(plan, todo, workers), ranks(plan)
@@ -124,15 +126,17 @@ def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wal
 
 
 def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
-    """Return how many of the trials to do run at once on this machine."""
+    """Return the number of trials to do that this machine runs at once."""
     return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
 
 
 def ranks(plan: Plan) -> int:
+    """Return the processes of the plan's largest trial."""
     return max((arm.ranks for arm in trained(plan)), default=1)
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
+    """Return the disk space that these trials of the plan take at most. todo: the number still to train."""
     stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
     running = concurrent(plan, todo, workers)
@@ -145,38 +149,26 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     """Return the overview as text. arms: globs."""
-    trials = view.trials
+    trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
+    counted = "1 arm" if len(shown) == 1 else f"{len(shown)} arms"
+    resolved = resolution.resolution_lines(view.resolution, plan.metric, objective(plan))
+    weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
     lines = [
         f"{plan.name}: {plan.question}",
-        f"  {arms_text(plan, arms)} x {len(plan.seeds)} seeds = {trials.planned} trials: "
-        f"{trials.finished} finished, {trials.shared} shared, {trials.todo} to do",
+        f"  {f'({stages} to start from + {counted})' if stages else counted} x {len(plan.seeds)} seeds = "
+        f"{trials.planned} trials: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do",
         f"  time    {time_text(view, plan)}",
-        f"  disk    {disk_text(view)}",
-        f"  resolves {resolution_text(view, plan)}",
+        f"  disk    {view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
+        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files",
+        "  resolves " + "\n           ".join(resolved),
     ]
     lines += [f"  data    {data_summary.images_text(plan.data, plan)}"] if plan.data else []
     lines += [f"  cheaper {line}" for line in cheaper.suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in plan.notes]
     lines += [f"  {line}" for line in map(expected_text, plan.expected)]
-    notes = {one.name: "; ".join(one.notes) for one in matching_arms(plan, arms)}
-    width = max(map(len, notes))
-    lines += [f"  {name:{width}}  {note or '-'}" for name, note in notes.items()]
+    width = max(len(arm.name) for arm in shown)
+    lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)
-
-
-def arms_text(plan: Plan, globs: Sequence[str] = ALL_ARMS) -> str:
-    """Return the numbers of arms and stages as text."""
-    count, stages = len(matching_arms(plan, globs)), len(plan.stages)
-    arms = f"{count} arm{'' if count == 1 else 's'}"
-    return f"({stages} to start from + {arms})" if stages else arms
-
-
-def disk_text(view: Overview) -> str:
-    weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
-    return (
-        f"{view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
-        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
-    )
 
 
 def time_text(view: Overview, plan: Plan) -> str:
@@ -186,7 +178,9 @@ def time_text(view: Overview, plan: Plan) -> str:
     if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):
         origin += f" ({took.how}: {took.source}, {took.device})"
     here = f" ({wall_text(view.wall, about.unit)})" if view.wall else ""
-    hours = f"{hours_text(view.hours)} {about.unit} on {about.device or 'any'}{here}"
+    amount = f"{view.hours:,.0f}" if view.hours >= 10 else f"{view.hours:.2g}"
+    amount = "under 0.01" if 0 < view.hours < 0.01 else amount
+    hours = f"{amount} {about.unit} on {about.device or 'any'}{here}"
     return f"{hours}, from {origin}" if origin else hours
 
 
@@ -199,21 +193,10 @@ def wall_text(took: Wall, unit: str) -> str:
     return f"{length} on {took.devices} {device}{'' if took.devices == 1 else 's'} here"
 
 
-def hours_text(hours: float) -> str:
-    """Return hours with two significant digits."""
-    if 0 < hours < 0.01:
-        return "under 0.01"
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
-
-
 def expected_text(stated: Expected) -> str:
-    """Say what the recipe's config, or others with other settings, reached."""
+    """Return as text what the recipe's config is expected to reach, or what others reached."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"
     whose = "expects" if stated.how == "measured" else "others reached"
     return f"{whose} {reached}, {stated.how}: {stated.source}"
-
-
-def resolution_text(view: Overview, plan: Plan) -> str:
-    return "\n           ".join(resolution.resolution_lines(view.resolution, plan.metric, objective(plan)))

@@ -1,6 +1,6 @@
-"""Training times of past trials on a device: of one arm, and per training FLOP over a recipe's arms."""
+"""Training times of past trials on a device, by arm and per training FLOP."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -19,25 +19,23 @@ EACH, ALL = 3, 60  # past trials per other arm, and in total, for a rate
 ALIKE = ("data", "threads", "precision")
 
 
-def mean_seconds(arm: Entry, runs: Path, device: Device) -> float | None:
-    """Return the mean training seconds of the arm's past trials on the device; None without any."""
-    found = list(islice(seconds(arm, runs, device), ENOUGH))
-    return sum(found) / len(found) if found else None
-
-
-def seconds(arm: Entry, runs: Path, device: Device) -> Iterator[float]:
-    """Yield the training seconds of the arm's finished trials on the device.
+def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
+    """Return the training seconds of the arm's finished trials on the device, of `most` trials at most.
 
     Diverged trials ended early and do not count.
     """
+    found: list[float] = []
     for key in arm.ids.values():
         state = store.trial(runs, key).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
             continue
         env = read_or_none(state.attempt / "env.json", Environment) or Environment()
-        seconds = state.result.train_seconds
-        if seconds is not None and device.ran(env, arm.config["threads"]) and env.ranks == arm.ranks:
-            yield seconds
+        took = state.result.train_seconds
+        if took is not None and device.ran(env, arm.config["threads"]) and env.ranks == arm.ranks:
+            found.append(took)
+            if len(found) == most:
+                break
+    return found
 
 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
@@ -51,17 +49,11 @@ def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry]
         plans = (one for one in [plan, *store.plans(runs)] if one.recipe == plan.recipe)
         entries = (arm for one in plans for arm in trained(one))
         same = {str(arm.trials): arm for arm in entries if comparable_settings(arm) == alike}
-        found = list(islice(sampled_rates(same.values(), runs, device), ALL))
+        rates = (took / training_flops(arm) for arm in same.values() for took in seconds(arm, runs, device, EACH))
+        found = list(islice(rates, ALL))
         return median(found) if found else None
 
     return lambda arm: rate(*comparable_settings(arm))
-
-
-def sampled_rates(arms: Iterable[Entry], runs: Path, device: Device) -> Iterator[float]:
-    """Yield the seconds per training FLOP of at most EACH past trials per arm."""
-    for arm in arms:
-        for took in islice(seconds(arm, runs, device), EACH):
-            yield took / training_flops(arm)
 
 
 def comparable_settings(arm: Entry) -> tuple[Any, ...]:

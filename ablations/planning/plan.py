@@ -1,7 +1,7 @@
-"""Build the plan of a study, its arms and trials, and merge it with an earlier plan.
+"""Build the plan of a study, with its arms and trials, and merge it with an earlier plan.
 
-`plan.json` holds what tables, plots, reports, comparisons and exports need, so that they load neither torch nor the
-YAML. Plans persist: seeds and arms only grow, unless pruned.
+A plan holds all that tables, plots, reports, comparisons and exports need: they load neither torch nor YAML. A plan on
+disk keeps its arms and seeds and gets new ones, unless it is pruned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,14 +39,14 @@ Extended = TypeVar("Extended", bound=Entry)
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
-    """Build the plan. Raises ValueError for an impossible arm."""
+    """Build the plan of a design. Raises ValueError for an impossible arm."""
     study, recipe = design.study, design.stated
     check(design)
-    measured = {arm.name: measured_arm(arm.name, arm.config) for arm in design.arms}
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
-    arms = [arm_entry(design, arm, made[arm.baseline], measured[arm.name], seeds, stages) for arm in design.arms]
+    arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned(design)
+    spread = None if design.overrides or study.stages else recipe.spread  # it holds for the recipe's own trials
     plan = Plan(
         name=design.name,
         study=study.name,
@@ -58,7 +58,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         found=study.found,
         description=data_summary.description(design),
         data=data_summary.data(design),
-        departures=departures(design, main_baseline(design)),
+        departures=departures(design, made[design.main_baseline]),
         metric=design.metric,
         evals=[name for name in owed_evals(design) if not is_stage_eval(design, name)],
         margin=margin(design),
@@ -67,7 +67,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         notes=data_summary.notes(design),
         cost=stated_cost(recipe),
         expected=expected(design),
-        spread=stated_spread(design),
+        spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
         figure=study.figure,
         factors=design.factors,
         crosses=design.crosses,
@@ -90,12 +90,10 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
 
 def check(design: Design) -> None:
-    """Check that every arm can be built, trained and evaluated. Raises ValueError."""
+    """Raise ValueError for an arm that cannot be built, trained or evaluated, and for an unknown name in the study."""
     check_names(design)
     check_shares(design)
     check_tests(design)
-    check_data(design)
-    check_families(design)
     check_starts(design)
 
 
@@ -105,28 +103,25 @@ def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
 
 
 def check_names(design: Design) -> None:
-    """Check the names in a study. Raises ValueError with the nearest name."""
+    """Raise ValueError, with the nearest name, for an unknown metric, figure or arm; and for an empty model family."""
     study, arms = design.study, [arm.name for arm in design.arms]
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
     metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
     wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
-    own = (
-        [change.name + at(point) for change in design.changes for point in fixed_points(design)] if design.tune else []
-    )
-    wanted += [("published", name, [*arms, *own]) for name in design.published]
+    at_own_value = [change.name + at(point) for change in design.changes for point in fixed_points(design)]
+    wanted += [("published", name, arms + at_own_value * bool(design.tune)) for name in design.published]
     claimed = [name for claim in design.claims for name in claim_arms(claim, study.name)]
     wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
         if name not in known and not (key in ("claims", "published") and possible_in_other_recipe(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
+    for name in sorted(study.families.keys() - {family_of(design, arm) for arm in design.arms}):
+        raise ValueError(f"study '{study.name}': families: no arm is of {name}")
 
 
 def check_shares(design: Design) -> None:
-    """Raise ValueError for accuracies above 1.
-
-    A margin of 3, meant as points, would make every arm equivalent.
-    """
+    """Raise ValueError for accuracies above 1. A margin of 3, meant as points, would make every arm equivalent."""
     if not units.is_accuracy(design.metric):
         return
     own, where = margin(design), f"study '{design.study.name}'"
@@ -172,16 +167,8 @@ def possible_in_other_recipe(study: Study, name: str) -> bool:
     )
 
 
-def check_families(design: Design) -> None:
-    """Raise ValueError for a family of models without an arm."""
-    there = {family_of(design, arm) for arm in design.arms}
-    for name in design.study.families:
-        if name not in there:
-            raise ValueError(f"study '{design.study.name}': families: no arm is of {name}")
-
-
 def check_tests(design: Design) -> None:
-    """Raise ValueError for an arm that cannot be tested as an evaluation requires."""
+    """Raise ValueError for an arm that an evaluation cannot test."""
     for name in owed_evals(design):
         entry, number = find(name)
         for arm in design.arms:
@@ -197,17 +184,11 @@ def enlarged_evals(design: Design) -> list[str]:
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
 
 
-def check_data(design: Design) -> None:
-    """Raise ValueError for an arm whose channels or classes differ from its data's."""
-    for arm in design.arms:
-        try:
-            splits.check(arm.config)
-        except ConfigError as error:
-            raise ValueError(f"arm {arm.name}: {error}") from None
-
-
 def check_starts(design: Design) -> None:
-    """Raise ValueError for an arm or stage whose initial weights do not fit or have seen test images."""
+    """Raise ValueError for an arm or stage that does not fit its data or its initial weights.
+
+    Weights that were trained on test images do not fit either.
+    """
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
     for entry in entries:
@@ -234,19 +215,15 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
     return schemas.StatedCost(work=work, **{kind: Took(**took.model_dump()) for kind, took in recipe.cost.items()})
 
 
-def stated_spread(design: Design) -> schemas.StatedSpread | None:
-    """Return the recipe's statement of the spread between seeds; None if the trials differ from the recipe's."""
-    known = None if design.overrides or design.study.stages else design.stated.spread
-    return schemas.StatedSpread(**known.model_dump()) if known else None
-
-
 def split(data: About) -> Split:
+    """Return how the test images of these data are chosen."""
     if data.folds:
         return Split(kind="folds", folds=data.folds, images=data.train_size + data.test_size)
     return Split(kind="official", images=data.test_size)
 
 
 def measured_arm(name: str, config: Config) -> Cost:
+    """Return the cost of an arm's model. Raises ValueError with the arm's name if it cannot be built."""
     try:
         return measure(config)
     except Exception as error:  # a user's part may do anything
@@ -272,10 +249,6 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             trials=trials(stage.config, written, seeds, found.get(stage.parent.name) if stage.parent else None),
         )
     return found
-
-
-def main_baseline(design: Design) -> Arm:
-    return next(arm for arm in design.arms if arm.name == design.main_baseline)
 
 
 def departures(design: Design, entry: Arm | Stage) -> Settings:
@@ -306,13 +279,9 @@ def owed_evals(design: Design) -> list[str]:
 
 
 def arm_entry(
-    design: Design,
-    arm: Arm,
-    baseline: Arm,
-    measured: Cost,
-    seeds: Sequence[int],
-    stages: Mapping[str, schemas.Stage],
+    design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
 ) -> schemas.Arm:
+    """Return the plan entry of an arm. stages: name -> plan entry."""
     written, parent = settings(arm), arm.parent.name if arm.parent else ""
     return schemas.Arm(
         name=arm.name,
@@ -326,7 +295,7 @@ def arm_entry(
         config=written,
         published=published(design, arm),
         at_twice_the_steps=at_twice_the_steps(design, arm, baseline),
-        **asdict(measured),
+        **asdict(measured_arm(arm.name, arm.config)),
         train_flops=training_flops(arm.config) * arm.config.steps,
         notes=footnotes(arm, baseline, design.study.budget),
         notes_about=model_notes(arm, baseline),
@@ -337,26 +306,27 @@ def arm_entry(
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the recipe's difference at twice the steps, for an arm compared with the recipe's own config."""
     known, study = design.stated.at_twice_the_steps, design.study
-    stated_there = not arm.change.named or study.arms[arm.change.name] == "axis"
-    if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not stated_there:
+    of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
+    if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
         return None
-    return known.of(arm.name) if baseline.key == design.recipe_key and not arm.change.co_changes else None
+    against_recipe = baseline.key == arm_key(Config(**design.recipe.config))
+    return known.of(arm.name) if against_recipe and not arm.change.co_changes else None
 
 
 def family_of(design: Design, arm: Arm) -> str:
     """Return the first family of models that matches the arm's settings; "" if none does."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
-        if all(
-            matches_any(own.get(key), value if isinstance(value, list) else [value]) for key, value in wanted.items()
-        ):
+        if all(matches(own.get(key), value) for key, value in wanted.items()):
             return name
     return ""
 
 
-def matches_any(own: Any, wanted: Sequence[Any]) -> bool:
-    """Return whether a setting matches one of these values; "timm/*" matches by pattern."""
-    return any(fnmatchcase(own, one) if isinstance(own, str) and isinstance(one, str) else own == one for one in wanted)
+def matches(own: Any, wanted: Any) -> bool:
+    """Return whether a setting matches a value, a pattern such as "timm/*", or one of a list of them."""
+    if isinstance(wanted, list):
+        return any(matches(own, one) for one in wanted)
+    return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)
 
 
 def settings(arm: Arm | Stage) -> Settings:
@@ -393,7 +363,7 @@ def grown(old: Plan, new: Plan) -> Plan:
     gone = [arm for arm in old.arms if arm.name not in names]
     stages, called = kept_stages(old, gone, new)
     kept = [extended(arm, new.seeds, stages, called) for arm in gone]
-    arms, apart = new.arms + kept, kept_tuned(old, new)
+    arms, apart = new.arms + kept, with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
     plan = new.model_copy(
         update={
             "looks": all_looks(old, new),
@@ -421,11 +391,6 @@ def all_looks(old: Plan, new: Plan) -> list[int]:
     return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
 
 
-def kept_tuned(old: Plan, new: Plan) -> list[schemas.Tuned]:
-    """Return the tuned arms of both plans; those of a plan with another grid are dropped."""
-    return with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
-
-
 def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
     """Return the new entries, then the old ones that the new plan no longer lists."""
     names = {entry.name for entry in new}
@@ -433,7 +398,7 @@ def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return all stages by name, old ones included; and old name -> new name.
+    """Return all stages by name, with those of the old plan that `arms` need; and old name -> new name.
 
     A stage is identified by its trials: an edited stage is a new one, and both are kept.
     """
@@ -445,22 +410,21 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
         if name in needed:
             kept = extended(stage, new.seeds, found, names)
             same = [one for one in (name, *found) if one in found and found[one].trials == kept.trials]
-            names[name] = same[0] if same else another_name(kept, found)
-            found[names[name]] = found[same[0]] if same else kept.model_copy(update={"name": names[name]})
+            if same:
+                names[name] = same[0]
+                continue
+            # A name that is taken is told apart by the beginning of the stage's first trial id.
+            names[name] = f"{name.partition('#')[0]}#{kept.trials[0].id[:6]}" if name in found else name
+            found[names[name]] = kept.model_copy(update={"name": names[name]})
     return found, names
-
-
-def another_name(stage: schemas.Stage, taken: Mapping[str, schemas.Stage]) -> str:
-    """Return the stage's name; if it is taken, with the beginning of its first trial's id."""
-    return f"{stage.name.partition('#')[0]}#{stage.trials[0].id[:6]}" if stage.name in taken else stage.name
 
 
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Extend an old arm or stage by the new seeds and parts; unchanged if it can no longer be built.
+    """Return an old arm or stage with the new seeds; with the old ones if it can no longer be built.
 
-    names: old stage name -> new one.
+    stages: name -> plan entry. names: old stage name -> new one.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)

@@ -1,7 +1,6 @@
-"""Prepare the plan to run: merge the request into the plan of the same name on disk.
+"""Prepare the plan to run from a design and from the plan of that name on disk.
 
-A plan records a digest of its inputs. If the digest has not changed, the plan on disk is used: no model is measured,
-and torch is not loaded.
+A plan records a digest of its inputs. While the digest stays, the plan on disk is used without loading torch.
 """
 
 import hashlib
@@ -22,39 +21,37 @@ if TYPE_CHECKING:
     from ablations.study.design import Design
 
 
-def make(design: "Design", seeds: Sequence[int], old: Plan | None, prune: bool) -> Plan:
-    """Build a plan, extending the old one. Raises ValueError for an impossible arm or an incompatible old plan."""
-    from ablations.planning.plan import build, grown, pruned  # late: torch
-
-    new = build(design, seeds)
-    return new if old is None else pruned(old, new) if prune else grown(old, new)
-
-
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
-    """Return the plan to run: the request merged with the plan of the same name on disk.
+    """Return the plan of a design, extended by the arms and seeds of the plan of that name on disk.
 
-    code: digests of sources and plug-ins (provenance.code_digest); with plug-ins, or "", the plan is always rebuilt.
-    The digest of the plan that it extends is recorded for `jobs.write`.
-    Raises ValueError for an impossible arm, and if old and new cannot share a table.
+    seeds: the number of seeds, by default the recipe's. prune: drop the arms and seeds that are not asked for. code:
+    provenance.code_digest; with plug-ins, or "", the plan is always rebuilt. The plan records the digest of the one
+    that it extends, for `jobs.write`. Raises ValueError for an impossible arm, and if old and new cannot share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
         return Plan(**old.content("pruned"), extends=digest(old))
-    return make(design, wanted, old, prune).model_copy(update={"made_from": known, "extends": digest(old)})
+    from ablations.planning.plan import build, grown, pruned  # late: torch
+
+    plan = build(design, wanted)
+    if old is not None:
+        plan = pruned(old, plan) if prune else grown(old, plan)
+    return plan.model_copy(update={"made_from": known, "extends": digest(old)})
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
     """Return a digest of all inputs of a plan; "" if it cannot be computed. Equal digests mean equal plans.
 
-    old: the plan that it extends. The order of keys counts: arms are named and listed by it.
+    old: the plan that it extends. The order of keys counts: it names and orders the arms.
     """
     if not code or "+" in code:
         return ""  # a plug-in may import any file
     asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
     try:
-        data = {name: describe(name).fingerprint for name in sorted(data_names(design, old))}
+        names = {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
+        data = {name: describe(name).fingerprint for name in sorted(names)}
         weights = [*values_of_key(asked, "init_from"), *planned_values(old, "init_from")]
         files = {parents.normalized("init_from", name) for name in weights if is_file(name)}
         starts = {name: parents.identified("init_from", name) for name in sorted(files)}
@@ -68,12 +65,6 @@ def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan |
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def data_names(design: "Design", old: Plan | None) -> set[str]:
-    """Return all values of `data` in the request and in the old plan."""
-    asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
-    return {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
-
-
 def planned_values(plan: Plan | None, key: str) -> set[str]:
     """Return the values of a setting in all arms and stages of a plan."""
     entries = [*plan.stages, *plan.arms] if plan else []
@@ -85,15 +76,11 @@ def values_of_key(content: Any, key: str) -> Iterator[str]:
     if isinstance(content, dict):
         for name, value in content.items():
             if name.rpartition(".")[2] == key:
-                yield from filter(is_text, value if isinstance(value, list) else [value])
+                yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
             yield from values_of_key(value, key)
     elif isinstance(content, list):
         for value in content:
             yield from values_of_key(value, key)
-
-
-def is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def is_file(init_from: str) -> bool:

@@ -1,6 +1,6 @@
-"""Compute what a plan's seeds can resolve (results/statistics/power.py).
+"""What the seeds of a plan can resolve: the smallest difference, the margin, the seeds for a finer answer.
 
-That is the smallest difference, whether the margin can be reached, and how many seeds a finer answer takes.
+The statistics are in results/statistics/power.py.
 """
 
 import itertools
@@ -22,7 +22,7 @@ POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points
 
 @dataclass(frozen=True)
 class Spread:
-    """Standard deviation of per-seed differences between two arms, with its degrees of freedom."""
+    """The standard deviation of per-seed differences between two arms, with its degrees of freedom."""
 
     sd: float
     bound: float  # the upper 80% confidence bound of the standard deviation
@@ -36,7 +36,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """The resolution as `ablate plan --json` prints it; None for values that depend on an unknown spread."""
+    """What the seeds resolve, as `ablate plan --json` prints it. Values that need an unknown spread are None."""
 
     spread: Spread | None = None
     difference: float | None = None
@@ -51,10 +51,11 @@ class Resolution:
 
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
-    """Compute what the seeds of a plan can resolve."""
+    """Return what the seeds of a plan can resolve."""
     seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
     tests = family * interim.correction_factor(plan)
-    known = Resolution(seeds=seeds, contrasts=family, margin=margin, note=folds_note(plan))
+    again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
+    known = Resolution(seeds=seeds, contrasts=family, margin=margin, note=again if plan.split.folds else "")
     found = spread(plan, runs)
     if found is None:
         return known
@@ -73,7 +74,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
-    """Return the spread of the study's differences so far, pooled over arms; else the recipe's; else None."""
+    """Return the spread of the study's differences so far, pooled over arms; without any, the one the recipe states."""
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
@@ -95,14 +96,6 @@ def differences(study: StudyResults) -> list[list[Sample]]:
         if arm.name != arm.baseline:
             groups.setdefault(arm.baseline, []).append(found[arm.name] - found[arm.baseline])
     return list(groups.values())
-
-
-def folds_note(plan: Plan) -> str:
-    """Return a caveat if seeds test folds of the same images; else ""."""
-    folds = plan.split.folds
-    if not folds:
-        return ""
-    return f"beyond {folds} seeds every image is tested again, so that more seeds gain less than this says"
 
 
 def finite_or_none(value: float) -> float | None:

@@ -1,7 +1,7 @@
-"""Measured seconds per training step, one file per device: runs/probes/<device>.json.
+"""Measured seconds per training step, one file per device: runs/probes/<device>.json. Loads no torch.
 
-Reading loads no torch. The key of a measurement holds all settings that the step time depends on. Arms that differ in
-the learning rate or the number of steps share it.
+The key of a measurement digests all settings that the step time depends on. Arms that differ in the learning rate or
+the number of steps share it.
 """
 
 import re
@@ -58,7 +58,7 @@ def path(runs: Path, device: str) -> Path:
 
 
 def files(runs: Path) -> Iterator[StepTimes]:
-    """The content of each readable file."""
+    """Yield the content of each readable file."""
     return filter(None, (read_or_none(file, StepTimes) for file in sorted((runs / "probes").glob("*.json"))))
 
 
