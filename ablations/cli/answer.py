@@ -1,4 +1,4 @@
-"""Answer programs: exit statuses and JSON."""
+"""Exit statuses, and JSON for programs."""
 
 import json
 from collections.abc import Sequence

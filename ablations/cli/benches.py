@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import INTERRUPTED, show_json
+from ablations.cli.help import App
 from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import Asked, designs, named_data, split
 from ablations.cli.inputs.directories import data_folder, load_plugins
-from ablations.cli.shell.help import App
+from results import store
 from results.store.schemas import Settings
+from vitcore.config import Config, merge
 
 if TYPE_CHECKING:
     from ablations.bench.process import Source
     from ablations.bench.result import Result
-    from vitcore.config import Config
 
 app = App(
     help="Measure speed beside timm and torchvision.\n\n"
@@ -33,20 +34,18 @@ Rounds = Annotated[int, typer.Option(metavar="N", min=2, help="How often each si
 Steps = Annotated[int, typer.Option(metavar="N", min=1, help="Training steps per round.")]
 Gpu = Annotated[bool, typer.Option("--gpu", help="Measure on a GPU.")]
 RandomImages = Annotated[bool, typer.Option("--random-images", help="Measure on random images of the data's size.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the JSON to this file.")]
+Out = Annotated[Path | None, options.out_option("FILE", "Also write the JSON to this file.")]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The words and options of a bench, resolved."""
+    """The resolved arguments of a bench."""
 
     asked: Asked
     settings: Settings
     source: "Source"
 
-    def config(self) -> "Config":
-        from vitcore.config import Config
-
+    def config(self) -> Config:
         return Config(**self.settings)
 
 
@@ -202,18 +201,20 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> Setup:
-    """Resolve the words and options of a bench. Raises ValueError for what cannot be measured."""
+    """Resolve the arguments of a bench. Raises ValueError for settings that it cannot measure."""
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu
     from ablations.study.reading import read_recipe
-    from vitcore.config import merge
 
     asked, device = split(words or []), {"device": "cuda" if gpu else "cpu"}
     if asked.studies and not studies:
         raise ValueError(f"'{asked.studies[0]}' is not key=value: studies are for `ablate bench study`")
     if studies and not asked.studies:
         raise ValueError("a study to measure: `ablate list` has their names")
-    refuse_elsewhere(asked, device["device"])
+    if asked.overrides.get("device", device["device"]) != device["device"]:
+        raise ValueError(f"device={asked.overrides['device']}: a bench runs on the CPU, with --gpu on a GPU")
+    if asked.overrides.get("gpus", 1) != 1:
+        raise ValueError(f"gpus={asked.overrides['gpus']}: a bench runs one process: leave it out")
     if gpu:
         require_gpu()
     if out:
@@ -224,27 +225,16 @@ def set_up(
     return Setup(Asked(asked.studies, asked.overrides | device), settings, source)
 
 
-def refuse_elsewhere(asked: Asked, device: str) -> None:
-    """Raise ValueError for a device other than the measured one, or for several."""
-    if asked.overrides.get("device", device) != device:
-        raise ValueError(f"device={asked.overrides['device']}: a bench runs on the CPU, with --gpu on a GPU")
-    if asked.overrides.get("gpus", 1) != 1:
-        raise ValueError(f"gpus={asked.overrides['gpus']}: a bench runs one process: leave it out")
-
-
 def refuse_unwritable(out: Path) -> None:
     """Raise OSError if the file cannot be written; an existing file stays as it is."""
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.is_dir():
         raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
-    with tempfile.TemporaryFile(dir=out.parent):
-        pass
+    tempfile.TemporaryFile(dir=out.parent).close()
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
-    """Make the measurements, printing a table after each, or all as JSON at the end."""
-    from results import store
-
+    """Run benches. Print a table after each, or all results as JSON at the end."""
     found: list[object] = []
     try:
         for bench in benches:

@@ -1,19 +1,29 @@
-"""`ablate submit`, `cancel`: trials on a SLURM cluster."""
+"""`ablate submit`, `cancel`, `profile`: train on a SLURM cluster."""
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablations.cli.answer import FAILED
+from ablations.cli.help import App
 from ablations.cli.inputs import guards, options
 from ablations.cli.inputs.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.inputs.directories import found_at, make_place, runs_folder
+from ablations.execution.launch import Place
+from ablations.planning.jobs import jobs, write
 from results.store.schemas import Plan
 
 if TYPE_CHECKING:
-    from ablations.execution.launch import Place
     from slurm.profiles.profile import Profile
+
+app = App(
+    help="Write and test SLURM profiles.\n\n"
+    "A profile says what to ask a cluster for. Profiles that are given by name lie in $XDG_CONFIG_HOME/ablate/profiles "
+    "or ~/.config/ablate/profiles.",
+)
 
 
 def submit(
@@ -44,7 +54,6 @@ def submit(
         ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
     from ablations.cluster import submit as submitting
-    from ablations.planning import jobs
 
     chosen = slurm_profile(profile, recipe)
     keep = keep_weights.value if keep_weights else chosen.keep_weights
@@ -59,20 +68,18 @@ def submit(
         submitting.preflight(chosen, place.runs)
     guards.ensure_writable(place.runs)
     for plan in plans:
-        jobs.write(place.runs, plan)
-    names = [plan.name for plan in plans]
+        write(place.runs, plan)
     print(submitting.submit(plans, place, chosen, arm))
-    print(f"watch: ablate status {shlex.join(names)}{found_at(runs)} --watch")
+    print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{found_at(runs)} --watch")
 
 
 def ensure_submittable(
-    plans: list[Plan], arms: Sequence[str], place: "Place", profile: "Profile", max_hours: float | None
+    plans: list[Plan], arms: Sequence[str], place: Place, profile: "Profile", max_hours: float | None
 ) -> None:
-    """Raise ValueError for trials that the jobs could not train, or not within --max-hours."""
+    """Raise ValueError for missing data, for trials that do not fit the profile's GPUs, and above --max-hours."""
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device
     from ablations.planning import estimate
-    from ablations.planning.jobs import jobs
 
     asked = jobs(plans, arms)
     guards.ensure_data(asked, place)
@@ -94,5 +101,64 @@ def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: opt
     from ablations.cluster import submit as submitting
 
     folder = runs_folder(runs)
-    names = {plan.name for plan in planned(folder, words, recipe)}
-    print(submitting.cancel(folder, names))
+    print(submitting.cancel(folder, {plan.name for plan in planned(folder, words, recipe)}))
+
+
+@app.command("init")
+def init_profile(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The name by which --profile finds it.  [default: standard output]"),
+    ] = None,
+    out: Annotated[Path | None, options.out_option("FILE", "Write to this file instead.")] = None,
+) -> None:
+    """Write a first profile, with comments.
+
+    Uses what this cluster's sinfo and scontrol say about partitions, GPUs and accounts. Correct it, then try it with
+    `ablate profile check`.
+
+    Examples:
+        ablate profile init mycluster
+        ablate profile init --out mycluster.yaml
+    """
+    from slurm.profiles import draft
+    from slurm.profiles.profile import path_to_write
+
+    if name and out:
+        raise ValueError(f"--out {out}: with NAME={name} the file lies where --profile {name} finds it")
+    path = path_to_write(name) if name else out
+    if path and path.exists():
+        raise ValueError(f"{path}: exists already")
+    text = draft.init()
+    if path is None:
+        print(text)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        print(path)
+
+
+@app.command("check")
+def check_profile(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="The profile.")],
+    runs: options.Runs = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Test a profile with a one-minute job.
+
+    Checks on a node what trials need there: GPU, imports, data, links in the run directory, and sbatch. Without
+    sbatch no last job can submit what is left.
+
+    Examples:
+        ablate profile check mycluster
+        ablate profile check mycluster.yaml --runs /shared/runs
+    """
+    from ablations.cluster import submit as submitting
+
+    profile = submitting.read_profile(name)
+    place = make_place(runs, data_dir, None, profile=profile)
+    guards.ensure_writable(place.runs)
+    lines, good = submitting.check(profile, place)
+    print("\n".join(lines))
+    if not good:
+        raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""`ablate data`: fetching, packing and verifying data sets."""
+"""`ablate data`: download, pack and verify data sets."""
 
 import contextlib
 import sys
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import FAILED, show_json
+from ablations.cli.help import App
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import data_folder, data_home
-from ablations.cli.shell.help import App
 from ablations.execution import machine
 from ablations.study import settings
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 app = App(help="Download, pack and verify data sets.")
 
 
-class PackFormat(StrEnum):
-    bytes = "bytes"
-    jpeg = "jpeg"
+PackFormat = StrEnum("PackFormat", ["bytes", "jpeg"])
 
 
 @app.command()
@@ -59,8 +57,7 @@ def pack(
         typer.Option(metavar="PIXELS", help="The side of the stored squares.  [default: the images' own, at most 256]"),
     ] = None,
     crop: Annotated[
-        int | None,
-        typer.Option(metavar="PIXELS", help="The middle square that tests see.  [default: all; 7/8 of 256]"),
+        int | None, typer.Option(metavar="PIXELS", help="The middle square that tests see.  [default: all; 7/8 of 256]")
     ] = None,
     format: Annotated[
         PackFormat | None,
@@ -84,10 +81,10 @@ def pack(
     from vitcore.data.pack_writer import chosen, enlarged, own_size
     from vitcore.data.pack_writer import pack as pack_anew
 
-    asked = {"size": size, "crop": crop, "format": format.value if format else None}
     home, threads = data_home(data_dir), jobs or machine.cores()
     folder = (find(name) if data_dir is None else None) or home / name
     found_source = find_source(source, home)
+    asked = {"size": size, "crop": crop, "format": format.value if format else None}
     given = {key: value for key, value in asked.items() if value is not None}
     how = chosen(name, folder, given, own_size(found_source))
     if (folder / MANIFEST).is_file():
@@ -100,7 +97,7 @@ def pack(
 
 
 def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
-    """Write the damaged files of a pack again."""
+    """Write the damaged files of a pack again. Print each, and a summary."""
     from vitcore.data.pack import manifest, verify
     from vitcore.data.pack_writer import repair, rewritten
 
@@ -151,7 +148,7 @@ def verify(
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal's standard error; call the yielded function, from any thread, to advance it."""
+    """Show a progress bar on a terminal's standard error. Yield a function that advances it, from any thread."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ablations.reporting.console import PlainConsole

@@ -1,4 +1,4 @@
-"""`ablate plot`, `report`, `inspect`: results as figures."""
+"""`ablate plot`, `report`, `inspect`: draw results."""
 
 import mimetypes
 import re
@@ -14,21 +14,13 @@ from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import plan_names, split
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import found, styled
+from results import store
+from results.store.paths import refuse_links, safe_name
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
 
-
-class FigureFormat(StrEnum):
-    png = "png"
-    pdf = "pdf"
-    svg = "svg"
-
-
-class Axis(StrEnum):
-    step = "step"
-    epoch = "epoch"
-    images = "images"
-    seconds = "seconds"
+FigureFormat = StrEnum("FigureFormat", ["png", "pdf", "svg"])
+Axis = StrEnum("Axis", ["step", "epoch", "images", "seconds"])
 
 
 def plot(
@@ -37,11 +29,8 @@ def plot(
     runs: options.Source = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE|DIR",
-            help="A folder, or the file of one figure.  [default: each study's own, in the run directory]",
+        options.out_option(
+            "FILE|DIR", "A folder, or the file of one figure.  [default: each study's own, in the run directory]"
         ),
     ] = None,
     format: Annotated[
@@ -71,8 +60,8 @@ def plot(
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            own = own_figures(folder, study.name) if folder.is_dir() else Path("figures")
-            path = plots.draw(study, file or (out or own) / plots.file_name(study, drawn_as, over), over)
+            path = file or (out or own_figures(folder, study.name)) / plots.file_name(study, drawn_as, over)
+            plots.draw(study, path, over)
             caption = [] if current().notes else plots.caption(study, over)
             named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
             drawn.append(named | ({"caption": caption} if caption else {}))
@@ -84,7 +73,7 @@ def plot(
 
 
 def names_a_file(out: Path, format: FigureFormat | None) -> bool:
-    """Return whether --out is a file for one figure.
+    """Return whether --out names a file rather than a folder.
 
     Raises ValueError for a format that figures do not have, or that contradicts --format.
     """
@@ -105,10 +94,12 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
 
 
 def own_figures(runs: Path, study: str) -> Path:
-    """Return a study's folder of figures in its run directory. Raises ValueError for a link or an invalid name."""
-    from results import store
-    from results.store.paths import refuse_links
+    """Return the default folder of a study's figures. Raises ValueError for a link or an invalid name.
 
+    For an exported file it is the folder `figures` in the working directory.
+    """
+    if not runs.is_dir():
+        return Path("figures")
     folder = store.study_folder(runs, study) / "figures"
     refuse_links(runs, folder)
     return folder
@@ -119,8 +110,7 @@ def report(
     recipe: options.PlannedRecipe = None,
     runs: options.Source = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The page.  [default: report.html in the run directory]"),
+        Path | None, options.out_option("FILE", "The page.  [default: report.html in the run directory]")
     ] = None,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
@@ -164,11 +154,8 @@ def inspect(
     runs: options.Source = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="A folder; several trials get a folder each.  [default: figures/ in the trial's own]",
+        options.out_option(
+            "DIR", "A folder; several trials get a folder each.  [default: figures/ in the trial's own]"
         ),
     ] = None,
     images: Annotated[
@@ -209,8 +196,8 @@ def inspect(
         drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]
         beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format.value)
     if as_json:
-        written = [[str(path) for path in (*paths, *beside)] for paths in drawn]
-        show_json([{"trial": a.trial, "figures": b, **a.facts} for a, b in zip(found, written, strict=True)])
+        pairs = zip(found, drawn, strict=True)
+        show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])
         return
     for inside, paths in zip(found, drawn, strict=True):
         print(inspection.layer_table(inside))
@@ -223,8 +210,6 @@ def inspect(
 
 def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
     """Return the folder for one of `count` trials' figures. Raises ValueError for a link or an invalid name."""
-    from results.store.paths import refuse_links, safe_name
-
     if source.is_file() or out:
         folder = out or Path("figures")
         return folder / safe_name(trial) if count > 1 else folder

@@ -1,4 +1,4 @@
-"""`ablate plan`: what a run would do."""
+"""`ablate plan`, `check`: what a run would do, and whether its parts work."""
 
 import sys
 from pathlib import Path
@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli.answer import show_json
+from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import guards, options
 from ablations.cli.inputs.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
-from ablations.cli.inputs.directories import make_place
+from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
+from ablations.execution.launch import Place
+from ablations.planning.jobs import jobs
 from ablations.study import settings
 from results.store.schemas import Plan
 
 if TYPE_CHECKING:
-    from ablations.execution.launch import Place
-    from ablations.planning.step_times import Device
     from ablations.study.design import Design
-    from slurm.profiles.profile import Profile
 
 
 def plan(
@@ -56,7 +55,6 @@ def plan(
         ablate plan pooling --recipe cifar10 --profile mycluster
     """
     from ablations.planning import estimate
-    from ablations.planning.jobs import jobs
     from ablations.planning.overview import overview, render
     from ablations.planning.prepare import prepare
 
@@ -66,11 +64,16 @@ def plan(
     place = make_place(runs, data_dir, plugin, profile=chosen)
     warn_of_other_recipe(split(words), recipe, place.runs)
     made = designs(split(words), recipe, data_dir)
-    stated = take_as_stated(made, data_dir, probe)
+    stated = use_stated_pack(made, data_dir, probe)
     plans = [prepare(design, place.runs, seeds, prune or stated, place.code) for design in counted(made)]
-    device = estimate.local_device(plans) if chosen is None else profile_device(chosen)
+    if chosen is None:
+        device = estimate.local_device(plans)
+    else:
+        from ablations.cluster import campaign  # late: submitit
+
+        device = campaign.device(chosen)
     if probe:
-        measure_paces(plans, place)
+        measure_steps(plans, place)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
     keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
@@ -85,18 +88,17 @@ def plan(
             print(render(view, planned, arm), end="\n\n")
 
 
-def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Use the recipe's statement about a pack that does not exist yet, with a note on standard error.
+def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
+    """Use the recipe's facts about a pack that does not exist yet. Return whether they are used.
 
-    Raises ValueError if --probe needs the pack.
+    Prints a note on standard error. Raises ValueError if --probe needs the pack.
     """
     from vitcore.data.lookup import STATED, unpacked
     from vitcore.data.pack import find
 
     recipe = made[0].recipe
     name = str(recipe.config.get("data"))
-    used = any(name == design.data for design in made)
-    if recipe.pack is None or not used or find(name, data_dir) is not None:
+    if recipe.pack is None or name not in [design.data for design in made] or find(name, data_dir) is not None:
         return False
     missing = f"data={name}: not packed here: {unpacked(name)}"
     if probe:
@@ -106,17 +108,37 @@ def take_as_stated(made: "list[Design]", data_dir: Path | None, probe: bool) -> 
     return True
 
 
-def measure_paces(plans: list[Plan], place: "Place") -> None:
-    """Measure the step time of every arm, with one line each on standard error."""
-    from ablations.planning.jobs import jobs
+def measure_steps(plans: list[Plan], place: Place) -> None:
+    """Measure the step time of every arm; report each on standard error."""
     from ablations.planning.measure_steps import measure_missing
 
     guards.ensure_data(jobs(plans), place)
     measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
 
 
-def profile_device(profile: "Profile") -> "Device":
-    """Return the device of a profile's jobs."""
-    from ablations.cluster.campaign import device  # late: submitit
+def check(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|NAME...", help="Plug-ins (.py), studies or recipes (.yaml or their names), or 'all'."
+        ),
+    ],
+    recipe: options.RecipeName = "digits",
+    plugin: options.Plugins = None,
+) -> None:
+    """Test a plug-in, a study or a recipe.
 
-    return device(profile)
+    Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
+    recipe. `all` stands for every packaged part, study and recipe. Exits with 1 where something fails.
+
+    Examples:
+        ablate check fourier.py
+        ablate check mine.yaml --recipe cifar10
+        ablate check all
+    """
+    from ablations.study.checking import check_word
+
+    load_plugins(plugin)
+    data_folder(None)
+    if not all([check_word(word, recipe) for word in words]):
+        raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""`ablate run`, `train`, `retry`: trials on this machine."""
+"""`ablate run`, `train`, `retry`: train on this machine."""
 
 import shlex
 import sys
@@ -13,15 +13,18 @@ from ablations.cli.answer import FAILED, INTERRUPTED, show_json
 from ablations.cli.inputs import guards, options
 from ablations.cli.inputs.arguments import named_data, prepared, split, trial_ids, warn_of_other_recipe
 from ablations.cli.inputs.directories import found_at, make_place, runs_folder
+from ablations.execution import machine, slots
+from ablations.execution import retry as retrying
+from ablations.execution.launch import Place
+from ablations.planning.jobs import Job, jobs, write
+from results import store
 from results.store.schemas import Plan, Settings
+from vitcore.config import Config, merge
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ablations.execution.launch import Place
     from ablations.execution.pool import RunSummary
-    from ablations.planning.jobs import Job
-    from vitcore.config import Config
 
 MANY = 3  # failed trials that are named one by one
 
@@ -53,17 +56,16 @@ def run(
         ablate run position-embedding
         ablate run pooling patch-size --seeds 10 --jobs 2
     """
-    from ablations.planning import jobs
     from ablations.reporting.live_curves import mirroring
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
     warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
-    todo = jobs.jobs(plans, arm)
+    todo = jobs(plans, arm)
     ensure_trainable(todo, plans, place, max_hours)
     warn_of_enlarged(job.config for job in todo)
     for planned in plans:
-        jobs.write(place.runs, planned)
+        write(place.runs, planned)
     with mirroring(plans, place.runs, tensorboard):
         summary = train_here(todo, place, workers, publishing(plans, arm, place.runs))
     finish(summary, len(todo), plans)
@@ -71,11 +73,8 @@ def run(
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
-    """Return the commands that show the results. where: the option that finds them."""
-    from ablations.planning import jobs
-    from results import store
-
-    asked = jobs.jobs(plans)
+    """Return the commands that show the results. where: their --runs option."""
+    asked = jobs(plans)
     left = sum(not store.trial(runs, job.id).state().over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
     table = f"ablate table {names}{' --interim' if left else ''}"
@@ -83,14 +82,12 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
 
 
-def ensure_trainable(jobs: "list[Job]", plans: list[Plan], place: "Place", max_hours: float | None) -> None:
+def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours: float | None) -> None:
     """Raise ValueError, before anything is written, for trials that cannot run here or exceed --max-hours."""
-    from ablations.execution import retry as retrying
     from ablations.planning import estimate
 
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
-    guards.ensure_gpus(todo)
-    guards.ensure_memory(todo)
+    guards.ensure_fits(todo)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs, place.runs, estimate.local_device(plans))
     guards.ensure_data(jobs, place)
@@ -108,13 +105,11 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
         print(f"ablate: {line}", file=sys.stderr)
 
 
-def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> "Callable[[Job], None]":
+def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
     """Return a callback for finished trials that prints and writes a study's results once it is complete."""
-    from ablations.planning import jobs
+    open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
-    open_trials = {planned.name: {job.id for job in jobs.jobs([planned], arms)} for planned in plans}
-
-    def over(job: "Job") -> None:
+    def over(job: Job) -> None:
         for name, ids in list(open_trials.items()):
             ids.discard(job.id)
             if not ids:
@@ -145,10 +140,7 @@ def train(
         ablate train position=2d seed=1
         ablate train data=imagefolder:photos image_size=32 patch=4 steps=100
     """
-    from ablations.execution import retry as retrying
     from ablations.planning import init_checks
-    from ablations.planning.jobs import Job
-    from results import store
     from vitcore.analysis.cost import measure
     from vitcore.data.splits import check
     from vitcore.identity import trial_id
@@ -157,18 +149,11 @@ def train(
     config = one_config(words, recipe, data_dir)
     check(config)
     before = init_checks.ancestors(config, place.runs)
-    job = Job(
-        trial_id(config),
-        config.model_dump(),
-        "train",
-        "",
-        parents=init_checks.parent_names(before),
-        cost=measure(config),
-    )
+    parents = init_checks.parent_names(before)
+    job = Job(trial_id(config), config.model_dump(), "train", "", parents=parents, cost=measure(config))
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
     guards.ensure_data([job, *todo], place)
-    guards.ensure_gpus(todo)
-    guards.ensure_memory(todo)
+    guards.ensure_fits(todo)
     guards.ensure_writable(place.runs)
     warn_of_enlarged([job.config])
     tally = train_here([*before, job], place, 1)
@@ -181,10 +166,9 @@ def train(
     finish(tally, len(todo))
 
 
-def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config":
+def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
     """Return the recipe's config with the command's settings. Raises ValueError for the name of a study."""
     from ablations.study.reading import read_recipe
-    from vitcore.config import Config, merge
 
     asked = split(words)
     if asked.margin is not None:
@@ -195,15 +179,14 @@ def one_config(words: list[str], recipe: str, data_dir: Path | None) -> "Config"
 
 
 def train_here(
-    jobs: "list[Job]",
-    place: "Place",
+    jobs: list[Job],
+    place: Place,
     workers: int | None,
-    on_over: "Callable[[Job], None]" = lambda job: None,
+    on_over: Callable[[Job], None] = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Train the trials that are not done. above: shown above the progress on a terminal."""
-    from ablations.execution import machine, runner, slots
-    from ablations.execution import retry as retrying
+    """Train the trials that are not done. above: what a terminal shows above the progress bars."""
+    from ablations.execution import runner
     from ablations.reporting.console import PlainConsole
     from ablations.reporting.progress import Live
 
@@ -225,13 +208,10 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Exit with status 0 only if all requested trials are done. plans: those of the trials, if any."""
+    """Report trials that are not done, and exit with an error status if there are any. plans: their plans, if any."""
     if tally.stopped:
-        left = asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
-        print(
-            f"interrupted: {len(tally.done)} trials done, {left} left; the same command continues",
-            file=sys.stderr,
-        )
+        done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
+        print(f"interrupted: {done} trials done, {left} left; the same command continues", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if tally.interrupted:
         causes = "; ".join(dict.fromkeys(tally.interrupted.values()))
@@ -247,11 +227,9 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
 
 def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
     """Return the number of failed trials, the most frequent cause, and the command that runs them again."""
-    from ablations.planning import jobs
-
     cause, count = Counter(failed.values()).most_common(1)[0]
     of = cause if count == len(failed) else f"{count} of them: {cause}"
-    names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs.jobs([plan])}]
+    names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]
     again = " ".join(list(failed) if len(failed) <= MANY or not names else names)
     return f"{len(failed)} trials failed ({of}): `ablate retry {again}` lets them run again"
 
@@ -275,10 +253,6 @@ def retry(
         ablate retry position-embedding --oom
         ablate retry 3f2a9c01b7de
     """
-    from ablations.execution import retry as retrying
-    from ablations.planning.jobs import jobs
-    from results import store
-
     folder = runs_folder(runs)
     ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
     evals_too = failed or not (oom or diverged)

@@ -1,4 +1,4 @@
-"""`ablate table`, `compare`, `export`: results as numbers."""
+"""`ablate table`, `compare`, `export`: print and export results."""
 
 import json
 import sys
@@ -12,11 +12,10 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import found, found_on, styled
+from results.did_you_mean import suggestion
 
 
-class Intervals(StrEnum):
-    marginal = "marginal"
-    simultaneous = "simultaneous"
+Intervals = StrEnum("Intervals", ["marginal", "simultaneous"])
 
 
 def table(
@@ -30,15 +29,13 @@ def table(
             metavar="NAME,...",
             help="Names, joined by commas; also other numbers, such as val_accuracy, test_accuracy@12, train_seconds.  "
             "[default: the usual ones]",
-            show_default=False,
         ),
     ] = None,
     notes: Annotated[
         options.Notes | None,
         typer.Option(
             help="Which notes to print below it. short: footnotes of the columns shown; none: only those without which "
-            "a number would mislead.  [default: short for latex, else all]",
-            show_default=False,
+            "a number would mislead.  [default: short for latex, else all]"
         ),
     ] = None,
     intervals: Annotated[
@@ -73,11 +70,8 @@ def table(
         elif format is options.TableFormat.csv and len(shown) > 1:
             print(across_recipes.render(shown, "csv", chosen, said))
         elif len(set(recipe or [])) > 1:
-            print(
-                "\n\n".join(
-                    across_recipes.render(same, format.value, chosen, said) for same in across_recipes.by_study(shown)
-                )
-            )
+            groups = across_recipes.by_study(shown)
+            print("\n\n".join(across_recipes.render(same, format.value, chosen, said) for same in groups))
         else:
             print("\n\n".join(layout.render(one, format.value, chosen, said) for one in shown))
     if strict and any(row.ended < row.planned for one in shown for row in one.rows):
@@ -87,9 +81,7 @@ def table(
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]", show_default=False)
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]")] = None,
     format: options.Format = options.TableFormat.md,
     as_json: options.AsJson = False,
     fail_on: Annotated[
@@ -102,7 +94,6 @@ def compare(
             metavar="X",
             help="With --fail-on worse: exit with 1 unless every arm of both is shown to be worse by less than this, "
             "in the metric (0.01 of an accuracy is a point).",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -150,13 +141,7 @@ def export(
     runs: options.Source = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE|DIR",
-            help=".parquet: everything; .csv: the trials.  [default: results.parquet]",
-            show_default=False,
-        ),
+        options.out_option("FILE|DIR", ".parquet: everything; .csv: the trials.  [default: results.parquet]"),
     ] = None,
     to: Annotated[
         str | None,

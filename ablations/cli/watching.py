@@ -1,10 +1,10 @@
-"""`ablate status`, `logs`, `clean`: the state of trials, and the files they leave."""
+"""`ablate status`, `logs`, `clean`: show the state of trials, and remove files that nothing needs."""
 
 import contextlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,9 @@ from ablations.cli.answer import show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import planned, trial_ids
 from ablations.cli.inputs.directories import found_at, runs_folder
+from ablations.reporting import cleaning
 from ablations.study import settings
+from results import store
 
 if TYPE_CHECKING:
     from ablations.reporting.status import StudyStatus
@@ -36,29 +38,24 @@ def status(
     """
     from ablations.reporting import status as statuses
     from ablations.reporting import status_view
-    from results import store
 
     folder = runs_folder(runs)
     names = [plan.name for plan in planned(folder, words, recipe)]
     asker = statuses.RateLimitedAsker(folder)
 
-    def views() -> "list[StudyStatus]":
+    def read() -> "list[StudyStatus]":
         seen = asker()
         return [statuses.status(plan, folder, seen) for plan in store.plans(folder) if plan.name in names]
-
-    def look() -> tuple[Any, bool]:
-        now = views()
-        return status_view.render(now, found_at(runs)), statuses.is_settled(now)
 
     if as_json and watch:
         raise ValueError("--watch: leave out --json")
     if as_json:
-        show_json(views())
+        show_json(read())
     elif watch:
         with contextlib.suppress(KeyboardInterrupt):
-            status_view.watch(look)
+            status_view.watch(read, found_at(runs))
     else:
-        status_view.show(look()[0])
+        status_view.show(status_view.render(read(), found_at(runs)))
 
 
 def logs(
@@ -85,11 +82,10 @@ def logs(
     if as_json:
         show_json([{"logs": [asdict(tail) for tail in found]}])
         return
-    printed = False
+    tail = None
     for tail in found:
         print(tail)
-        printed = True
-    if not printed:
+    if tail is None:
         print("nothing has failed" if failed else "nothing has begun", file=sys.stderr)
 
 
@@ -108,18 +104,11 @@ def clean(
         ablate clean
         ablate clean --keep-weights baseline --yes
     """
-    from ablations.reporting import cleaning
-    from results import store
-
     folder = runs_folder(runs)
     here = settings.read(Path())
     scratch = [settings.scratch(named)] if (named := checkpoints or here.checkpoints) else []
-    found_waste = cleaning.find_waste(
-        folder,
-        list(store.plans(folder)),
-        keep_weights.value if keep_weights else here.keep_weights,
-        *scratch,
-    )
+    keep = keep_weights.value if keep_weights else here.keep_weights
+    found_waste = cleaning.find_waste(folder, list(store.plans(folder)), keep, *scratch)
     if not as_json:
         for one in found_waste:
             print(f"{one.size / 1e6:10.2f} MB  {one.path}  ({one.why})")

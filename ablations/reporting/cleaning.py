@@ -1,4 +1,4 @@
-"""Lists the files that a run directory can do without, and removes them on request. Results are never among them."""
+"""List the files that a run directory can do without, and remove them on request. Results are never among them."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +10,14 @@ from results import store
 from results.store import eval_files, lease
 from results.store.paths import refuse_links
 from results.store.planned import evals_of, trained
-from results.store.schemas import Arm, Plan
+from results.store.schemas import Entry, Plan
 
 Keep = Literal["all", "baseline", "none"]
 
 
 @dataclass(frozen=True)
 class Waste:
-    """A file or folder that nobody needs: its path, its size in bytes, and the reason."""
+    """A file or folder that nothing needs. size: in bytes; why: the reason."""
 
     path: Path
     size: int
@@ -31,18 +31,12 @@ def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
 
 def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
     """Return the ids of the trials whose weights are kept under `baseline` or `none`."""
-    known = list(plans)
-    return stage_trials(known) | (baseline_trials(known) if keep == "baseline" else set())
-
-
-def stage_trials(plans: Iterable[Plan]) -> set[str]:
-    """Return the ids of the trials that others start from."""
-    return {trial.id for plan in plans for stage in plan.stages for trial in stage.trials}
-
-
-def baseline_trials(plans: Iterable[Plan]) -> set[str]:
-    """Return the ids of the trials of all baselines."""
-    return {trial.id for plan in plans for arm in plan.arms if is_baseline(arm) for trial in arm.trials}
+    entries: list[Entry] = []
+    for plan in plans:
+        entries += plan.stages
+        if keep == "baseline":
+            entries += [arm for arm in plan.arms if arm.name == arm.baseline]
+    return {trial.id for entry in entries for trial in entry.trials}
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
@@ -60,23 +54,22 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
             needed = eval_files.left(trial, owed.get(trial.id, []), state.result)
             mine = keep == "all" or trial.id in stay or bool(needed)
             found += list(waste_of_finished(trial, state.attempt, mine))
-        found += [Waste(one, size_on_disk(one), "an attempt that never began") for one in stale_claims(trial)]
+        for claim in (path / "attempts").glob(".claim-*"):
+            if lease.known(lease.read(claim)) is False:  # killed before the rename that makes it an attempt
+                found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
     return found
 
 
 def remove(found: Sequence[Waste], *roots: Path) -> None:
-    """Remove all of it. Raises ValueError, and removes nothing, if a link leads out of the roots."""
+    """Remove these files and folders. Raises ValueError before the first if a link leads out of the roots."""
     for one in found:
         refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)
     for one in found:
         shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
 
 
-def is_baseline(arm: Arm) -> bool:
-    return bool(arm.name == arm.baseline)
-
-
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
+    """Yield what a finished trial can do without. winner: the attempt with its result."""
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
@@ -89,13 +82,7 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
                 yield Waste(folder, size_on_disk(folder), "checkpoints of a finished trial")
 
 
-def stale_claims(trial: store.Trial) -> list[Path]:
-    """List the claims whose process was killed before the rename that makes an attempt."""
-    staged = (trial.path / "attempts").glob(".claim-*")
-    return [path for path in staged if lease.known(lease.read(path)) is False]
-
-
 def size_on_disk(path: Path) -> int:
-    """Count the bytes of a file, or of all files below a folder."""
+    """Return the bytes of a file, or of all files below a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,4 +1,4 @@
-"""A Rich console that draws all text plain: only our own code sets colors and moves the cursor."""
+"""A Rich console that removes control characters from text: only our code sets colors and moves the cursor."""
 
 import sys
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from results.safe_text import printable
 
 
 class PlainConsole(Console):
-    """Make every text plain that it draws.
+    """A console without control characters in any text.
 
-    It draws on the stream behind `output.Plain`, which would escape the sequences of Rich itself. Only a real terminal
+    It draws on the stream behind `output.PlainStream`, which would remove the sequences of Rich. Only a real terminal
     gets bars: FORCE_COLOR, which notebooks and CI set, is ignored.
     """
 
@@ -24,7 +24,7 @@ class PlainConsole(Console):
         super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print text and let the terminal wrap its lines, also while Rich draws bars."""
+        """Print; long lines of text are wrapped by the terminal, also while Rich draws bars."""
         is_text = all(isinstance(one, str | Text) for one in objects)
         super().print(*objects, **({"soft_wrap": True} if is_text else {}) | options)
 

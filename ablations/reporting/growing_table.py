@@ -1,4 +1,4 @@
-"""A table on the terminal that fills in while trials run: a row per arm, a column per seed."""
+"""A table that fills in while trials run: a row per arm, a column per seed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ METRIC = "test_accuracy"
 
 
 class GrowingTable:
-    """The accuracy of every finished trial, as a renderable of Rich."""
+    """The test accuracies of finished trials, as a renderable of Rich."""
 
     def __init__(self, jobs: Sequence[Job], runs: Path) -> None:
         self.arms = list(dict.fromkeys(job.arm for job in jobs))

@@ -1,4 +1,4 @@
-"""Select trials for `ablate inspect`, and compute their inspections where missing."""
+"""Select the trials of `ablate inspect`, and compute their missing inspections."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,9 +19,10 @@ Config = Mapping[str, Any]  # as a trial's config.json has it
 def select_trials(
     names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool]
 ) -> list[str]:
-    """Return the trials that the words select: for a study, the first ready seed of each arm; else the word itself.
+    """Return the ids of the trials to inspect: for a plan, the first ready seed of each arm; any other word as it is.
 
-    names: word -> plan name it may stand for; globs: of arms. Raises ValueError if a study has no ready trial.
+    names: word -> plan name that it may stand for. globs: of arms. ready: whether a trial can be inspected. Raises
+    ValueError if a plan has no ready trial.
     """
     known = {plan.name: plan for plan in plans}
     found = []
@@ -43,9 +44,8 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
     if not runs.is_dir():
         raise planned.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
-    trial = store.trial(
-        runs, unique_match(prefix, there, f"{runs}: it has {len(there)} trials, named by 12 hex digits")
-    )
+    known = f"{runs}: it has {len(there)} trials, named by 12 hex digits"
+    trial = store.trial(runs, unique_match(prefix, there, known))
     state = trial.state()
     if state.status != "finished":
         why = f" ({state.reason})" if state.reason else ""
@@ -72,7 +72,8 @@ def inspect_in_folder(
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    trials = [find_trial(place.runs, word) for word in select_trials(names, store.plans(place.runs), arms, finished)]
+    words = select_trials(names, store.plans(place.runs), arms, finished)
+    trials = [find_trial(place.runs, word) for word in words]
     return [(inspection_of(trial, place, images), trial.config()) for trial in trials]
 
 
@@ -81,11 +82,9 @@ def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) 
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
-    configs = {
-        trial: text
-        for study in studies
-        for trial, text in zip(study.columns["id"], study.columns["config"], strict=True)
-    }
+    configs: dict[str, str] = {}
+    for study in studies:
+        configs |= zip(study.columns["id"], study.columns["config"], strict=True)
     carried = export.read_inspections(file)
     where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
     words = select_trials(names, [study.plan for study in studies], arms, carried.__contains__)

@@ -1,4 +1,4 @@
-"""Describe what is installed: the main packages, and the size of all of them together."""
+"""The versions and the size of the installed packages."""
 
 import platform
 from importlib import metadata

@@ -1,4 +1,4 @@
-"""Mirror training curves for TensorBoard while trials run, in a thread that reads the disk again and again."""
+"""Write training curves for TensorBoard while trials run, in a thread that polls the run directory."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,22 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
-    """Mirror the curves of the plans to the folder until the block ends, then once more; no folder, no curves.
+    """Write the curves of the plans to the folder, if one is given, until the block ends.
 
-    Raises ModuleNotFoundError, before anything is trained, where tensorboard is not installed.
+    Raises ModuleNotFoundError before anything is trained if tensorboard is not installed.
     """
     if folder is None:
         yield
         return
-    import tensorboard.compat.proto.event_pb2  # noqa: F401  # an extra: the thread would miss it unheard
+    import tensorboard.compat.proto.event_pb2  # noqa: F401  # an extra: its absence would go unnoticed in the thread
 
     done = threading.Event()
-    thread = threading.Thread(target=keep_mirroring, args=(plans, runs, folder, done), daemon=True)
+
+    def keep_mirroring() -> None:
+        while not done.wait(EVERY_SECONDS):
+            mirror(plans, runs, folder)
+
+    thread = threading.Thread(target=keep_mirroring, daemon=True)
     thread.start()
     try:
         yield
@@ -34,12 +39,7 @@ def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterato
         mirror(plans, runs, folder)
 
 
-def keep_mirroring(plans: Sequence[Plan], runs: Path, folder: Path, done: threading.Event) -> None:
-    while not done.wait(EVERY_SECONDS):
-        mirror(plans, runs, folder)
-
-
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
-    """Write the curves once. Whatever fails is tried again the next time: training does not wait for it."""
+    """Write the curves once. An error is ignored: the next call writes everything anew."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         curves.write(load_plans(runs, plans), folder)

@@ -1,6 +1,6 @@
-"""Return the end of each trial's newest log, with the traceback of a failure: `ablate logs`.
+"""The end of each trial's newest log, with the traceback of a failure: `ablate logs`.
 
-For trials that a SLURM task never began or left unfinished, the task's log is shown too: it says what killed it.
+For trials that never began or were interrupted, the log of the SLURM task is shown too: it says what killed the task.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,10 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the end of each log. The log of a shared task is shown once."""
+    """Yield the end of each trial's logs. The log of a task that trials share is shown once.
+
+    lines: of each log, at most.
+    """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
@@ -49,20 +52,16 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
             continue
         arm, seed = names.get(key, (None, None))
         if state.attempt is not None:
-            yield Tail(key, arm, seed, state.status, str(state.attempt), attempt_lines(trial, state.attempt)[-lines:])
+            failure = trial.failure()
+            text = end_of(state.attempt / "log") + (failure.traceback if failure else "")
+            yield Tail(key, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])
         if state.status not in ("missing", "interrupted") or key not in tasks:
             continue
         task, later = newest_with_output(tasks[key])
         if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
-            yield Tail(
-                key, arm, seed, state.status, str(task.array), (task.lines() or [NO_LOG])[-lines:], "task", later
-            )
-
-
-def attempt_lines(trial: store.Trial, attempt: Path) -> list[str]:
-    text = end_of(attempt / "log")
-    return (text + (failure.traceback if (failure := trial.failure()) else "")).splitlines()
+            printed = (task.lines() or [NO_LOG])[-lines:]
+            yield Tail(key, arm, seed, state.status, str(task.array), printed, "task", later)
 
 
 def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:

@@ -1,4 +1,4 @@
-"""Redirects all output of a process, including that of libraries and crashing C code, to a file."""
+"""Redirect all output of a process to a log, that of libraries and crashing C code included; read the log's end."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from ablations.reporting.output import plain_output
 from results.store.files import Broken, read_end
 from results.store.paths import no_follow
 
-END_BYTES = 1 << 20  # that are shown of a log, at most
+END_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
 def output_to_file(path: Path) -> Iterator[None]:
-    """Redirect the process's standard output and error to a file."""
+    """Append the process's standard output and error to a file within the block."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
@@ -34,7 +34,7 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def end_of(path: Path) -> str:
-    """Return the end of a log; "" if there is none, or one line of explanation if it is no regular file."""
+    """Return the last MiB of a log; "" if there is none, or an explanation if it is no regular file."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Sanitize all output: text of others reaches terminals and logs without control characters."""
+"""Remove control characters from all output: terminals and logs get foreign text without them."""
 
 import sys
 from collections.abc import Iterator
@@ -32,6 +32,6 @@ class PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Sanitize standard output and error within the block."""
+    """Remove control characters from standard output and error within the block."""
     with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
         yield

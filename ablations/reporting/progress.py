@@ -17,7 +17,7 @@ from results import units
 
 
 class Bars(Progress):
-    """Progress bars, drawn below the other content."""
+    """Progress bars below an optional renderable. above: that renderable."""
 
     above: RenderableType | None = None
 
@@ -29,7 +29,7 @@ class Bars(Progress):
 
 @dataclass
 class Pace:
-    """Times from the first trial of a run, printed once: to its first step, per step, and per trial."""
+    """The speed of a run, measured on its first trial: time to the first step, per step and per trial."""
 
     began: dict[int, float] = field(default_factory=dict)  # by slot
     first: dict[int, tuple[int, float]] = field(default_factory=dict)  # the first report of a trial: step, when
@@ -40,7 +40,7 @@ class Pace:
         self.first.pop(slot, None)
 
     def of(self, slot: int, step: int, steps: int) -> str:
-        """Return the line to print at this report of a step; "" if there is none."""
+        """Return the speed as text at the first report that shows it; "" at any other report."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
         if self.trial is not None or step <= before or slot not in self.began:
@@ -54,10 +54,9 @@ class Pace:
 
 
 class Live:
-    """A pool.Display and context manager.
+    """Shows the progress of a pool of workers; a pool.Display and a context manager.
 
-    total: the number of trials left at the start. above: what a terminal shows above the bars. workers: how many trials
-    run at once.
+    total: the trials to do. above: what a terminal shows above the bars. workers: concurrent trials.
     """
 
     def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
@@ -94,7 +93,7 @@ class Live:
         self.progress.stop()
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Update the line of a worker."""
+        """Show a worker's trial, its step and its accuracy. step: None until its first report."""
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
@@ -111,13 +110,13 @@ class Live:
         self.refresh()
 
     def compiling(self, slot: int, job: Job) -> None:
-        """Show that the first step compiles; the line's clock shows for how long."""
+        """Show that the trial's first step compiles."""
         self.progress.update(self.line(slot), note=(note := "compiling the first step"))
         if not self.console.is_terminal:
             self.say(f"{job.arm} seed {job.config['seed']}: {note}")
 
     def line(self, slot: int) -> TaskID:
-        """Return the line of a worker, added if missing."""
+        """Return the bar of a worker; add it if it is missing."""
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
@@ -129,6 +128,7 @@ class Live:
             self.progress.update(self.lines[slot], visible=False)
 
     def over(self, job: Job, end: Ended) -> None:
+        """Count a trial that ended. Print a failure, and off a terminal every trial of this run."""
         self.done += 1
         self.finished_here += not end.elsewhere
         what = f"{job.arm} seed {job.config['seed']}"
@@ -137,19 +137,14 @@ class Live:
         elif not self.console.is_terminal and not end.elsewhere:
             named = units.metric_name("test_accuracy", job.config.get("objective", ""))
             shown = f"{named} {end.accuracy:.1%}" if end.accuracy is not None else end.kind
-            self.console.print(
-                f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.left()}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.left()}")
         self.refresh()
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """Estimate the time left from the trials done since the start, or from the pace until half a trial is done."""
+        """Return the time left as text, from the share done so far or, before half a trial, from the first trial."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if remaining <= 0 or (share < 0.5 and self.pace.trial is None):

@@ -1,4 +1,4 @@
-"""Write a complete study's tables in every format, and its figure, into its folder."""
+"""Write the tables, figures and report of complete studies into the run directory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from results.tables.formats import FORMATS
 
 
 def publish(study: StudyResults, runs: Path) -> str:
-    """Write the study's tables and figure; return the table as text."""
+    """Write a study's table in every format, and its figure. Return the table as Markdown."""
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
@@ -24,7 +24,7 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Write tables, figures and the report, as `ablate run` and `ablate report` would."""
+    """Write tables and figures of these plans, and one report."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

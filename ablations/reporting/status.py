@@ -1,7 +1,7 @@
-"""The status of planned trials, from disk, queue and accounting. Read-only; nothing is guessed.
+"""The status of planned trials, from disk, queue and accounting. Reading it changes nothing.
 
-Disk and leases are the truth. SLURM's queue says which trials wait and why. Its accounting says how the jobs ended of
-trials that are neither done nor queued. If either does not answer, the status is unknown, not empty.
+Results and leases on disk decide. SLURM's queue adds which trials wait, and why. Its accounting adds how jobs ended.
+If one of them does not answer, the status is unknown, not empty.
 """
 
 import time
@@ -40,22 +40,18 @@ class SlurmState:
     accounting: str = ""  # why the accounting is unknown
 
 
-# -- asking ------------------------------------------------------------------------------------------------------------
-
-
 class RateLimitedAsker:
-    """Ask SLURM at most once in `seconds`; return the last answer in between."""
+    """Asks SLURM at most once in ASK_SECONDS. In between, returns the last answer."""
 
-    def __init__(self, runs: Path, seconds: float = ASK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, runs: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.runs = runs
-        self.seconds = seconds
         self.clock = clock
-        self.asked = -seconds
+        self.asked = -ASK_SECONDS
         self.silent_since = ""
         self.seen = SlurmState()
 
     def __call__(self) -> SlurmState:
-        if self.clock() - self.asked >= self.seconds:
+        if self.clock() - self.asked >= ASK_SECONDS:
             self.asked = self.clock()
             seen = ask_slurm(self.runs)
             self.silent_since = (self.silent_since or time.strftime("%H:%M")) if seen.answer else ""
@@ -64,7 +60,7 @@ class RateLimitedAsker:
 
 
 def ask_slurm(runs: Path) -> SlurmState:
-    """Query the queue and the accounting, at most once each; neither if nothing was ever submitted from here."""
+    """Query the queue and the accounting once each; neither if nothing was ever submitted from this run directory."""
     newest = handed.newest_tasks(runs)
     if not newest:
         return SlurmState()
@@ -77,7 +73,8 @@ def ask_slurm(runs: Path) -> SlurmState:
     except Unreachable as error:
         return SlurmState(handed=current, plans=plans, answer=f"{error}: what is queued is unknown")
     queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
-    gone = {key: each for key, each in newest.items() if key not in queued and is_open(runs, key)}
+    standings = Standings(runs)
+    gone = {key: each for key, each in newest.items() if key not in queued and standings.of(key).kind is Kind.READY}
     ended = {key: CANCELLED for key in gone.keys() - current}
     open_still = {key: gone[key] for key in gone.keys() & current}
     past = job_outcomes.job_ends(open_still)
@@ -88,13 +85,6 @@ def ask_slurm(runs: Path) -> SlurmState:
     waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
     lasts = {name for task in tasks if task.is_last for name in task.campaign.plans}
     return SlurmState(queued, current, ended, waiting, plans, lasts, accounting=silence)
-
-
-def is_open(runs: Path, key: str) -> bool:
-    return Standings(runs).of(key).kind is Kind.READY
-
-
-# -- disk and answers together -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -142,7 +132,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """Counts of the trials of an arm or stage by kind, and details of unfinished trials."""
+    """The trials of an arm or stage: counts by kind, and details of the unfinished ones."""
 
     arm: str
     parent: str
@@ -177,13 +167,12 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
     """
     standings, parents = Standings(runs), dict(dependencies.trials_with_parents(plan))
 
-    def standing(entry: Entry, key: str) -> Standing:
-        return standings.of(key, evals_of(entry, plan), parents.get(key, {}))
+    def entry_status(entry: Entry) -> ArmStatus:
+        owed = evals_of(entry, plan)
+        there = {key: standings.of(key, owed, parents.get(key, {})) for key in entry.ids.values()}
+        return arm_status(entry, runs, seen, there)
 
-    entries = [
-        arm_status(entry, runs, seen, {key: standing(entry, key) for key in entry.ids.values()})
-        for entry in trained(plan)
-    ]
+    entries = [entry_status(entry) for entry in trained(plan)]
     total = {kind: sum(entry.counts[kind] for entry in entries) for kind in KINDS}
     return StudyStatus(
         study=plan.study,
@@ -201,6 +190,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
 
 def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
+    """Return the status of an arm or stage. standings: trial id -> where the trial stands."""
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
@@ -218,24 +208,19 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
             causes[standing.why, last_traceback_line(failure), of_what].append(planned)
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(key)):
             found.ended.append(EndedJob(seed, key, job, key in seen.followed))
-        if may_be_stopped(standing) and state.attempt and (halted := lease.stopped(state.attempt)):
+        held = standing.kind is Kind.RUNNING or state.status == "interrupted"
+        if held and state.attempt and (halted := lease.stopped(state.attempt)):
             causes[halted, "", "stopped"].append(planned)
         if standing.kind is Kind.LOST:
             causes[standing.why, "", Kind.LOST.value].append(planned)
         found.counts[kind] += 1
-    found.causes.extend(
-        Cause(*what, [one.seed for one in its], [one.id for one in its]) for what, its in causes.items()
-    )
+    for what, trials in causes.items():
+        found.causes.append(Cause(*what, [one.seed for one in trials], [one.id for one in trials]))
     return found
 
 
-def may_be_stopped(standing: Standing) -> bool:
-    """Return whether a stopped process may hold the trial; others may take over after a minute."""
-    return standing.kind is Kind.RUNNING or standing.state.status == "interrupted"
-
-
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    """Return one of KINDS: from the disk, and for open trials from SLURM."""
+    """Return one of KINDS, from where the trial stands on disk and, if it is still to do, from SLURM."""
     if not standing.to_do or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
@@ -246,7 +231,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return step, steps, accuracy and seconds left, as of the last evaluation."""
+    """Return step, total steps, validation accuracy and seconds left, as of the last evaluation."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -259,12 +244,12 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 def last_traceback_line(failure: Failure | None) -> str:
     """Return the last line of a failure's traceback; "" if the cause contains it."""
-    lines = [line for line in failure.traceback.splitlines() if line.strip()] if failure else []
+    lines = failure.traceback.strip().splitlines() if failure else []
     return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return the tables' state once a submitted study is done: 'written', 'awaited' or 'pending'; else ""."""
+    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study whose trials are done; else ""."""
     if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
@@ -278,5 +263,5 @@ def is_over(counts: Mapping[str, int]) -> bool:
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Return whether nothing will change by itself."""
+    """Return whether no study will change by itself: all is done, or its submission gave up."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

@@ -1,5 +1,6 @@
-"""Show `ablate status` as text: a bar per study, a row per arm, then open and failed trials with advice."""
+"""Render `ablate status`: a bar per study, a row per arm, then open and failed trials with advice."""
 
+import contextlib
 import shlex
 import time
 from collections import Counter, defaultdict
@@ -10,7 +11,7 @@ from rich.text import Text
 from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
 from ablations.reporting.durations import clock
-from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus
+from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from slurm.queries.queue import is_held
 
@@ -30,30 +31,25 @@ COLOURS = {
     "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {  # causes other than a failure of the trial itself
-    "blocked": "blocked",
-    "lost": "waits",
-    "stopped": "stopped",
+WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits", "stopped": "stopped"}  # other causes than its own failure
+WHO_WRITES = {  # the tables of a study whose trials are done
+    "awaited": "the submission's last job writes them",
+    "pending": "give the same `ablate submit` again to write them",
 }
+AGAIN = "to continue: give the same `ablate submit` again"
 SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
 def render(views: Sequence[StudyStatus], where: str = "") -> Text:
-    """Render all studies.
-
-    where: ' --runs DIR', which the suggested commands need to find the run directory.
-    """
-    text = Text("\n\n").join(study_text(view, where) for view in views)
+    """Render all studies. where: the --runs option of the suggested commands."""
+    texts = []
+    for view in views:
+        entries = [*view.stages, *view.arms]
+        lines = [headline(view), *arm_rows(view), *running_lines(entries), *queued_lines(entries)]
+        lines += [*failure_lines(view, where), *ended_lines(entries), *submission_lines(view)]
+        texts.append(Text("\n").join(lines))
     silences = dict.fromkeys(one for view in views for one in (view.slurm, view.accounting) if one)
-    return text.append("".join(f"\n\n{silence}" for silence in silences), style="bold magenta")
-
-
-def study_text(view: StudyStatus, where: str) -> Text:
-    entries = [*view.stages, *view.arms]
-    blocks = [headline(view), *arm_rows(view), *running_lines(entries), *queued_lines(entries)]
-    return Text("\n").join(
-        [*blocks, *failure_lines(view, where), *ended_lines(view), *tables_lines(view), *given_up_lines(view)]
-    )
+    return Text("\n\n").join(texts).append("".join(f"\n\n{one}" for one in silences), style="bold magenta")
 
 
 def headline(view: StudyStatus) -> Text:
@@ -82,15 +78,15 @@ def arm_rows(view: StudyStatus) -> list[Text]:
 
 def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     """Return one line per running trial: step, accuracy so far, time left."""
-    found = [(arm.arm, one) for arm in arms for one in arm.now_running]
     cells = [
         (
-            f"{printable(arm)} seed {one.seed}",
+            f"{printable(arm.arm)} seed {one.seed}",
             f"step {one.step:,}/{one.steps:,}",
             "" if one.accuracy is None else f"accuracy {one.accuracy:.1%}",
             "" if one.seconds_left is None else f"about {clock(one.seconds_left)} left",
         )
-        for arm, one in found
+        for arm in arms
+        for one in arm.now_running
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     aligned = ("   ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
@@ -124,13 +120,14 @@ def failure_lines(view: StudyStatus, where: str) -> list[Text]:
         lines += [indented_line(printable(line))] if line else []
         named = (f"{printable(arm)} seed{'s'[: len(seeds) > 1]} {', '.join(map(str, seeds))}" for arm, seeds in places)
         lines.append(indented_line("; ".join(named)))
-        lines += [indented_line(advice(kind, shell_quoted(view.plan) + where))] if label == "failed" else []
+        plan = shlex.quote(printable(view.plan))
+        lines += [indented_line(advice(kind, plan + where))] if label == "failed" else []
     return lines
 
 
-def ended_lines(view: StudyStatus) -> list[Text]:
+def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
     """Return lines on the ended jobs of trials that are neither done nor queued."""
-    found = [one for arm in [*view.stages, *view.arms] for one in arm.ended]
+    found = [one for arm in arms for one in arm.ended]
     lines = [
         labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
         for job, count in Counter(one.job for one in found).items()
@@ -140,29 +137,19 @@ def ended_lines(view: StudyStatus) -> list[Text]:
         what = "these" if all(followed) else "those that nobody cancelled"
         lines.append(indented_line(f"the submission's last job resubmits {what}"))
     if not all(followed):
-        lines.append(indented_line("to continue: give the same `ablate submit` again"))
+        lines.append(indented_line(AGAIN))
     return lines
 
 
-def tables_lines(view: StudyStatus) -> list[Text]:
-    """Say who will write the missing tables and report of a study whose trials are done."""
-    match view.tables:
-        case "awaited":
-            return [labeled_line("tables", "awaited: the submission's last job writes them", "yellow")]
-        case "pending":
-            return [labeled_line("tables", "pending: give the same `ablate submit` again to write them", "yellow")]
-        case _:
-            return []
-
-
-def given_up_lines(view: StudyStatus) -> list[Text]:
-    """Say why a submission gave up, and what helps."""
-    if not view.given_up:
-        return []
-    return [
-        labeled_line("stopped", printable(view.given_up), "bold red"),
-        indented_line("to continue: give the same `ablate submit` again"),
-    ]
+def submission_lines(view: StudyStatus) -> list[Text]:
+    """Return lines on tables that are not written yet, and on a submission that gave up."""
+    lines = []
+    if view.tables in WHO_WRITES:
+        lines.append(labeled_line("tables", f"{view.tables}: {WHO_WRITES[view.tables]}", "yellow"))
+    if view.given_up:
+        lines.append(labeled_line("stopped", printable(view.given_up), "bold red"))
+        lines.append(indented_line(AGAIN))
+    return lines
 
 
 def labeled_line(label: str, text: str, colour: str = "") -> Text:
@@ -177,40 +164,25 @@ def trials_text(count: int) -> str:
     return f"{count} trial{'s'[: count != 1]}"
 
 
-def shell_quoted(name: str) -> str:
-    """Return the name quoted for a shell."""
-    return shlex.quote(printable(name))
-
-
-# -- on a screen -------------------------------------------------------------------------------------------------------
-
-
 def show(text: Text) -> None:
-    """Print once, in color on a terminal."""
+    """Print a text, in color on a terminal."""
     PlainConsole().print(text, soft_wrap=True, highlight=False)
 
 
-def watch(look: Callable[[], tuple[Text, bool]], seconds: float = REDRAW_SECONDS) -> None:
-    """Redraw until `look` says that nothing will change. Off a terminal, print only changes."""
-    console = PlainConsole()
-    if not console.is_terminal:
-        return follow(look, seconds)
-    from rich.live import Live  # late: a single look needs none
+def watch(read: Callable[[], list[StudyStatus]], where: str) -> None:
+    """Redraw the status until nothing will change by itself. Off a terminal, print it whenever it changes."""
+    from rich.live import Live  # late: only this function needs it
 
-    text, settled = look()
-    with Live(text, console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis") as live:
-        while not settled:
-            live.update(text, refresh=True)
-            time.sleep(seconds)
-            text, settled = look()
-    show(text)
-
-
-def follow(look: Callable[[], tuple[Text, bool]], seconds: float) -> None:
-    shown, settled = "", False
-    while not settled:
-        text, settled = look()
-        if text.plain != shown:
-            print(text.plain, end="\n\n", flush=True)
-        shown = text.plain
-        time.sleep(0 if settled else seconds)
+    console, views, shown = PlainConsole(), read(), ""
+    live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
+    with live if console.is_terminal else contextlib.nullcontext():
+        while not is_settled(views):
+            text = render(views, where)
+            if console.is_terminal:
+                live.update(text, refresh=True)
+            elif text.plain != shown:
+                print(text.plain, end="\n\n", flush=True)
+            shown = text.plain
+            time.sleep(REDRAW_SECONDS)
+            views = read()
+    show(render(views, where))

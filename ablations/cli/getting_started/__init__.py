@@ -1,1 +1,1 @@
-"""Commands for the first hour: lists, a demo, a recipe for the user's own data."""
+"""Commands for the first hour: a demo, lists, a recipe for the user's data."""

@@ -1,16 +1,15 @@
-"""`ablate demo`: the first two minutes."""
+"""`ablate demo`: a small study that trains in two minutes."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import Asked, prepared
 from ablations.cli.inputs.directories import found_at, make_place
 from ablations.cli.running import ensure_trainable, finish, train_here
+from ablations.execution.launch import Place
+from ablations.planning.jobs import Job, jobs, write
+from results import store
 from results.store.schemas import Plan
-
-if TYPE_CHECKING:
-    from ablations.execution.launch import Place
-    from ablations.planning.jobs import Job
 
 STUDY, RECIPE, SEEDS = "demo", "digits", 3
 
@@ -26,7 +25,6 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
         ablate demo
         ablate demo --runs /tmp/demo
     """
-    from ablations.planning.jobs import jobs, write
     from ablations.reporting.growing_table import GrowingTable
 
     place = make_place(runs, None, None)
@@ -38,15 +36,14 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
     table = GrowingTable(todo, place.runs)
     tally = train_here(todo, place, workers, table.over, table)
     finish(tally, len(todo), [plan])
-    print(shown(plan, place, found_at(runs)))
+    print(results_text(plan, place.runs, found_at(runs)))
 
 
-def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | None) -> str:
-    """Say what will be trained, with what, how long it takes, and what it writes."""
+def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:
+    """Describe the trials, their duration, the installed packages and the files to be written."""
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
     from ablations.reporting import installed
-    from results import store
 
     left = [job.id for job in todo if not store.trial(place.runs, job.id).state().over]
     seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
@@ -64,17 +61,17 @@ def announcement(plan: Plan, todo: "list[Job]", place: "Place", workers: int | N
     )
 
 
-def shown(plan: Plan, place: "Place", where: str) -> str:
-    """Return the table, where the figure and the report are, and what to do next."""
+def results_text(plan: Plan, runs: Path, where: str) -> str:
+    """Return the table, the paths of figure and report, and commands to go on with. where: their --runs option."""
     from ablations.reporting.publish import publish
-    from results import report, store
+    from results import report
     from results.figures import plots
     from results.study_results import load_plans
 
-    (study,) = load_plans(place.runs, [plan])
-    table, page = publish(study, place.runs), place.runs / "report.html"
+    (study,) = load_plans(runs, [plan])
+    table, page = publish(study, runs), runs / "report.html"
     report.write([study], page)
-    figure = store.study_folder(place.runs, study.name) / "figures" / plots.file_name(study)
+    figure = store.study_folder(runs, study.name) / "figures" / plots.file_name(study)
     return "\n".join(
         [
             table,

@@ -1,4 +1,4 @@
-"""`ablate init`: a recipe for the user's own images."""
+"""`ablate init`: write a recipe for the user's own images."""
 
 import re
 import shlex
@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.inputs import options
+from ablations.execution import machine
 
 if TYPE_CHECKING:
     from ablations.study.init.recipe import Choice
+
+NEXT = """\
+go on with:
+  ablate plan demo --recipe {recipe} --probe      # how long its arms take: positions none, 1d, 2d
+  ablate run demo --recipe {recipe}               # ends in a table with verdicts
+  ablate report demo --recipe {recipe}            # the same as a page
+  ablate run position-embedding --recipe {recipe}   # all 8 arms; those three are not trained again"""
 
 
 def init(
@@ -19,8 +27,7 @@ def init(
         typer.Argument(metavar="PATH", help="A folder with a folder of images for each class; or a pack's folder."),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The recipe.  [default: NAME.yaml, of the folder's name]"),
+        Path | None, options.out_option("FILE", "The recipe.  [default: NAME.yaml, of the folder's name]")
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Train a small grid of rates and widths first, and take the best.")
@@ -37,12 +44,11 @@ def init(
         ablate init ~/photos
         ablate init ~/photos --out photos.yaml --tune
     """
-    from ablations.execution import machine
     from ablations.study.init import recipe as init_recipe
     from ablations.study.init.survey import survey
 
     found = survey(path)
-    target = out or Path(f"{recipe_name(found.name)}.yaml")
+    target = out or Path((re.sub(r"[^A-Za-z0-9_-]+", "-", found.name).strip("-") or "recipe") + ".yaml")
     if target.exists():
         raise ValueError(f"{target}: exists already; use --out to name another file")
     if target.suffix not in (".yaml", ".yml"):
@@ -55,22 +61,4 @@ def init(
 
         measured = measure(found, device, runs, workers)
     target.write_text(init_recipe.render(found, device, measured))
-    print(f"\nwrote {target}: each number has its reason beside it\n\n{next_commands(target)}")
-
-
-def recipe_name(name: str) -> str:
-    """Reduce a file's name to letters, digits, _ and -."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "recipe"
-
-
-def next_commands(target: Path) -> str:
-    recipe = shlex.quote(str(target))
-    return "\n".join(
-        [
-            "go on with:",
-            f"  ablate plan demo --recipe {recipe} --probe      # how long its arms take: positions none, 1d, 2d",
-            f"  ablate run demo --recipe {recipe}               # ends in a table with verdicts",
-            f"  ablate report demo --recipe {recipe}            # the same as a page",
-            f"  ablate run position-embedding --recipe {recipe}   # all 8 arms; those three are not trained again",
-        ]
-    )
+    print(f"\nwrote {target}: each number has its reason beside it\n\n{NEXT.format(recipe=shlex.quote(str(target)))}")

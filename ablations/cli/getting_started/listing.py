@@ -1,17 +1,15 @@
-"""`ablate list`: studies, recipes, variants and settings."""
+"""`ablate list`: list studies, recipes, variants and settings."""
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import load_plugins
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
+from vitcore.config import Config
 
 
 def list_(
@@ -33,43 +31,35 @@ def list_(
 
     if settings:
         described = documented_settings()
+        content: object = {"settings": described}
         width = max(map(len, described))
-        lines = [f"{name:{width}}  {meaning}" for name, meaning in described.items()]
-        show_json([{"settings": described}]) if as_json else print("\n".join(lines))
-        return
-    if variants:
+        text = "\n".join(f"{name:{width}}  {meaning}" for name, meaning in described.items())
+    elif variants:
         from ablations.study.catalogue import catalogue, render  # late: the parts are torch modules
 
         load_plugins(plugin)
-        slots = catalogue()
-        if as_json:
-            show_json([{"variants": slots}])
-        else:
-            print(render(slots))
-        return
-    studies = [read_study(name) for name in packaged("studies")]
-    recipes = [read_recipe(name) for name in packaged("recipes")]
+        content, text = {"variants": catalogue()}, render(catalogue())
+    else:
+        studies = [read_study(name) for name in packaged("studies")]
+        recipes = [read_recipe(name) for name in packaged("recipes")]
+        content = {"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}
+        width = max(map(len, [*packaged("studies"), *packaged("recipes")]))
+        lines = ["Studies", *(f"  {study.name:{width}}  {study.question}" for study in studies), "Recipes"]
+        for recipe in recipes:
+            lines.append(f"  {recipe.name:{width}}  {recipe.description.split('. ')[0].rstrip('.')}")
+        text = "\n".join(lines)
     if as_json:
-        show_json([{"studies": [s.model_dump() for s in studies], "recipes": [r.model_dump() for r in recipes]}])
-        return
-    width = max(len(name) for name in [*packaged("studies"), *packaged("recipes")])
-    print("Studies")
-    for study in studies:
-        print(f"  {study.name:{width}}  {study.question}")
-    print("Recipes")
-    for recipe in recipes:
-        print(f"  {recipe.name:{width}}  {recipe.description.split('. ')[0].rstrip('.')}")
+        show_json([content])
+    else:
+        print(text)
 
 
 def documented_settings() -> dict[str, str]:
-    """Return each setting's default and the `#:` comment above it or beside it in the class."""
-    from vitcore.config import Config
-
+    """Return setting -> its default and meaning; the meaning is the `#:` comment above or beside it in the class."""
     found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Config), re.MULTILINE)
     meanings = {name: re.sub(r"\s*#: ", " ", above + " #: " + line.partition("#: ")[2]) for above, name, line in found}
-    return {name: described(field, meanings[name]) for name, field in Config.model_fields.items()}
-
-
-def described(field: "FieldInfo", meaning: str) -> str:
-    default = "" if field.is_required() or field.default in ("", {}) else f"[{field.default}] "
-    return default + " ".join(meaning.split())
+    described = {}
+    for name, field in Config.model_fields.items():
+        default = "" if field.is_required() or field.default in ("", {}) else f"[{field.default}] "
+        described[name] = default + " ".join(meanings[name].split())
+    return described

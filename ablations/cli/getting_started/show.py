@@ -1,4 +1,4 @@
-"""`ablate show`: a study in words, with its last results."""
+"""`ablate show`: describe a study and its last results."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +10,8 @@ from ablations.cli.answer import show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import RECIPE, names_at
 from ablations.cli.inputs.directories import source_path
-from ablations.cli.shell import complete
-from ablations.study.naming import stem
-from results.store.schemas import Settings
+from ablations.study.naming import assigned, stem
+from results.store import record
 from results.units import unit
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ COST = "# Expected cost:"
 
 
 def show(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A name or a file.", autocompletion=complete.studies)],
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A name or a file.", autocompletion=options.studies)],
     recipe: options.RecipeName = RECIPE,
     runs: options.Source = None,
     as_json: options.AsJson = False,
@@ -44,30 +43,26 @@ def show(
     if as_json:
         show_json([{"study": asked.model_dump(by_alias=True), "recipe": on.name, "answers": found}])
         return
+    commands = f"`ablate plan {study}` estimates the hours, `ablate run {study}` trains it"
+    advice = f"none in {source_path(runs)}; {commands}"
     entries = [*described(asked, on), ("cost", cost(find("studies", study), on))]
-    entries += [("results", f"{name}: {answer}") for name, answer in found.items()]
-    if not found:
-        advice = f"`ablate plan {study}` estimates the hours, `ablate run {study}` trains it"
-        entries.append(("results", f"none in {source_path(runs)}; {advice}"))
+    entries += [("results", f"{name}: {answer}") for name, answer in found.items()] or [("results", advice)]
     print(f"{asked.name}: {asked.question}")
-    print("\n".join(aligned([(title, text) for title, text in entries if text])))
-
-
-def aligned(entries: "list[tuple[str, str]]") -> Iterator[str]:
-    """Yield a line per entry; a title is written once, where it is new."""
-    before = [None, *(title for title, _ in entries)]
-    for (title, text), last in zip(entries, before, strict=False):
-        yield f"  {'' if title == last else title:9} {text}"
+    last = ""
+    for title, text in entries:
+        if text:
+            print(f"  {'' if title == last else title:9} {text}")
+            last = title
 
 
 def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield a study's description as (title, text)."""
+    """Yield a study's description as pairs of title and text."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size(margin)}" if margin else ""
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{study.metric}{within}"
-    yield "baseline", assigned(study.baseline) or "the recipe's"
+    yield "baseline", assigned(study.baseline, ", ") or "the recipe's"
     yield from varied(study, recipe)
     for arm, value in study.published.items():
         yield "published", f"{arm}: {unit(study.metric).value(value)}{unit(study.metric).of_value}"
@@ -76,6 +71,7 @@ def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
+    """Yield what a study varies, and its named arms and stages, as pairs of title and text."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
         for key, axis in axes.items():
@@ -84,24 +80,21 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
         yield "varies", " x ".join(f"{key}: {values(key, axis, recipe)}" for key, axis in cross.items())
     for name, settings in study.arms.items():
         own = recipe.arms.get(name, {}) if settings == "axis" else settings
-        yield "arm", f"{name}: {assigned(dict(own)) or 'the recipe has none'}"
+        yield "arm", f"{name}: {assigned(own, ', ') or 'the recipe has none'}"
     for name, settings in study.stages.items():
-        yield "stage", f"{name}: {assigned(settings) or 'as the recipe says'}"
+        yield "stage", f"{name}: {assigned(settings, ', ') or 'as the recipe says'}"
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
+    """Return the values of an axis as text."""
     if axis == "all":
         return "every variant there is"
     known = recipe.axes.get(key, []) if axis == "axis" else axis
     return ", ".join(map(str, known)) or f"recipe {recipe.name} has no such axis"
 
 
-def assigned(settings: Settings) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items())
-
-
 def cost(file: Path, recipe: "Recipe") -> str:
-    """Return the expected cost in the head of the study's file, and that of one trial of the recipe."""
+    """Return the expected cost in the head of the study's file, and the seconds of a trial that the recipe states."""
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
     trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]
@@ -114,7 +107,6 @@ def answers(study: str, source: Path) -> dict[str, str]:
     if not names:
         return {}
     from results.load import load_studies
-    from results.store import record
     from results.tables import sentences, study_table
 
     found = load_studies(source, names, record.FOR_TABLES)

@@ -21,15 +21,15 @@ LEAST_STEPS = 100
 
 
 def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
-    """Return the best rate and width by validation accuracy, with one seed.
+    """Return the rate and the width with the best validation accuracy over one seed.
 
-    Among equals, the values that the rules would choose win.
+    Of equally good pairs, the one that the rules choose wins.
     """
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
     jobs = grid(settings | {"data": found.data})
     place = make_place(runs, None, None)
     guards.ensure_data(jobs, place)
-    guards.ensure_memory(jobs)
+    guards.ensure_fits(jobs)
     guards.ensure_writable(place.runs)
     print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
     finish(train_here(jobs, place, workers), len(jobs))
@@ -47,24 +47,24 @@ def measure(found: Survey, device: str, runs: Path | None, workers: int | None) 
 
 
 def grid(settings: Settings) -> list[Job]:
-    """Return jobs for three rates, a half-decade apart, by two widths."""
+    """Return a job for each pair of three rates, half a decade apart, and two widths."""
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
     rates = init_recipe.rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
-    configs = [Config(**{**settings, "lr": lr, "width": width, "steps": steps}) for lr, width in pairs]
-    return [grid_job(config) for config in configs]
-
-
-def grid_job(config: Config) -> Job:
-    name = f"lr={config.lr:g},width={config.width}"
-    return Job(trial_id(config), config.model_dump(), name, "tune", cost=model_cost(config))
+    jobs = []
+    for lr, width in pairs:
+        config = Config(**{**settings, "lr": lr, "width": width, "steps": steps})
+        name = f"lr={lr:g},width={width}"
+        jobs.append(Job(trial_id(config), config.model_dump(), name, "tune", cost=model_cost(config)))
+    return jobs
 
 
 def accuracy(runs: Path, job: Job) -> float:
-    """Return the validation accuracy; 0 for a trial that diverged."""
+    """Return the validation accuracy of a finished trial; 0 for one that diverged."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 
 
 def at_edge(value: float, tried: list[float]) -> str:
+    """Return a note if the best value is the smallest or largest of at least three; else ""."""
     return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

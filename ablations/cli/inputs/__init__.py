@@ -1,1 +1,1 @@
-"""What a command is given: studies, settings, options and folders."""
+"""The arguments of commands: studies, settings, options and folders."""

@@ -1,4 +1,4 @@
-"""The folders of a command: run directory, data, scratch space; from an option, else ablate.toml."""
+"""The folders and plug-ins of a command, from its options or from ablate.toml."""
 
 import json
 import os
@@ -6,16 +6,16 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablations.execution.launch import Place
+from ablations.reporting.cleaning import Keep
 from ablations.study import settings
 
 if TYPE_CHECKING:
-    from ablations.execution.launch import Place
-    from ablations.reporting.cleaning import Keep
     from slurm.profiles.profile import Profile
 
 
 def source_path(source: Path | None) -> Path:
-    """Return where results are read: --runs, else ablate.toml."""
+    """Return the run directory or exported file to read: --runs, else the one in ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
@@ -28,15 +28,14 @@ def runs_folder(runs: Path | None) -> Path:
 
 
 def found_at(runs: Path | None) -> str:
-    """Return the option that a command needs to find the same run directory."""
+    """Return ` --runs DIR` for a command that is printed; "" without --runs."""
     return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Return the default folder of data; None for ABLATE_DATA.
+    """Return the default folder of data; None for ABLATE_DATA. profile: the data_dir of a SLURM profile.
 
-    Sets environment variables that tell this process and its children where packs are, since configs depend on their
-    manifests. data_dir: --data-dir; profile: the data_dir of a profile.
+    Sets environment variables by which this process and its children find packs: configs depend on their manifests.
     """
     places = settings.places(settings.read(Path()), data_dir, profile)
     if places.folder:
@@ -56,12 +55,12 @@ def data_home(data_dir: Path | None) -> Path:
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Load the plug-ins of ablate.toml and the command line; return their digests."""
+    """Load the plug-ins of ablate.toml and of the command line. Return their paths and digests."""
     named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
     paths = tuple(dict.fromkeys(path.resolve() for path in named))
     if not paths:
         return (), ()
-    from ablations.study import plugins
+    from ablations.study import plugins  # late: torch
 
     return paths, tuple(plugins.load(paths).values())
 
@@ -71,11 +70,10 @@ def make_place(
     data_dir: Path | None,
     plugin: list[Path] | None,
     checkpoints: str | None = None,
-    keep_weights: "Keep | None" = None,
+    keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
-) -> "Place":
-    from ablations.execution.launch import Place
-
+) -> Place:
+    """Return where and how a command's trials run. Loads plug-ins. Options that are not given come from ablate.toml."""
     files, digests = load_plugins(plugin)
     here = settings.read(Path())
     checkpoints = checkpoints or here.checkpoints

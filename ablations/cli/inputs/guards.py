@@ -1,17 +1,16 @@
-"""Checks before anything is written or trained. Each raises ValueError with one line on what to fix."""
+"""Checks before anything is written or trained. Each raises ValueError with one line on how to mend it."""
 
-import os
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ablations.execution.launch import Place
-    from ablations.planning.jobs import Job
+from ablations.execution import machine, slots
+from ablations.execution.launch import Place
+from ablations.planning.jobs import Job
+from results import store
 
 
-def ensure_data(jobs: "list[Job]", place: "Place") -> None:
+def ensure_data(jobs: list[Job], place: Place) -> None:
     """Raise ValueError if a trial's data are missing or damaged."""
-    from results import store
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of
@@ -27,18 +26,11 @@ def ensure_data(jobs: "list[Job]", place: "Place") -> None:
             check_images(folder_of(name), describe(name).channels)
 
 
-def ensure_gpus(jobs: "list[Job]") -> None:
-    """Raise ValueError for a trial that needs more GPUs than there are."""
-    from ablations.execution import machine, slots
-
-    slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
-
-
-def ensure_memory(jobs: "list[Job]") -> None:
-    """Raise ValueError for a trial that does not fit into this machine's memory."""
-    from ablations.execution import machine
+def ensure_fits(jobs: list[Job]) -> None:
+    """Raise ValueError for a trial that needs more GPUs or memory than this machine has."""
     from vitcore.runtime.memory_limits import check_memory, host_limits
 
+    slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
     limit = min(host_limits())
     for job in jobs:
         if job.cost is not None and (job.config["device"] == "cpu" or not machine.gpus()):
@@ -46,19 +38,18 @@ def ensure_memory(jobs: "list[Job]") -> None:
 
 
 def ensure_writable(runs: Path) -> None:
+    """Raise ValueError if the run directory cannot be written; create it if it is missing."""
     try:
         (runs / "trials").mkdir(parents=True, exist_ok=True)
-        probe = runs / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=runs).close()
     except OSError as error:
         raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
 
 
 def ensure_scratch(folder: Path) -> None:
+    """Raise ValueError if the folder of checkpoints cannot be written; create it if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(13, "Permission denied")
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise ValueError(f"--checkpoints {folder}: cannot be written ({error.strerror})") from None

@@ -2,25 +2,41 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ablations.cli.shell import complete
+
+def studies(incomplete: str) -> list[str]:
+    """Complete the name of a packaged study when Tab is pressed."""
+    return completed("studies", incomplete)
 
 
-class TableFormat(StrEnum):
-    md = "md"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    html = "html"
+def recipes(incomplete: str) -> list[str]:
+    """Complete the name of a packaged recipe when Tab is pressed."""
+    return completed("recipes", incomplete)
 
 
-class Notes(StrEnum):
-    all = "all"
-    short = "short"
-    none = "none"
+def completed(kind: str, incomplete: str) -> list[str]:
+    from ablations.study.reading import packaged  # late: pydantic
+
+    return [name for name in packaged(kind) if name.startswith(incomplete)]
+
+
+def recipe_option(help: str) -> Any:
+    return typer.Option("--recipe", "-r", metavar="NAME|FILE", help=help, autocompletion=recipes)
+
+
+def runs_option(metavar: str, help: str) -> Any:
+    return typer.Option("--runs", "-d", metavar=metavar, help=help)
+
+
+def out_option(metavar: str, help: str) -> Any:
+    return typer.Option("--out", "-o", metavar=metavar, help=help)
+
+
+TableFormat = StrEnum("TableFormat", ["md", "latex", "csv", "json", "html"])
+Notes = StrEnum("Notes", ["all", "short", "none"])
 
 
 class KeepWeights(StrEnum):
@@ -29,13 +45,16 @@ class KeepWeights(StrEnum):
     none = "none"
 
 
+USUAL_RECIPE = "digits, else the only one that the study was run on"
+
+
 Words = Annotated[
     list[str],
     typer.Argument(
         metavar="STUDY... [KEY=VALUE...]",
         help="Studies by name or file, or 'all'; settings. Where a study has stages, KEY is set in all of them, "
         "STAGE.KEY in one, and finetune.KEY in the trials that start from them.",
-        autocompletion=complete.studies,
+        autocompletion=studies,
     ),
 ]
 Names = Annotated[
@@ -43,66 +62,29 @@ Names = Annotated[
     typer.Argument(
         metavar="[STUDY...] [KEY=VALUE...]",
         help="Planned studies, and the settings that they were run with.  [default: all that are planned]",
-        show_default=False,
-        autocompletion=complete.studies,
+        autocompletion=studies,
     ),
 ]
 StudiesOrTrials = Annotated[
-    list[str],
-    typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=complete.studies),
+    list[str], typer.Argument(metavar="STUDY|TRIAL...", help="Studies, or ids of trials.", autocompletion=studies)
 ]
 ProfileName = Annotated[
     str, typer.Option("--profile", "-p", metavar="NAME|FILE", help="A SLURM profile: what to ask the cluster for.")
 ]
-RecipeName = Annotated[
-    str,
-    typer.Option(
-        "--recipe",
-        "-r",
-        metavar="NAME|FILE",
-        help="What to train on: data, model size, schedule and seeds.",
-        autocompletion=complete.recipes,
-    ),
-]
-PlannedRecipe = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        "-r",
-        metavar="NAME|FILE",
-        help="The recipe of the results.  [default: digits, else the only one that the study was run on]",
-        autocompletion=complete.recipes,
-    ),
-]
+RecipeName = Annotated[str, recipe_option("What to train on: data, model size, schedule and seeds.")]
+PlannedRecipe = Annotated[str | None, recipe_option(f"The recipe of the results.  [default: {USUAL_RECIPE}]")]
 RecipeNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--recipe",
-        "-r",
-        metavar="NAME|FILE",
-        help="The recipe of the results. Give it again to see several side by side.  [default: digits, else the only "
-        "one that the study was run on]",
-        autocompletion=complete.recipes,
-    ),
+    recipe_option(f"The recipe of the results. Give it again to see several side by side.  [default: {USUAL_RECIPE}]"),
 ]
 Format = Annotated[TableFormat, typer.Option("--format", "-f", help="The output format.")]
 StyleFile = Annotated[
     Path | None,
     typer.Option("--style", metavar="FILE", help="A YAML file: size, fonts, colours, order, labels, digits, title."),
 ]
-Runs = Annotated[
-    Path | None,
-    typer.Option("--runs", "-d", metavar="DIR", help="The run directory.  [default: runs]", show_default=False),
-]
+Runs = Annotated[Path | None, runs_option("DIR", "The run directory.  [default: runs]")]
 Source = Annotated[
-    Path | None,
-    typer.Option(
-        "--runs",
-        "-d",
-        metavar="DIR|FILE",
-        help="A run directory, or a file that `ablate export` wrote.  [default: runs]",
-        show_default=False,
-    ),
+    Path | None, runs_option("DIR|FILE", "A run directory, or a file that `ablate export` wrote.  [default: runs]")
 ]
 Seeds = Annotated[
     int | None,
@@ -119,8 +101,7 @@ ArmGlobs = Annotated[
 ]
 ALL_ARMS = ["*"]
 Plugins = Annotated[
-    list[Path] | None,
-    typer.Option("--plugin", metavar="FILE", help="A Python file with your own parts. Repeatable."),
+    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A Python file with your own parts. Repeatable.")
 ]
 DataDir = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""Read what commands ask for: results of the named studies, and a style."""
+"""Read the results of the studies that a command names, and its style."""
 
 import contextlib
 import sys
@@ -10,6 +10,7 @@ from ablations.cli.inputs.arguments import plan_names, plans_at, refuse_unplanne
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
+from results.store import record
 
 if TYPE_CHECKING:
     from results.study_results import StudyResults
@@ -18,28 +19,29 @@ if TYPE_CHECKING:
 def found(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """Return the results that a command names. for_tables: read only what tables need."""
-    from results.load import load_studies
-    from results.store import record
+    """Return the results of the studies that a command names. for_tables: read only what tables need.
 
-    parts = record.FOR_TABLES if for_tables else record.PARTS
+    Raises ValueError for a study without results, or without results under these settings.
+    """
+    from results.load import load_studies
+
+    path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
     try:
-        return load_studies(source_path(source), plan_names(words, recipe_name, source_path(source)), parts)
+        return load_studies(path, plan_names(words, recipe_name, path), parts)
     except ValueError:
         if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
-            refuse_unplanned(plans_at(source_path(source)), words, recipe_name, source_path(source))
+            refuse_unplanned(plans_at(path), words, recipe_name, path)
         raise
 
 
 def found_on(
     source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """Return the results on several recipes, ordered by study, then by recipe."""
+    """Return the results on several recipes, ordered by study, then in the order of `recipes`."""
     if len(recipes) < 2:
         return found(source, words, recipes[0] if recipes else None, for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
-    named = bool(plan_names(words, asked[0], source_path(source)))
-    wanted = asked if named else asked[:1]
+    wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # without names: all plans
     studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
     meant = {study.name: study for study in studies if study.plan.recipe in asked}
     order = list(dict.fromkeys(study.plan.study for study in meant.values()))
@@ -47,7 +49,7 @@ def found_on(
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
-    """Apply a style file; warn of names in it that no study has.
+    """Apply a style file within a block. Warn on standard error of names in it that no study has.
 
     Raises ValueError with the file, the key and what is allowed.
     """

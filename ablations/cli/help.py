@@ -1,8 +1,8 @@
-"""Print `-h`: usage in plain words, options without Python types, examples, commands in panels."""
+"""The layout of `-h`: options without Python types, examples, commands in panels."""
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import typer
@@ -19,14 +19,16 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
-        return [*map(in_usage, arguments), "[OPTIONS]"]
+        names = {metavar(one): one.required for one in arguments}
+        shown = [name if required or name.startswith("[") else f"[{name}]" for name, required in names.items()]
+        return [*shown, "[OPTIONS]"]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        told = [text for text in paragraphs(self.help) if not EXAMPLES.match(text)]
         with formatter.indentation():
-            for text in told:
-                formatter.write_paragraph()
-                formatter.write_text(" ".join(text.split()))
+            for text in paragraphs(self.help):
+                if not EXAMPLES.match(text):
+                    formatter.write_paragraph()
+                    formatter.write_text(" ".join(text.split()))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_parameters(self.get_params(ctx), ctx, formatter)
@@ -47,13 +49,15 @@ class Group(TyperGroup):
         commands = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         there = [one for one in commands if one is not None and not one.hidden]
         width = max(len(one.name or "") for one in there)
-        for panel in (*PANELS, None):
-            rows = [
-                (f"{one.name:{width}}", one.get_short_help_str(limit=80)) for one in there if panel_of(one) == panel
-            ]
-            if rows:
-                with formatter.section(panel or "Commands"):
-                    formatter.write_dl(rows)
+        rows: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
+        for one in there:
+            panel = getattr(one, "rich_help_panel", None)
+            title = panel if panel in PANELS else "Commands"
+            rows.setdefault(title, []).append((f"{one.name:{width}}", one.get_short_help_str(limit=80)))
+        for title, lines in rows.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
 
 
 class App(typer.Typer):
@@ -67,6 +71,7 @@ class App(typer.Typer):
 
 
 def write_parameters(parameters: Iterable[Any], ctx: Any, formatter: Any) -> None:
+    """Write the sections of arguments and options, without hidden ones."""
     shown = [one for one in parameters if not one.hidden]
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
         if rows := [row(one, ctx) for one in shown if one.param_type_name == kind]:
@@ -74,27 +79,17 @@ def write_parameters(parameters: Iterable[Any], ctx: Any, formatter: Any) -> Non
                 formatter.write_dl(rows)
 
 
-def paragraphs(text: str | None) -> Iterator[str]:
-    return iter(inspect.cleandoc(text or "").split("\n\n"))
+def paragraphs(text: str | None) -> list[str]:
+    return inspect.cleandoc(text or "").split("\n\n")
 
 
-def panel_of(command: Any) -> str | None:
-    panel = getattr(command, "rich_help_panel", None)
-    return panel if panel in PANELS else None
-
-
-def called(argument: Any) -> str:
+def metavar(argument: Any) -> str:
     return str(argument.metavar or argument.name.upper())
-
-
-def in_usage(argument: Any) -> str:
-    name = called(argument)
-    return name if argument.required or name.startswith("[") else f"[{name}]"
 
 
 def row(parameter: Any, ctx: Any) -> tuple[str, str]:
     """Return how a parameter is written, and its meaning with its default."""
     written, meaning = parameter.get_help_record(ctx)
     if parameter.param_type_name == "argument":
-        written = called(parameter)
+        written = metavar(parameter)
     return written.translate({ord("<"): None, ord(">"): None}), RANGE.sub("", meaning).replace("  [required]", "")

@@ -1,1 +1,0 @@
-"""What a shell shows of the command: its help, and completed words."""
