@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow  # a minute of a core, with which `make docs` says
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of HTML pages."""
+    """Return the folder of HTML pages."""
     out = tmp_path_factory.mktemp("docs")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", out / "doctrees"]
     done = subprocess.run([*command, ROOT / "docs", out / "html"], capture_output=True, text=True)
@@ -30,14 +30,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_setting_is_on_the_page_of_settings(built: Path) -> None:
-    """Sections of the page name their first and last setting: none falls between them."""
     page = (built / "reference" / "settings.html").read_text()
     missing = [name for name in Config.model_fields if f'id="setting-{name}"' not in page]
     assert not missing
 
 
 def test_pages_written_by_hand_name_every_metric_key_of_a_style_and_status(built: Path) -> None:
-    """What is not generated is held to the code here."""
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
     metrics = (built / "reference" / "metrics.html").read_text()
     assert not [name for name in (*METRICS, *MEASURES, *of_evals) if f">{name}<" not in metrics]
@@ -69,7 +67,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     ],
 )
 def test_search_finds_names_first(built: Path, chromium: Browser, word: str, found: str) -> None:
-    """Each kind of name in the reference, without a server."""
     first = "document.querySelector('#search-results li')"
     shown = f"new Promise(done => setInterval(() => {first} && done({first}.innerText), 50))"
     tab = chromium.open(built / "search.html", 1280)
@@ -79,7 +76,6 @@ def test_search_finds_names_first(built: Path, chromium: Browser, word: str, fou
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_need_no_network_and_fit_their_window(built: Path, chromium: Browser, width: int) -> None:
-    """No request but for files, nothing on the console, nothing wider than a phone."""
     for page in ("index", "search", "reference/cli/run", "reference/studies/position-embedding"):
         tab = chromium.open(built / f"{page}.html", width)
         assert not [url for url in tab.requests() if not url.startswith(("file:", "data:"))]

@@ -1,6 +1,5 @@
 """The files that the pages show: complete, and right where a page only says so."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def files(page: str) -> dict[str, str]:
-    """The files of a page by name."""
+    """Return the files of a page: name -> text."""
     return {one.file: one.text for one in page_examples.examples((ROOT / "docs" / page).read_text()) if one.file}
 
 
@@ -29,7 +28,6 @@ def python(folder: Path, *words: str) -> str:
 
 
 def test_the_style_has_every_key() -> None:
-    """What the page shows can be copied."""
     content = strict_yaml.parse(files("how-to/paper.md")["paper.yaml"], "paper.yaml")
     assert style.parse(content).label("position=none") == "no position"
     assert list(content) == list(style.SECTIONS)
@@ -37,14 +35,12 @@ def test_the_style_has_every_key() -> None:
 
 
 def test_the_profile_has_every_key() -> None:
-    """Read as `submit` reads it."""
     content = strict_yaml.parse(files("how-to/slurm-profile.md")["mycluster.yaml"], "mycluster.yaml")
     assert content.keys() == Profile.model_fields.keys()
     assert Profile.of(content, "mycluster.yaml").gres == "gpu:a100:1"
 
 
 def test_weights_converted_from_timm_give_equal_logits(tmp_path: Path) -> None:
-    """The page's script prints True."""
     (tmp_path / "convert.py").write_text(files("how-to/weights.md")["convert.py"])
     assert python(tmp_path, "convert.py") == "True\n"
     assert (tmp_path / "back.pth").exists()
@@ -52,7 +48,6 @@ def test_weights_converted_from_timm_give_equal_logits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tutorials_position_works_inside_the_package(tmp_path: Path) -> None:
-    """Its class and its dictionary line in the package's own file: contract tests and command follow."""
     for package in ("vitcore", "ablations", "results", "slurm"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     source = files("tutorials/position-embedding.md")["fourier.py"]
@@ -71,16 +66,7 @@ def test_the_tutorials_position_works_inside_the_package(tmp_path: Path) -> None
     assert "position=fourier" in python(tmp_path, "-m", "ablations.cli", "plan", "s.yaml")
 
 
-def test_the_architecture_names_files_that_exist() -> None:
-    """A file that moves takes its line along."""
-    page = (ROOT / "docs/explanation/architecture.md").read_text()
-    named = re.findall(r"`((?:vitcore|ablations|slurm|results)/[\w/.]+)`", page)
-    assert named
-    assert not [path for path in named if not (ROOT / path).exists()]
-
-
 def test_the_citation_names_this_version() -> None:
-    """In the file for programs and on the page for people."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     cited = strict_yaml.parse((ROOT / "CITATION.cff").read_text(), "CITATION.cff")
     assert cited["version"] == version

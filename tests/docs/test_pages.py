@@ -1,33 +1,55 @@
-"""The pages of the documentation: every shell block runs as it stands, or says that it cannot."""
+"""README and the pages of the documentation: shell blocks run as they stand, links and named files exist."""
 
+import re
 from pathlib import Path
 
 import page_examples
 import pytest
 
+from vitcore.runtime import compile_cache
+
 ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
 WRITTEN = ("tutorials", "how-to", "explanation", "project")
-PAGES = [path for folder in WRITTEN for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
+PAGES = [ROOT / "README.md", *(path for one in WRITTEN for path in sorted((ROOT / "docs" / one).glob("*.md")))]
+SLOW = [pytest.mark.slow]
+CASES = [
+    pytest.param(path, id=str(path.relative_to(ROOT)), marks=SLOW if page_examples.trains(path.read_text()) else [])
+    for path in PAGES
+]
 
 
-NAMES = [str(path.relative_to(ROOT / "docs")) for path in PAGES]
-
-
-def marks(path: Path) -> list[pytest.MarkDecorator]:
-    """Pages that train are slow."""
-    return [pytest.mark.slow] if page_examples.trains(path.read_text()) else []
-
-
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=name, marks=marks(path)) for path, name in zip(PAGES, NAMES, strict=True)]
-)
+@pytest.mark.parametrize("path", CASES)
 def test_examples_run_as_printed(path: Path, tmp_path: Path) -> None:
-    """Followed from top to bottom in an empty folder, each command succeeds; trainings are a few steps long."""
+    """Each page runs from top to bottom in an empty folder, with trainings of a few steps."""
     page_examples.run(path.read_text(), tmp_path)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=NAMES)
-def test_every_shell_block_runs_or_says_that_it_cannot(path: Path) -> None:
-    """A block without a mark would go stale unseen."""
-    unmarked = [one.text for one in page_examples.examples(path.read_text()) if not one.mark]
-    assert not unmarked, "mark it <!-- run --> or <!-- skip -->:\n" + "\n".join(unmarked)
+def test_every_shell_block_runs_or_says_that_it_cannot() -> None:
+    for path in PAGES:
+        unmarked = [one.text for one in page_examples.examples(path.read_text()) if not one.mark]
+        assert not unmarked, f"{path}: mark it <!-- run --> or <!-- skip -->:\n" + "\n".join(unmarked)
+
+
+def test_the_readme_is_short_and_its_links_and_pictures_exist() -> None:
+    assert len(README.splitlines()) <= 150
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
+    named = re.findall(r"`((?:vitcore|ablations|slurm|results)/[\w/.]+)`", page)
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+OPENED = ("a run directory", "an export", "a study or a recipe", "images and packs", "CIFAR", "a profile", "a plug-in")
+
+
+def test_security_names_every_kind_of_file_the_cache_and_the_lock() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    for kind in OPENED:
+        assert re.search(rf"^\| {kind}[^|]*\| \S[^|]*\|$", text, re.MULTILINE), kind
+    for name in (compile_cache.CACHE, "~/.cache/vit-ablations/", "requirements.lock", "ablate data download"):
+        assert name in text

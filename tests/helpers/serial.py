@@ -12,18 +12,19 @@ from ablations.execution.messages import Ended, job_line, read_event, read_job
 from ablations.execution.pool import Pool
 from ablations.execution.worker import Worker
 from ablations.planning.jobs import Job
+from ablations.reporting.cleaning import Keep
 
 
 def serve_all(pool: Pool, *_: object) -> None:
     """Run a pool by one worker in this process."""
     for trial in [*pool.trials.values()]:
-        pool.end(trial, served(pool.place.runs, trial.job))
+        pool.end(trial, served(pool.place.runs, trial.job, pool.place.keep_weights))
 
 
-def served(runs: Path, job: Job) -> Ended:
-    """The last event of a worker that was handed the job."""
+def served(runs: Path, job: Job, keep_weights: Keep = "all") -> Ended:
+    """Train a job in this process; return the worker's last event."""
     channel = io.StringIO()
-    Worker(Place(runs, None), channel).serve(read_job(job_line(job)))
+    Worker(Place(runs, None, keep_weights=keep_weights), channel).serve(read_job(job_line(job)))
     last = read_event(channel.getvalue().splitlines()[-1])
     assert isinstance(last, Ended)
     return last

@@ -23,7 +23,6 @@ RECIPE = """
 
 
 def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a smaller recipe: it says what it needs first; the second time there is nothing to train."""
     (tmp_path / "small.yaml").write_text(dedent(RECIPE))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "RECIPE", "small.yaml")
@@ -43,7 +42,6 @@ def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.Monk
 
 
 def test_the_demo_is_a_part_of_the_papers_study() -> None:
-    """Its trials are trained once for both, and its published numbers are the same."""
     recipe = read_recipe("digits")
     small, whole = (Design(read_study(name), recipe, {}) for name in ("demo", "position-embedding"))
     assert {arm.key for arm in small.arms} < {arm.key for arm in whole.arms}
@@ -51,7 +49,6 @@ def test_the_demo_is_a_part_of_the_papers_study() -> None:
 
 
 def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
-    """A row an arm, a column a seed, above the bars; a trial without a result is blank."""
     import synthetic
 
     synthetic.write(tmp_path, synthetic.position(seeds=2))

@@ -17,7 +17,6 @@ WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({TRAIN}))"  # run by ev
 
 @pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml", "bench step"])
 def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> None:
-    """One line, status 2, and nothing written."""
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "s.yaml").write_text(STUDY)
     (tmp_path / "sitecustomize.py").write_text(WITHOUT)
@@ -30,7 +29,6 @@ def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> N
 
 
 def test_every_optional_package_is_known() -> None:
-    """The extras are those of pyproject.toml; a package of nobody's is no extra."""
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     imported = {"scikit-learn": "sklearn"}
     said = {

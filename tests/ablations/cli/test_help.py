@@ -11,8 +11,10 @@ from in_process import called
 from typer.main import get_command
 
 from ablations.cli import app
-from ablations.cli.shell.help import PANELS
+from ablations.cli.help import PANELS
+from ablations.cli.inputs.options import TableFormat
 from ablations.study.reading import packaged
+from results.tables.formats import FORMATS
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
@@ -34,7 +36,6 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_stands_in_a_panel_with_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Summaries of at most 50 characters, whole."""
     _, output, _ = called(monkeypatch, "-h")
     for panel in PANELS:
         assert f"\n{panel}:\n" in output
@@ -48,7 +49,6 @@ def test_every_command_stands_in_a_panel_with_a_summary(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_in_plain_words(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """No types of Python, no doubled brackets; a summary, and two examples of this very command."""
     status, output, _ = called(monkeypatch, *command.split(), "-h")
     assert status == 0
     for odd in ("<", ">", "list[", "[[", "]]", "INTEGER", "TEXT", "x>="):
@@ -67,21 +67,22 @@ def test_help_is_in_plain_words(monkeypatch: pytest.MonkeyPatch, command: str) -
 
 
 def test_commands_that_the_documentation_says_print_json_have_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each that it names, and no other command that reads results."""
     (names,) = re.findall(r"^`([a-z ]+)` and `data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
     having = [one for one in COMMANDS if "--json" in called(monkeypatch, *one.split(), "-h")[1]]
     assert {*names.split(), "data verify"} == {one for one in having if one != "train" and not one.startswith("bench")}
 
 
+def test_the_command_line_offers_every_format_of_a_table() -> None:
+    assert [*TableFormat] == [*FORMATS]
+
+
 def test_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, and nothing is run."""
     status, output, errors = called(monkeypatch, "--version")
     assert (status, errors) == (0, "")
     assert re.fullmatch(r"ablate \d+\.\d+\.\d+\n", output)
 
 
 def test_the_shell_completes_commands_and_studies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Bash asks for them."""
     for words, offered in (("ablate pl", {"plan", "plot"}), ("ablate run pooling", {"pooling", "pooling-zoo"})):
         monkeypatch.setenv("_ABLATE_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", words)

@@ -32,14 +32,13 @@ DRAWN = SHOWN.replace(r"\x07", "")  # Rich leaves the bell out
 
 
 def hostile(tmp_path: Path) -> Path:
-    """A run directory whose plan has such text in its question and in the name of an arm."""
+    """Write a run directory with hostile text in the question and in the name of an arm."""
     plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
     plan["arms"][1]["name"] = HOSTILE
     return synthetic.write(tmp_path / "runs", plan | {"question": HOSTILE})
 
 
 def test_plain_text_keeps_what_prints() -> None:
-    """Letters of all scripts stay; control and direction characters become their escapes, lines where asked for."""
     assert printable("±é名 x") == "±é名 x"
     assert printable(HOSTILE) == SHOWN
     assert printable("a\nb\tc\r", "\n\t") == "a\nb\tc\\r"
@@ -50,7 +49,6 @@ def test_plain_text_keeps_what_prints() -> None:
 def test_commands_print_no_control_characters_of_others(
     tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of an arm of a colleague's plan is shown with escapes."""
     status, said, errors = called(monkeypatch, *words, "--runs", str(hostile(tmp_path)))
     assert status == 0, errors
     assert SHOWN in said
@@ -58,7 +56,6 @@ def test_commands_print_no_control_characters_of_others(
 
 
 def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
-    """± and † become ?, and the command ends as elsewhere."""
     runs = synthetic.write(tmp_path, synthetic.position())
     command = [sys.executable, "-m", "ablations.cli", "table", "--runs", str(runs)]
     done = subprocess.run(
@@ -69,14 +66,13 @@ def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
 
 
 def test_rich_draws_colors_of_ours_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal: its own escape sequences pass, those in a text do not."""
     with plain_output():
         PlainConsole(force_terminal=True, width=200).print(Text(HOSTILE, "red"), highlight=False)
     assert capsys.readouterr().out == f"\x1b[31m{DRAWN}\x1b[0m\n"
 
 
 def until_cursor(terminal: io.FileIO) -> str:
-    """What was drawn until the cursor came back, which is last. A read returns what has arrived."""
+    """Return what was drawn until the cursor came back, which Rich does last."""
     drawn = b""
     while b"\x1b[?25h" not in drawn:
         drawn += terminal.read(2**16)
@@ -84,7 +80,7 @@ def until_cursor(terminal: io.FileIO) -> str:
 
 
 def drawn_with_bars(monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
-    """What a terminal gets while a trial ends and these lines are printed."""
+    """Return what a terminal gets while a trial ends and these lines are printed."""
     terminal, ours = os.openpty()
     with open(terminal, "rb", buffering=0) as shown, open(ours, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
@@ -96,26 +92,20 @@ def drawn_with_bars(monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
         return until_cursor(shown)
 
 
-def test_a_terminal_gets_bars_and_not_their_escape_sequences_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While bars are drawn, Rich puts streams of its own before standard output and error."""
-    drawn = drawn_with_bars(monkeypatch, HOSTILE)
+def test_a_terminal_gets_bars_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich replaces standard output and error while it draws; a line break of Rich would stay in copied text."""
+    row = "| position=relative,position_at=every-layer " * 5
+    drawn = drawn_with_bars(monkeypatch, HOSTILE, row)
     assert "\x1b[2K" in drawn
     assert "\\x1b[2K" not in drawn
-    assert r"a\x9b31m\u202e" in drawn  # Rich leaves out the escape sequences of others
+    assert r"a\x9b31m\u202e" in drawn  # Rich removes foreign escape sequences
     assert "\x1b[2J" not in drawn
-
-
-def test_a_table_wider_than_the_terminal_keeps_its_lines_while_bars_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The terminal wraps them; a line break of Rich would stay in what is copied."""
-    row = "| position=relative,position_at=every-layer " * 5
-    drawn = drawn_with_bars(monkeypatch, row, row)
-    assert drawn.count(row.rstrip()) == 2
+    assert row.rstrip() in drawn
 
 
 def test_a_table_goes_into_its_file_while_bars_are_drawn_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As in `ablate run STUDY > table.md`."""
     _, ours = os.openpty()
     with open(ours, "w") as terminal, open(tmp_path / "table.md", "w") as file:
         monkeypatch.setattr(sys, "stdout", file)
@@ -128,7 +118,6 @@ def test_a_table_goes_into_its_file_while_bars_are_drawn_on_a_terminal(
 def test_output_into_a_file_has_no_bars_whatever_colors_are_forced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Notebooks and CI set FORCE_COLOR, and their logs are no terminals."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     with open(tmp_path / "log", "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
@@ -136,21 +125,21 @@ def test_output_into_a_file_has_no_bars_whatever_colors_are_forced(
             assert not PlainConsole(stderr=True).is_terminal
 
 
-def test_progress_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """A name in brackets is no markup, and what is said of a failure no command."""
+def test_progress_shows_names_as_they_are_on_one_line() -> None:
+    """Brackets are no markup. Off a terminal no line is wrapped."""
     job = Job("0" * 12, {"seed": 0, "steps": 2}, f"[/x]{HOSTILE}", "s")
-    console = PlainConsole(file=io.StringIO(), force_terminal=True, width=200)
-    with Live(console, 1) as display:
-        display.running(0, job, 1, None)
-        display.over(job, Ended("failed", HOSTILE))
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
-    assert "\u202e" not in said
-    assert "\x1b[2J" not in said
+    for terminal in (True, False):
+        console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=200 if terminal else 20)
+        with Live(console, 1) as display:
+            display.running(0, job, 1, None)
+            display.over(job, Ended("failed", HOSTILE))
+        said = console.file.getvalue()  # type: ignore[attr-defined]
+        assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
+        assert "\u202e" not in said
+        assert "\x1b[2J" not in said
 
 
 def test_logs_hold_no_control_characters(tmp_path: Path) -> None:
-    """What a worker prints of others' text, tracebacks included."""
     code = f"""
 import sys
 from pathlib import Path
@@ -165,7 +154,6 @@ with output_to_file(Path({str(tmp_path / "log")!r})):
 
 
 def test_figure_of_any_text_is_xml(tmp_path: Path) -> None:
-    """Control characters would make an SVG malformed, also where it is part of a report."""
     plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=3)
     plan["arms"][1]["name"] = "a\x1b\x07\u202ez"
     content = plots.picture(synthetic.results(plan | {"question": "a\x1b\x00\u202ez"}), "svg")
@@ -174,8 +162,7 @@ def test_figure_of_any_text_is_xml(tmp_path: Path) -> None:
     assert "\u202e" not in content.decode()
 
 
-def test_no_header_of_a_csv_is_a_formula() -> None:
-    """Columns may be named by the config of an exported trial: quoted as cells are."""
+def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
     header, row = csv.reader(io.StringIO(layout.as_csv([{"=1+1": "=2+2", "@x\ny": 3}])))
     assert header == ["'=1+1", "'@x y"]
     assert row == ["'=2+2", "3"]
@@ -183,7 +170,6 @@ def test_no_header_of_a_csv_is_a_formula() -> None:
 
 @pytest.mark.parametrize("name", ["studies", "trials", "submissions"])
 def test_unreadable_folder_is_called_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Not one without studies."""
     (tmp_path / name).mkdir()
     listdir = os.listdir
 
@@ -201,7 +187,6 @@ def test_unreadable_folder_is_called_unreadable(tmp_path: Path, monkeypatch: pyt
 
 
 def test_unreadable_images_are_called_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a class without images."""
     (tmp_path / "cat").mkdir()
 
     def refused(path: str) -> None:

@@ -27,14 +27,12 @@ def told(hours: float, unit: str = CORE_HOURS, varied: tuple[str, ...] = (), **s
     ("hours", "unit", "said"), [(23, CORE_HOURS, 0), (25, CORE_HOURS, 1), (239, "GPU-hours", 0), (241, "GPU-hours", 1)]
 )
 def test_only_an_expensive_plan_names_a_setting(hours: float, unit: str, said: int) -> None:
-    """From a day of a core on, or ten days of a GPU; what the hours are is said in days."""
     lines = told(hours, unit)
     assert len(lines) == said
     assert all(line.startswith(f"{hours} {unit} are {hours / 24:.0f} days on one {unit[:-6]}; with ") for line in lines)
 
 
 def test_the_named_setting_is_the_one_that_saves_most() -> None:
-    """Its hours are in proportion to the FLOPs of its model, counted anew, and to its steps."""
     (line,) = told(1000)
     match = re.search(r"with (\w+)=(\d+), about (\d+) core-hours", line)
     whole = measure(Config(**SETTINGS)).flops
@@ -47,7 +45,6 @@ def test_the_named_setting_is_the_one_that_saves_most() -> None:
 
 
 def test_what_the_study_varies_is_not_named() -> None:
-    """Half of the steps is half of the hours; where everything is varied, the days alone are said."""
     assert told(100, varied=("patch", "image_size")) == [
         "100 core-hours are 4 days on one core; with steps=500, about 50 core-hours"
     ]
@@ -55,5 +52,4 @@ def test_what_the_study_varies_is_not_named() -> None:
 
 
 def test_a_setting_that_the_model_cannot_have_is_not_named() -> None:
-    """One patch an image cannot be doubled; half its side is no less than a patch."""
     assert "steps=500" in told(100, image_size=8, patch=8)[0]

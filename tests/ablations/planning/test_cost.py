@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 import synthetic
+from designs import design
 from in_process import called
 
-from ablations.planning import estimate, overview, past_trials, resolution, step_times
+from ablations.planning import data_summary, estimate, overview, past_trials, resolution, step_times
 from ablations.planning import plan as planning
-from ablations.planning.jobs import digest, jobs
-from ablations.planning.jobs import read as read_plan
-from ablations.planning.jobs import write as write_plan
+from ablations.planning.jobs import digest, jobs, read, write
 from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
 from results import store
 from results.statistics import inference, power
-from results.store.schemas import Arm, Expected, Plan
+from results.store.schemas import Arm, Expected, Plan, PlannedData
 
 RECIPE = """
     description: A test.
@@ -42,28 +41,23 @@ Ablate = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., Plan]:
-    """The plan of the study on a recipe of this text, written to the run directory `tmp_path`."""
+    """Return a function that builds the plan of a study and writes it to `tmp_path`."""
 
     def make(recipe: str = RECIPE, study: str = STUDY, **overrides: Any) -> Plan:
-        (tmp_path / "r.yaml").write_text(dedent(recipe))
-        (tmp_path / "s.yaml").write_text(dedent(study))
-        design = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), overrides)
-        made = planning.build(design, [0, 1, 2])
-        write_plan(tmp_path, made.model_copy(update={"extends": digest(read_plan(tmp_path, design.name))}))
+        made = planning.build(design(tmp_path, study, recipe, **overrides), [0, 1, 2])
+        write(tmp_path, made.model_copy(update={"extends": digest(read(tmp_path, made.name))}))
         return made
 
     return make
 
 
 def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Plan]) -> None:
-    """Another length, another figure; how trials run does not matter; settings that nobody stated have none."""
     two = "{how: cited, source: a, mean: 0.9}, {how: cited, source: b, mean: 0.95, settings: {steps: 400}}"
     for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
         assert [one.mean for one in plan(RECIPE + f"    expected: [{two}]", **overrides).expected] == means
 
 
 def test_what_others_reached_is_not_expected() -> None:
-    """Their models and lengths are others; a figure that was measured with the recipe is its own."""
     cited = {"metric": "test_accuracy", "mean": 0.9101, "n": None, "how": "cited", "source": "a paper"}
     assert overview.expected_text(Expected(**cited)) == "others reached 91.01% test accuracy, cited: a paper"
     measured = cited | {"how": "measured", "source": "by hand", "n": 5}
@@ -71,7 +65,6 @@ def test_what_others_reached_is_not_expected() -> None:
 
 
 def test_a_cost_that_was_derived_says_so(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """From what another recipe takes: neither measured nor somebody's word."""
     cost = "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}"
     made = plan(RECIPE + cost)
     told = overview.time_text(overview.overview(made, tmp_path, [], CORE), made)
@@ -81,7 +74,7 @@ def test_a_cost_that_was_derived_says_so(plan: Callable[..., Plan], tmp_path: Pa
 def finish(
     runs: Path, arm: Arm, seed: int, seconds: float, accuracy: float = 0.5, val_accuracy: float = 0.5, **env: Any
 ) -> None:
-    """The trial is finished, by an attempt with this env.json."""
+    """Publish a finished trial whose attempt has this env.json."""
     trial = store.trial(runs, arm.trials[seed].id)
     trial.create({"config": arm.config | {"seed": seed}})
     with synthetic.claimed(trial) as attempt:
@@ -95,7 +88,7 @@ def sources(plan: Plan, runs: Path, device: Device) -> list[tuple[float, str]]:
 
 
 def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """Training FLOPs, then the recipe in their proportion, then other arms' past trials, a probe, past trials."""
+    """Worst to best: FLOPs, the recipe, past trials of other arms, a probe, past trials of the arm."""
     made = plan()
     flops = [arm.flops for arm in made.arms]
     work = [3 * one * 200 * 16 for one in flops]
@@ -115,7 +108,6 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp
 
 
 def test_other_arms_count_that_ran_alike(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """By the median a FLOP, of any study on the recipe; with other threads, on another device or recipe they do not."""
     made = plan(RECIPE + STATED)
     for seed, seconds in enumerate((3.0, 4.0, 11.0)):
         finish(tmp_path, made.arms[1], seed, seconds)
@@ -134,7 +126,6 @@ def test_other_arms_count_that_ran_alike(plan: Callable[..., Plan], tmp_path: Pa
 
 
 def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """A GPU's trials say nothing of a core, one GPU's nothing of another, four threads nothing of one."""
     made = plan()
     arm = made.arms[0]
     finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
@@ -147,7 +138,6 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], 
 
 
 def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Plan]) -> None:
-    """Another learning rate or number of steps is the same step; another patch, batch or device is not."""
     config = plan().arms[0].config
     assert step_times.key(config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(config)
     others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
@@ -155,7 +145,6 @@ def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Pl
 
 
 def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """The cost of a set of trials is the sum over it, each once, in hours."""
     made = plan(RECIPE + STATED)
     wanted = {job.id for job in jobs([made])}
     seconds = 3 * sum(one for one, _ in sources(made, tmp_path, CORE))
@@ -166,7 +155,7 @@ def test_trials_shared_by_two_plans_are_paid_once(plan: Callable[..., Plan], tmp
 
 
 def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """By hand: differences 1, 2, 3 points have a deviation of 1 point with 2 degrees of freedom."""
+    """By hand: differences of 1, 2 and 3 points have a deviation of 1 point with 2 degrees of freedom."""
     unknown = resolution.resolution(plan(), tmp_path)
     assert (unknown.spread, unknown.difference, unknown.seeds_for) == (None, None, {})
     made = plan(RECIPE + STATED)
@@ -187,7 +176,6 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
 
 
 def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """Both arms do best at the middle rate, where their differences are 1, 2 and 3 points; elsewhere they are wild."""
     study = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
     made = plan(RECIPE + STATED, study)
     assert resolution.resolution(made, tmp_path).spread.freedom == 30  # nothing has finished: the recipe's
@@ -202,7 +190,6 @@ def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callabl
 
 
 def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """5 points are, with a spread of 1 and three seeds; half a point is not, and the seeds it takes are told."""
     near = resolution.resolution(plan(RECIPE.replace("0.03", "0.05") + STATED), tmp_path)
     assert near.margin_reachable
     far = resolution.resolution(plan(RECIPE.replace("0.03", "0.005") + STATED), tmp_path)
@@ -214,7 +201,6 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan],
 
 
 def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) -> None:
-    """With other steps its spread and accuracy are another's; its time is reckoned by training FLOPs."""
     changed = plan(RECIPE + STATED, steps=400)
     assert (changed.spread, changed.expected) == (None, [])
     assert changed.cost.cpu.seconds == 7
@@ -222,7 +208,7 @@ def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) 
 
 @pytest.fixture
 def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """The command, in a folder with a study and a recipe."""
+    """Return a function that runs the command in a folder with a study and a recipe."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
     (tmp_path / "s.yaml").write_text(STUDY)
@@ -230,7 +216,6 @@ def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
 
 
 def test_cap_refuses_before_anything_starts(ablate: Ablate, tmp_path: Path) -> None:
-    """plan, run and submit: status 2, one line with hours and their source, nothing written; a wide cap is none."""
     (tmp_path / "p.yaml").write_text("{gpus: 0}")
     before = sorted(tmp_path.rglob("*"))
     words = ["s.yaml", "--recipe", "r.yaml", "--max-hours", "1e-6"]
@@ -244,7 +229,6 @@ def test_cap_refuses_before_anything_starts(ablate: Ablate, tmp_path: Path) -> N
 
 
 def test_hours_are_those_of_the_profile_that_is_named(ablate: Ablate, tmp_path: Path) -> None:
-    """On a login node without a GPU: what the study would take on the cluster's; a probe is of here."""
     (tmp_path / "p.yaml").write_text("{gpus: 1, gpu_type: a100}")
     words = ["plan", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml"]
     found = json.loads(ablate(*words, "--json")[1])["hours_from"]
@@ -255,7 +239,6 @@ def test_hours_are_those_of_the_profile_that_is_named(ablate: Ablate, tmp_path: 
 
 
 def test_probe_is_measured_once_and_found_by_a_later_plan(ablate: Ablate, tmp_path: Path) -> None:
-    """--probe files a pace for each arm; the next plan reckons with it, writes nothing and probes nothing."""
     words = ["plan", "s.yaml", "--recipe", "r.yaml", "--json"]
     assert json.loads(ablate(*words)[1])["hours_from"]["sources"] == {"flops": 2}
     assert not (tmp_path / "runs").exists()
@@ -288,7 +271,6 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES, ids=[text for text, _ in MISTAKES])
 def test_figure_without_a_source_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """What a recipe states is measured or cited, and says from where."""
     (tmp_path / "r.yaml").write_text(dedent(RECIPE) + text + "\n")
     with pytest.raises(ValueError) as error:
         read_recipe(str(tmp_path / "r.yaml"))
@@ -296,7 +278,6 @@ def test_figure_without_a_source_is_refused(tmp_path: Path, text: str, message: 
 
 
 def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
-    """What the profile leaves open is as the recipe says; a wrong key of either is one line."""
     from ablations.cluster.submit import read_profile
 
     (tmp_path / "p.yaml").write_text("{memory: 4G, cpus: null}")
@@ -308,5 +289,14 @@ def test_profile_goes_before_the_recipes_resources(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", packaged("recipes"))
 def test_every_recipe_states_what_a_trial_takes(name: str) -> None:
-    """On a core or a GPU, with the device and where the seconds come from."""
     assert read_recipe(name).cost
+
+
+def test_tokens_are_those_of_the_arms_that_have_any() -> None:
+    config = {"val_fraction": 0.1, "data_fraction": 1.0, "image_size": 8}
+    arms = [{"name": "a", "config": config, "tokens": 16}, {"name": "resnet", "config": config, "tokens": None}]
+    size = {"train": 100, "test": 20, "folds": None, "classes": 2, "image_size": 8, "channels": 1}
+    plan = Plan.model_construct(baseline="a", arms=[Arm.model_construct(**arm) for arm in arms])
+    said = data_summary.images_text(PlannedData(name="d", of_recipe=True, **size), plan)
+    assert said.endswith("trained at 8, 16 tokens")
+    assert "about 90 images to train, 10 to validate, 20 to test" in said

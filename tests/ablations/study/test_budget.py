@@ -16,33 +16,25 @@ def with_budget(study: str, budget: str) -> str:
     return f"{study[:-1]}, budget: {budget}}}"
 
 
-def steps(folder: Path, study: str, recipe: str = LONG, **overrides: object) -> dict[str, int]:
-    return {arm.name: arm.config.steps for arm in design(folder, study, recipe, **overrides).arms}
+BATCHES = "{question: q, baseline: {batch: 32}, factors: {batch: [32, 64]}, budget: epochs}"
+EPOCHS = LONG.replace("steps: 400", "epochs: 10, batch: 32")
+OWN = with_budget(FRACTIONS, "epochs").replace("curves:", "arms: {long: {steps: 900}}, curves:")
+STEPS = {
+    "equal steps": (FRACTIONS, LONG, [400, 400, 400, 400]),
+    "equal steps, given as epochs": (FRACTIONS, EPOCHS, [round(10 * 1437 * 0.9 / 32)] * 4),
+    "equal epochs over fractions": (with_budget(FRACTIONS, "epochs"), LONG, [40, 400, 40, 400]),
+    "equal epochs over batches": (BATCHES, LONG, [400, 200]),
+    "an arm's own steps": (OWN, LONG, [40, 400, 40, 400, 900, 900]),
+}
 
 
-def test_steps_are_equal_unless_a_study_says_otherwise(tmp_path: Path) -> None:
-    """At every fraction of the data; also where the recipe counts in epochs, of which a fraction has fewer steps."""
-    assert set(steps(tmp_path, FRACTIONS).values()) == {400}
-    epochs = steps(tmp_path, FRACTIONS, LONG.replace("steps: 400", "epochs: 10, batch: 32"))
-    assert set(epochs.values()) == {round(10 * 1437 * 0.9 / 32)}
-
-
-def test_equal_epochs_scale_with_the_data(tmp_path: Path) -> None:
-    """A tenth of the images, a tenth of the steps; arms at one point have the same."""
-    assert steps(tmp_path, with_budget(FRACTIONS, "epochs")) == {
-        "stem=patch,data_fraction=0.1": 40, "stem=patch,data_fraction=1.0": 400,
-        "stem=conv,data_fraction=0.1": 40, "stem=conv,data_fraction=1.0": 400,
-    }  # fmt: skip
-
-
-def test_equal_epochs_scale_with_the_batch(tmp_path: Path) -> None:
-    """Twice the batch, half the steps."""
-    study = "{question: q, baseline: {batch: 32}, factors: {batch: [32, 64]}, budget: epochs}"
-    assert steps(tmp_path, study) == {"batch=32": 400, "batch=64": 200}
+@pytest.mark.parametrize(("study", "recipe", "steps"), STEPS.values(), ids=STEPS)
+def test_steps_meet_the_budget(tmp_path: Path, study: str, recipe: str, steps: list[int]) -> None:
+    assert [arm.config.steps for arm in design(tmp_path, study, recipe).arms] == steps
 
 
 def test_equal_flops_are_those_of_a_forward_pass_times_images(tmp_path: Path) -> None:
-    """6 x multiply-adds x images, against the FLOPs that a plan counts (2 a multiply-add), within 2%."""
+    """FLOPs are 6 x multiply-adds x images. A plan counts 2 per multiply-add of a forward pass."""
     plan = planning.build(design(tmp_path, with_budget(PATCHES, "flops"), LONG), [0])
     spent = {a.name: 6 * (a.flops / 2) * a.config["steps"] * a.config["batch"] for a in plan.arms}
     assert [arm.train_flops for arm in plan.arms] == pytest.approx(list(spent.values()))
@@ -51,7 +43,6 @@ def test_equal_flops_are_those_of_a_forward_pass_times_images(tmp_path: Path) ->
 
 
 def test_a_budget_that_no_whole_number_of_steps_meets_is_refused(tmp_path: Path) -> None:
-    """The arm is named, and what would do."""
     with pytest.raises(
         ValueError,
         match=r"study 's', arm patch=2: budget=flops: the same training FLOPs as the baseline's are 0\.9\d steps, "
@@ -60,14 +51,7 @@ def test_a_budget_that_no_whole_number_of_steps_meets_is_refused(tmp_path: Path)
         design(tmp_path, with_budget(PATCHES, "flops")).arms  # noqa: B018  # arms are made where they are asked for
 
 
-def test_an_arm_that_says_its_steps_keeps_them(tmp_path: Path) -> None:
-    """The budget is for those that do not."""
-    study = with_budget(FRACTIONS, "epochs").replace("curves:", "arms: {long: {steps: 900}}, curves:")
-    assert steps(tmp_path, study)["long,data_fraction=0.1"] == 900
-
-
 def test_names_and_baselines_are_those_of_equal_steps(tmp_path: Path) -> None:
-    """A budget changes the schedule of arms, not what they are called."""
     plain, equal = (
         planning.build(design(tmp_path, s, LONG), [0]) for s in (FRACTIONS, with_budget(FRACTIONS, "epochs"))
     )
@@ -76,6 +60,5 @@ def test_names_and_baselines_are_those_of_equal_steps(tmp_path: Path) -> None:
 
 
 def test_the_budget_is_one_of_three(tmp_path: Path) -> None:
-    """A typo is one line."""
     with pytest.raises(ValueError, match="budget=seconds: input should be 'steps', 'epochs' or 'flops'"):
         design(tmp_path, with_budget(PATCHES, "seconds"))

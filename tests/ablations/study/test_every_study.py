@@ -14,13 +14,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One run directory for all, so that what studies share is trained once."""
     return tmp_path_factory.mktemp("every") / "runs"
 
 
 @pytest.mark.parametrize("study", packaged("studies"))
 def test_study_runs_from_its_file_to_its_figure(study: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run` ends with status 0, every row has its two seeds, and the figure is drawn."""
     where = [study, *SHORT, "--runs", str(runs)]
     assert called(monkeypatch, "run", *where, "--seeds", "2")[0] == 0
     status, output, _ = called(monkeypatch, "table", *where, "--json", "--strict")

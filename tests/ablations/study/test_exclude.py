@@ -1,4 +1,4 @@
-"""What a study leaves out, and what it takes from a recipe: arms of its own, sizes; families."""
+"""What a study leaves out, and what it takes from a recipe: arms, sizes; families of models."""
 
 from pathlib import Path
 
@@ -8,119 +8,85 @@ from designs import RECIPE, design, names
 from ablations.planning import plan as planning
 
 PATCHES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}, curves: {data_fraction: axis}, EXCLUDE}"
+POOLS = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, MORE}"
+WITH_ARMS = RECIPE + "    arms: {half: {width: 8}, resnet: {model: timm/test_resnet}}\n"
 
 
 def excluding(entries: str) -> str:
     return PATCHES.replace("EXCLUDE", f"exclude: {entries}")
 
 
-def test_arms_and_points_are_left_out(tmp_path: Path) -> None:
-    """Where all the values of an entry hold, and only there."""
-    assert names(design(tmp_path, excluding("[{patch: 2, data_fraction: 0.1}]"))) == [
-        "patch=2,data_fraction=1.0",
-        "patch=4,data_fraction=0.1", "patch=4,data_fraction=1.0",
-        "patch=8,data_fraction=0.1", "patch=8,data_fraction=1.0",
-    ]  # fmt: skip
+LEFT = {
+    "a point of an arm": (
+        excluding("[{patch: 2, data_fraction: 0.1}, {patch: 8}]"),
+        ["patch=2,data_fraction=1.0", "patch=4,data_fraction=0.1", "patch=4,data_fraction=1.0"],
+    ),
+    "a point with its baseline": (
+        excluding("[{data_fraction: 0.1}]"),
+        ["patch=2,data_fraction=1.0", "patch=4,data_fraction=1.0", "patch=8,data_fraction=1.0"],
+    ),
+    "a named arm": (
+        PATCHES.replace(
+            "EXCLUDE", "arms: {ours: {lr: 0.5}}, exclude: [{patch: 2}, {patch: 8}, {arm: ours, data_fraction: 0.1}]"
+        ),
+        ["patch=4,data_fraction=0.1", "patch=4,data_fraction=1.0", "ours,data_fraction=1.0"],
+    ),
+    "an impossible cell of a cross": (
+        "{question: q, baseline: {position: 1d}, crosses: [{position: [1d, relative], position_at: [input, shared]}], "
+        "exclude: [{position: relative, position_at: shared}]}",
+        ["position=1d,position_at=input", "position_at=shared", "position=relative"],
+    ),
+}
 
 
-def test_a_whole_point_may_be_left_out(tmp_path: Path) -> None:
-    """With its baseline, which nobody then compares with."""
-    made = design(tmp_path, excluding("[{data_fraction: 0.1}]"))
-    assert names(made) == ["patch=2,data_fraction=1.0", "patch=4,data_fraction=1.0", "patch=8,data_fraction=1.0"]
-    assert made.main_baseline == "patch=4,data_fraction=1.0"
-
-
-def test_a_named_arm_is_left_out_by_its_name(tmp_path: Path) -> None:
-    """It has no values of its own."""
-    study = PATCHES.replace("EXCLUDE", "arms: {ours: {lr: 0.5}}, exclude: [{arm: ours, data_fraction: 0.1}]")
-    assert [name for name in names(design(tmp_path, study)) if "ours" in name] == ["ours,data_fraction=1.0"]
-
-
-def test_an_impossible_cell_of_a_cross_is_left_out_before_it_is_made(tmp_path: Path) -> None:
-    """Relative positions have no choice of place."""
-    cross = "crosses: [{position: [1d, relative], position_at: [input, shared]}]"
-    study = (
-        f"{{question: q, baseline: {{position: 1d}}, {cross}, exclude: [{{position: relative, position_at: shared}}]}}"
-    )
-    assert names(design(tmp_path, study)) == [
-        "position=1d,position_at=input", "position_at=shared", "position=relative"
-    ]  # fmt: skip
+@pytest.mark.parametrize(("study", "left"), LEFT.values(), ids=LEFT)
+def test_arms_with_all_values_of_an_entry_are_left_out(tmp_path: Path, study: str, left: list[str]) -> None:
+    assert names(design(tmp_path, study)) == left
 
 
 MISTAKES = [
     (excluding("[{patch: 3}]"), "study 's': exclude: no arm has patch=3"),
     (excluding("[{}]"), "study 's': exclude: no arm has nothing"),
     (excluding("[{pach: 2}]"), "study 's': exclude: pach: one of arm, data_fraction, patch"),
+    (excluding("[{patch: 4, data_fraction: 0.1}]"), "data_fraction=0.1 is the baseline of patch=2,data_fraction=0.1"),
     (
-        excluding("[{patch: 4, data_fraction: 0.1}]"),
-        "study 's': exclude: patch=4,data_fraction=0.1 is the baseline of patch=2,data_fraction=0.1",
+        POOLS.replace("MORE", "tune: {lr: [1e-3, 2e-3, 4e-3]}, exclude: [{pool: gap, lr: 1e-3}]"),
+        "study 's': exclude: leaves pool=gap a part of the tuned grid: lr is chosen from",
+    ),
+    (POOLS.replace("MORE", "with: {pool=gpa: {lr: 1.0}}"), "study 's': with: no arm changes pool=gpa"),
+    (POOLS.replace("MORE", "with: {pool=gap: {pool: cls}}"), "with: pool=gap: pool is what the study varies"),
+    (POOLS.replace("MORE", "crosses: [{lr: [1.0, 2.0]}]"), "crosses: lr alone is no product: name two factors"),
+    (POOLS.replace("MORE", "tune: {pool: [cls, gap]}"), "pool stands in factors and in tune"),
+    (
+        POOLS.replace("MORE", "arms: {large: axis}"),
+        "takes its arm large from the recipe, and recipe 'r' has no such arm",
     ),
     (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, tune: {lr: [1e-3, 2e-3, 4e-3]}, "
-        "exclude: [{pool: gap, lr: 1e-3}]}",
-        "study 's': exclude: leaves pool=gap a part of the tuned grid: lr is chosen from the same values for every arm",
+        POOLS.replace("MORE", "recipe_arm: improved"),
+        "takes its baseline improved from the recipe, and recipe 'r' has no",
     ),
-    (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, with: {pool=gpa: {lr: 1.0}}}",
-        "study 's': with: no arm changes pool=gpa",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, with: {pool=gap: {pool: cls}}}",
-        "with: pool=gap: pool is what the study varies",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, crosses: [{pool: [cls, gap]}]}",
-        "crosses: pool alone is no product: name two factors",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [gap]}, tune: {pool: [cls, gap]}}",
-        "pool stands in factors and in tune",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, arms: {large: axis}}",
-        "study 's' takes its arm large from the recipe, and recipe 'r' has no such arm (it has: half, resnet)",
-    ),
-    (
-        "{question: q, recipe_arm: improved, baseline: {pool: cls}, factors: {pool: [gap]}}",
-        "study 's' takes its baseline improved from the recipe, and recipe 'r' has no such arm (it has: half, resnet)",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [gap]}, families: {ViT: {}, CNN: {stem: conv}}}",
-        "study 's': families: no arm is of CNN",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [gap]}, arms: {pool=gap: {lr: 1.0}}}",
-        "study 's': two arms are called pool=gap",
-    ),
-    (
-        "{question: q, baseline: {pool: cls}, factors: {pool: [gap]}, curves: {lr: axis}, "
-        "claims: [pool=gap < pool=map]}",
-        "study 's': claims=pool=map: one of ",
-    ),
+    (POOLS.replace("MORE", "families: {ViT: {}, CNN: {stem: conv}}"), "study 's': families: no arm is of CNN"),
+    (POOLS.replace("MORE", "arms: {pool=gap: {lr: 1.0}}"), "study 's': two arms are called pool=gap"),
+    (POOLS.replace("MORE", "curves: {lr: axis}, claims: [pool=gap < pool=map]"), "study 's': claims=pool=map: one of "),
 ]
-WITH_ARMS = RECIPE + "    arms: {half: {width: 8}, resnet: {model: timm/test_resnet}}\n"
 
 
 @pytest.mark.parametrize(("study", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
 def test_mistake_is_one_clear_line(tmp_path: Path, study: str, message: str) -> None:
-    """What is wrong and where, before anything runs."""
     with pytest.raises(ValueError) as error:
         planning.build(design(tmp_path, study, WITH_ARMS), [0])
     assert message in str(error.value)
 
 
 def test_a_baseline_begins_with_an_arm_of_the_recipe(tmp_path: Path) -> None:
-    """The study's own words come after it, the command line's last."""
     study = "{question: q, recipe_arm: half, baseline: {pool: cls}, factors: {pool: [cls, gap]}}"
     made = design(tmp_path, study, WITH_ARMS)
     assert [(arm.config.width, arm.config.pool) for arm in made.arms] == [(8, "cls"), (8, "gap")]
-    assert {arm.config.width for arm in design(tmp_path, study, WITH_ARMS, width=32).arms} == {32}
-    wider = study.replace("{pool: cls}", "{pool: cls, width: 24}")
-    assert {arm.config.width for arm in design(tmp_path, wider, WITH_ARMS).arms} == {24}
+    assert design(tmp_path, study, WITH_ARMS, width=32).reference.width == 32
+    assert design(tmp_path, study.replace("{pool: cls}", "{pool: cls, width: 24}"), WITH_ARMS).reference.width == 24
 
 
 def test_a_recipe_brings_arms_of_its_own(tmp_path: Path) -> None:
-    """What a halved ViT or a ResNet of like size is depends on the data."""
     study = "{question: q, baseline: {stem: patch}, arms: {half: axis, resnet: axis}, curves: {data_fraction: axis}}"
     made = design(tmp_path, study, WITH_ARMS)
     half, resnet = (arm for arm in made.arms if arm.name in ("half,data_fraction=0.1", "resnet,data_fraction=0.1"))
@@ -129,7 +95,6 @@ def test_a_recipe_brings_arms_of_its_own(tmp_path: Path) -> None:
 
 
 def test_families_are_told_by_what_their_arms_are_made_of(tmp_path: Path) -> None:
-    """A reference model has no stem of ours, whatever its config would say."""
     study = """
         question: q
         baseline: {stem: patch}
@@ -144,7 +109,6 @@ def test_families_are_told_by_what_their_arms_are_made_of(tmp_path: Path) -> Non
 
 
 def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
-    """The first size that nothing is trained at; all of them are owed."""
     recipe = RECIPE.replace("axes: {", "axes: {image_size: [8, 16, 32], ")
     study = "{question: q, baseline: {pool: gap}, factors: {pool: [gap]}, metric: test_loss@axis, evals: [test@axis]}"
     plan = planning.build(design(tmp_path, study, recipe), [0])
@@ -155,6 +119,5 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
 
 
 def test_a_claim_may_name_the_baseline_of_named_arms(tmp_path: Path) -> None:
-    """Where no factor names it."""
     study = "{question: q, baseline: {pool: gap}, arms: {half: axis}, claims: [half < baseline]}"
     assert planning.build(design(tmp_path, study, WITH_ARMS), [0]).baseline == "baseline"

@@ -19,7 +19,7 @@ from vitcore.config import Config
 
 
 def photos(folder: Path, count: int = 12, side: int = 20, classes: tuple[str, ...] = ("cat", "dog")) -> Path:
-    """Colored noise, `count` images a class, a little wider than high."""
+    """Write colored noise, `count` images per class, a little wider than high."""
     random = np.random.default_rng(0)
     for name in classes:
         (folder / name).mkdir(parents=True)
@@ -30,7 +30,6 @@ def photos(folder: Path, count: int = 12, side: int = 20, classes: tuple[str, ..
 
 
 def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every number has its reason beside it; the config is valid and never enlarges; the commands are as printed."""
     monkeypatch.chdir(tmp_path)
     photos(tmp_path / "my photos")
     status, output, errors = called(monkeypatch, "init", "my photos")
@@ -55,7 +54,6 @@ def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The setting is what was trained, and no comment repeats a value that somebody may change."""
     monkeypatch.chdir(tmp_path)
     photos(tmp_path / "pets")
     assert called(monkeypatch, "init", "pets")[0] == 0
@@ -76,7 +74,6 @@ def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_broken_and_odd_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file that is no image is reported and not counted as a size; gray images are of one channel."""
     folder = photos(tmp_path / "pets")
     (folder / "cat" / "0.png").write_bytes(b"nothing")
     found = survey(folder)
@@ -87,7 +84,6 @@ def test_broken_and_odd_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
-    """One of them, with its side, and how many; where sizes vary anyway, none."""
     folder = photos(tmp_path / "pets", count=50)
     Image.new("RGB", (90, 80)).save(folder / "cat" / "7.png")
     (line,) = (line for line in survey(folder).lines() if line.startswith("odd"))
@@ -99,7 +95,6 @@ def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_class_folders_is_told_the_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Both layouts; of one class, its name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flat").mkdir()
     photos(tmp_path / "one", classes=("cat",))
@@ -110,7 +105,6 @@ def test_a_folder_without_class_folders_is_told_the_layout(monkeypatch: pytest.M
 
 
 def test_every_class_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """At once, with its count, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     folder = photos(tmp_path / "pets")
     photos(folder, count=1, classes=("rare", "rarer"))
@@ -123,7 +117,6 @@ def test_every_class_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("side", [8, 16, 20, 28, 30, 32, 64, 100, 256, 500])
 @pytest.mark.parametrize("device", [CPU, GPU])
 def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> None:
-    """A grid of at least 4 x 4 and at most the rule's, plus what rounding adds."""
     patch, size = patch_and_size(side, device)
     assert size % patch == 0
     assert size <= min(side, init_recipe.LARGEST[device])
@@ -131,7 +124,6 @@ def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> 
 
 
 def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Rates and widths are judged on validation images alone."""
     from ablations.cli.getting_started import tune
 
     monkeypatch.chdir(tmp_path)

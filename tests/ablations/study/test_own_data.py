@@ -26,7 +26,7 @@ OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
 
 @pytest.fixture
 def pets(tmp_path: Path) -> str:
-    """A folder of three classes, ten images each, as `data` names it."""
+    """Write three classes of ten images each; return their setting of `data`."""
     for number in range(30):
         file = tmp_path / "pets" / f"class-{number % 3}" / f"{number:02}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,6 @@ def design(baseline: dict[str, Any], overrides: dict[str, Any], recipe: str = "d
 
 @pytest.mark.parametrize("where", ["command line", "study"])
 def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
-    """Description, caveats, margin, spread and what is expected are gone, whoever sets the data."""
     own = {"data": pets}
     baseline, overrides = ({"position": "1d"} | own, {}) if where == "study" else ({"position": "1d"}, own)
     plan = build(design(baseline, overrides), [0])
@@ -60,7 +59,6 @@ def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
 
 @pytest.mark.parametrize("overrides", [{}, {"data": "digits"}, {"steps": 20}])
 def test_a_recipe_speaks_of_its_own_data(overrides: dict[str, Any]) -> None:
-    """Its words stand as long as its data do, also where the command line names the same."""
     recipe, plan = read_recipe("digits"), build(design({"position": "1d"}, overrides), [0])
     assert plan.description.startswith(recipe.description)
     assert plan.caveats == recipe.caveats
@@ -69,13 +67,11 @@ def test_a_recipe_speaks_of_its_own_data(overrides: dict[str, Any]) -> None:
 
 
 def test_a_margin_of_the_study_holds_on_any_data(pets: str) -> None:
-    """It is the reader's own statement, and no note says that one is missing."""
     plan = build(design({"position": "1d"}, {"data": pets}, margin=0.02), [0])
     assert (plan.margin, plan.notes) == (0.02, [])
 
 
 def test_other_data_to_pretrain_on_are_other_data() -> None:
-    """A recipe's words about its stages' data go with those."""
     starts = {"stages": {"pretrain": {}}}
     one = design({"position": "1d", "init_from": "pretrain"}, {}, "cifar10-transfer", **starts)
     other = dataclasses.replace(one, overrides={"pretrain.data": "mnist"})
@@ -84,13 +80,11 @@ def test_other_data_to_pretrain_on_are_other_data() -> None:
 
 
 def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
-    """A field that is added is either of the recipe's data or of how it trains: nobody forgets to say which."""
     how = {"name", "config", "cost", "seeds", "axes", "arms", "stages", "resources"}
     assert {*Recipe.model_fields} == {*OF_ITS_DATA, *how}
 
 
 def test_results_on_own_data_are_told_as_such(pets: str) -> None:
-    """Answer, caption, figure and report name the data set, its size and classes; none speaks of the recipe's."""
     plan = build(design({"position": "1d"}, {"data": pets, "steps": 20}), range(3))
     study = synthetic.results(plan, synthetic.from_accuracies(plan, {arm.name: [0.5, 0.6, 0.7] for arm in plan.arms}))
     table = study_table.table(study)
@@ -112,7 +106,6 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
 def test_a_broken_image_is_found_before_a_trial_begins(
     words: str, pets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line names the file, status 2, and nothing is in the run directory."""
     (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
     broken = tmp_path / "pets" / "class-1" / "22.png"
     broken.write_bytes(broken.read_bytes()[:45])

@@ -36,7 +36,7 @@ REFUSED = [
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes a file into a folder that plugins import from; afterwards parts and modules are as they were."""
+    """Return a function that writes a file into a folder of plug-ins. Parts and modules are restored at the end."""
     monkeypatch.syspath_prepend(tmp_path)
     parts, modules = {slot: dict(named) for slot, named in VARIANTS.items()}, set(sys.modules)
 
@@ -57,7 +57,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 def test_what_is_no_part_is_refused(
     write: Write, source: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A ValueError that names the file, with the dicts as they were; one FAILED line of the check."""
     path, before = write("mine.py", ADDS + source), {slot: dict(parts) for slot, parts in VARIANTS.items()}
     with pytest.raises(ValueError, match=r"plugin .*mine\.py: ") as error:
         plugins.load([path])
@@ -71,7 +70,6 @@ def test_what_is_no_part_is_refused(
 
 
 def test_interrupt_passes(write: Write) -> None:
-    """Ctrl-C while a plugin is imported is no fault of the plugin."""
     path = write("mine.py", ADDS + "POSITION['x'] = Position\nraise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         plugins.load([path])
@@ -79,7 +77,6 @@ def test_interrupt_passes(write: Write) -> None:
 
 
 def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> None:
-    """Wherever the class stands, the digest of the file that added it is in the identity."""
     write("helper_one.py", HELPER)
     path = write(
         "mine.py", "from helper_one import Mine\nfrom vitcore.model.position import POSITION\nPOSITION['x'] = Mine"
@@ -89,7 +86,6 @@ def test_part_of_a_helper_module_is_identified_by_the_plugin(write: Write) -> No
 
 
 def test_two_plugins_cannot_both_identify_a_class(write: Write) -> None:
-    """Its id would hang on which was loaded last."""
     write("helper_two.py", HELPER)
     add = "from helper_two import Mine\nfrom vitcore.model.position import POSITION\n"
     plugins.load([write("first.py", add + "POSITION['first'] = Mine")])
@@ -98,7 +94,6 @@ def test_two_plugins_cannot_both_identify_a_class(write: Write) -> None:
 
 
 def test_name_for_a_built_in_part_keeps_its_numerics(write: Write) -> None:
-    """A class that declares numerics is identified by them, whoever adds it."""
     add = "from vitcore.model.position import POSITION, Learned2D\nPOSITION['x'] = Learned2D"
     before = trial_id(Config(position="2d"))
     plugins.load([write("mine.py", add)])
@@ -107,7 +102,6 @@ def test_name_for_a_built_in_part_keeps_its_numerics(write: Write) -> None:
 
 
 def test_part_that_ends_the_program_fails_its_contract(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """sys.exit inside a part is a FAILED line, and the other contracts are still asked."""
     source = """
         import sys
         from vitcore.model.position import POSITION, Position
@@ -127,7 +121,6 @@ def test_part_that_ends_the_program_fails_its_contract(write: Write, capsys: pyt
 
 
 def test_exception_of_a_part_is_told_with_its_place(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line of the plugin's own file that it passed, and that the check runs in float64 where that is it."""
     source = """\
         import torch
         from vitcore.model.position import POSITION, Position
@@ -147,7 +140,6 @@ def test_exception_of_a_part_is_told_with_its_place(write: Write, capsys: pytest
 
 
 def test_pooling_needs_no_word_on_the_class_token(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """A pooling of patches is one method; without a source in its docstring it passes."""
     source = """
         from torch import Tensor
         from vitcore.model.pooling import POOLING, Pooling

@@ -25,13 +25,12 @@ from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary, Slot
 from ablations.planning import overview
 from ablations.planning import plan as planning
-from ablations.planning.jobs import Job
+from ablations.planning.jobs import Job, read, write
 from ablations.planning.jobs import jobs as jobs_of
-from ablations.planning.jobs import read as read_plan
-from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from ablations.planning.step_times import Device
 from ablations.reporting import cleaning, status, status_view
+from ablations.study.confounds import refuse_undeclared
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
@@ -64,6 +63,8 @@ factors: {image_size: axis}
 curves: {pretrain.data_fraction: axis}
 """
 
+ONE_STAGE = STUDY.replace("curves: {pretrain.data_fraction: axis}", "")
+
 
 def design(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> Design:
     (folder / "s.yaml").write_text(study)
@@ -80,7 +81,6 @@ def place(folder: Path) -> Place:
 
 
 def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
-    """Two fractions are two pre-trainings a seed, whatever the number of arms that start from them."""
     made = plan(tmp_path)
     assert [stage.name for stage in made.stages] == ["pretrain,data_fraction=0.1", "pretrain,data_fraction=1.0"]
     assert [(arm.name, arm.parent) for arm in made.arms] == [
@@ -101,11 +101,7 @@ def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
 
 
 def test_a_plan_says_where_arms_and_stages_are_not_as_the_recipe(tmp_path: Path) -> None:
-    """Fine-tuning's own settings and start; pre-training's own; nothing that is the recipe's."""
-    made = plan(
-        tmp_path,
-        STUDY.replace("pretrain: {}", "pretrain: {steps: 7}").replace("curves: {pretrain.data_fraction: axis}", ""),
-    )
+    made = plan(tmp_path, ONE_STAGE.replace("pretrain: {}", "pretrain: {steps: 7}"))
     fine = {"data_fraction": 0.1, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.0, "init_from": "pretrain"}
     assert made.departures == fine
     assert [stage.departures for stage in made.stages] == [{"steps": 7, "label_smoothing": 0.1}]
@@ -122,7 +118,6 @@ arms:
 
 
 def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Path) -> None:
-    """The recipe's settings and its own, none of its students'; students have the recipe's, not `finetune`'s."""
     made = plan(tmp_path, TAUGHT)
     (large,) = made.stages
     own = large.config
@@ -143,23 +138,7 @@ def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Pat
     assert len(left.trials) == 3
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("{stage: large}, pool", "{stage: big}, pool", "teacher=big: none, the id of a trial.*stages are large"),
-        ("large: {width: 24", "large: {image_size: 16", "sees image_size=16, its student 8"),
-        ("large: {width: 24", "large: {objective: masked-patch", "was trained with objective=masked-patch"),
-        ("hard: {", "hard: {init_from: {stage: large}, ", "only one of them may be a stage"),
-    ],
-)
-def test_teachers_that_cannot_be_are_named(tmp_path: Path, old: str, new: str, said: str) -> None:
-    """One line before anything trains."""
-    with pytest.raises(ValueError, match=said):
-        plan(tmp_path, TAUGHT.replace(old, new))
-
-
 def test_students_learn_from_their_seeds_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run` trains the teachers, then their students; `train teacher=ID` is a trial of the same kind."""
     design(tmp_path, TAUGHT)
     runs = ["--runs", str(tmp_path / "runs")]
     words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), *runs]
@@ -178,33 +157,28 @@ def test_students_learn_from_their_seeds_teacher(tmp_path: Path, monkeypatch: py
     assert "data_seed=1: teacher=" in errors
 
 
-def test_a_seed_comes_before_the_next_and_parents_before_children(tmp_path: Path) -> None:
-    """A partial table is a balanced one, and nothing is asked for before what it starts from."""
+def test_jobs_are_ordered_by_seed_with_parents_first(tmp_path: Path) -> None:
+    """A trial's id includes its parent's trial with the same seed."""
     jobs = jobs_of([plan(tmp_path)])
-    seeds = [job.config["seed"] for job in jobs]
+    seeds, known = [job.config["seed"] for job in jobs], dict[str, Job]()
     assert seeds == sorted(seeds)
-    for position, job in enumerate(jobs):
-        assert set(job.parents) <= {one.id for one in jobs[:position]}
-    chosen = jobs_of([plan(tmp_path)], ["image_size=8,pretrain.data_fraction=1.0"])
-    assert [job.arm for job in chosen[:2]] == ["pretrain,data_fraction=1.0", "image_size=8,pretrain.data_fraction=1.0"]
-
-
-def test_a_trial_is_identified_by_what_it_starts_from_at_its_own_seed(tmp_path: Path) -> None:
-    """The id that the plan reckons is that of the whole config, whose init_from is the parent's trial of that seed."""
-    jobs = {job.id: job for job in jobs_of([plan(tmp_path)])}
-    for job in jobs.values():
+    for job in jobs:
         config = Config(**job.config)
         assert trial_id(config) == job.id
+        assert known.keys() >= job.parents.keys()
         if job.parents:
-            parent = jobs[config.init_from]
+            parent = known[config.init_from]
             assert (parent.config["seed"], parent.config["init_from"]) == (config.seed, "none")
             assert next(iter(job.parents)) == parent.id
+        known[job.id] = job
+    chosen = jobs_of([plan(tmp_path)], ["image_size=8,pretrain.data_fraction=1.0"])
+    assert [job.arm for job in chosen[:2]] == ["pretrain,data_fraction=1.0", "image_size=8,pretrain.data_fraction=1.0"]
     other = jobs_of([plan(tmp_path, **{"pretrain.steps": 5})])
-    assert not {job.id for job in other} & jobs.keys()
+    assert not {job.id for job in other} & known.keys()
 
 
 def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
-    """recipe < the recipe's stage < command line < the study's < the arm; a stage has the model of who starts there."""
+    """recipe < the recipe's stage < command line < the study's stage < arm."""
     study = STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 5e-3}}").replace(
         "factors: {image_size: axis}", "factors: {position: [1d, 2d]}"
     )
@@ -219,7 +193,7 @@ def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["{}", "{steps: 9, lr: 1e-3}", "{epochs: 3}"])
 def test_plain_settings_are_for_all_stages_whatever_the_recipe_says(tmp_path: Path, stage: str) -> None:
-    """`steps=7` is of the arms and of each stage, `STAGE.steps` and `finetune.steps` of one alone, over a plain one."""
+    """`pretrain.steps` and `finetune.steps` override a plain `steps` for one stage."""
     (tmp_path / "r2.yaml").write_text(RECIPE.replace("STEPS", "4").replace("{label_smoothing: 0.1}", stage))
     (tmp_path / "s.yaml").write_text(STUDY)
 
@@ -234,65 +208,66 @@ def test_plain_settings_are_for_all_stages_whatever_the_recipe_says(tmp_path: Pa
     assert steps(**{"pretrain.steps": 5, "steps": 7, "finetune.steps": 3}) == (5, 3)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (
-            {"data_fraction": 0.5},
-            "^data_fraction=0.5 is for all stages, .* 's' .* pretrain: other.data_fraction=0.5 or finetune.data_",
-        ),
-        (
-            {"epochs": 2},
-            "^epochs=2 is for all stages, .* other: pretrain.epochs=2 or finetune.epochs=2 is for one alone",
-        ),
-        ({"image_size": 16}, "^image_size is what the study 's' varies"),
-        ({"finetune.image_size": 16}, "^finetune.image_size is what the study 's' varies"),
-        ({"pretrain.seed": 1}, "^pretrain.seed: a stage has the seeds"),
-        ({"finetune.seed": 1}, "^finetune.seed: the seeds of a study are set with --seeds"),
-        ({"pretrain.stepz": 1}, "^pretrain.stepz: stepz is no setting.*'steps'"),
-        ({"pretain.steps": 1}, "^pretain.steps=1: the stages of the study 's' are .*did you mean 'pretrain'"),
-    ],
-)
-def test_settings_of_no_stage_are_refused_by_name(tmp_path: Path, overrides: dict[str, object], said: str) -> None:
-    """A plain one that the study itself sets or varies in a stage names how to set the others."""
-    study = STUDY.replace("{pretrain: {}}", "{pretrain: {}, other: {steps: 3}}")
-    with pytest.raises(ValueError, match=said):
-        design(tmp_path, study, **overrides)
+TWO = STUDY.replace("{pretrain: {}}", "{pretrain: {}, other: {steps: 3}}")
+EITHER = """
+question: q
+stages: {pretrain: {}, other: {}}
+baseline: {init_from: {stage: pretrain}}
+factors: {init_from: [{stage: pretrain}, {stage: other}]}
+"""
+MISTAKES: list[tuple[str, dict[str, object], str]] = [
+    # settings on the command line of no stage, or of one that the study itself sets
+    (TWO, {"data_fraction": 0.5}, "^data_fraction=0.5 is for all stages, .* pretrain: other.data_fraction=0.5 or fine"),
+    (TWO, {"epochs": 2}, "^epochs=2 is for all stages, .* other: pretrain.epochs=2 or finetune.epochs=2 is for one"),
+    (TWO, {"image_size": 16}, "^image_size is what the study 's' varies"),
+    (TWO, {"finetune.image_size": 16}, "^finetune.image_size is what the study 's' varies"),
+    (TWO, {"pretrain.seed": 1}, "^pretrain.seed: a stage has the seeds"),
+    (TWO, {"finetune.seed": 1}, "^finetune.seed: the seeds of a study are set with --seeds"),
+    (TWO, {"pretrain.stepz": 1}, "^pretrain.stepz: stepz is no setting.*'steps'"),
+    (TWO, {"pretain.steps": 1}, "^pretain.steps=1: the stages of the study 's' are .*did you mean 'pretrain'"),
+    # wrong values, named as they were written
+    (EITHER, {"pretrain.steps": "x"}, "^pretrain.steps=x: "),
+    (EITHER, {"pretrain.optimizer": "sdg"}, "^pretrain.optimizer=sdg: one of .*did you mean 'sgd'"),
+    (EITHER, {"pretrain.data": "nope"}, "^pretrain.data=nope: one of digits"),
+    (EITHER, {"other.epochs": -1}, "arm init_from=other: other.epochs=-1: "),
+    (EITHER, {"finetune.steps": "x"}, "^finetune.steps=x: "),
+    (EITHER, {"finetune.steps": "x", "pretrain.lr": "y"}, "^pretrain.lr=y: "),
+    (EITHER, {"lr": 0}, "^lr=0: "),
+    # stages that do not exist, and stages whose weights or predictions do not fit
+    (STUDY.replace("{stage: pretrain}", "{stage: pretain}"), {}, "did you mean 'pretrain'"),
+    (STUDY.replace("stages: {pretrain: {}}", "stages: {seed: {}}"), {}, "stages: seed: a name"),
+    (STUDY.replace("data_fraction: axis", "data_part: [1]"), {}, "data_part is no setting"),
+    (STUDY.replace("data_fraction: axis", "seed: [1]"), {}, "has the seeds of what starts from it"),
+    (STUDY.replace("{pretrain: {}}", "{pretrain: {depth: 2}}"), {}, "encoder.blocks.1"),
+    (
+        STUDY.replace("{pretrain: {}}", "{pretrain: {init_from: {stage: pretrain}}}"),
+        {},
+        "pretrain starts from pretrain",
+    ),
+    (TAUGHT.replace("{stage: large}, pool", "{stage: big}, pool"), {}, "teacher=big: none, .*stages are large"),
+    (TAUGHT.replace("{width: 24", "{image_size: 16"), {}, "sees image_size=16, its student 8"),
+    (TAUGHT.replace("{width: 24", "{objective: masked-patch"), {}, "was trained with objective=masked-patch"),
+    (TAUGHT.replace("hard: {", "hard: {init_from: {stage: large}, "), {}, "only one of them may be a stage"),
+]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ({"pretrain.steps": "x"}, "^pretrain.steps=x: "),
-        ({"pretrain.optimizer": "sdg"}, "^pretrain.optimizer=sdg: one of .*did you mean 'sgd'"),
-        ({"pretrain.data": "nope"}, "^pretrain.data=nope: one of digits"),
-        ({"other.epochs": -1}, "arm init_from=other: other.epochs=-1: "),
-        ({"finetune.steps": "x"}, "^finetune.steps=x: "),
-        ({"finetune.steps": "x", "pretrain.lr": "y"}, "^pretrain.lr=y: "),
-        ({"lr": 0}, "^lr=0: "),
-    ],
-)
-def test_a_wrong_value_is_named_as_it_was_written(tmp_path: Path, overrides: dict[str, object], said: str) -> None:
-    """With the stage that it was set for, or without one."""
-    study = "{question: q, stages: {pretrain: {}, other: {}}, baseline: {init_from: {stage: pretrain}}, "
-    study += "factors: {init_from: [{stage: pretrain}, {stage: other}]}}"
+@pytest.mark.parametrize(("study", "overrides", "said"), MISTAKES, ids=[said for _, _, said in MISTAKES])
+def test_mistake_is_named_before_anything_trains(
+    tmp_path: Path, study: str, overrides: dict[str, object], said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         plan(tmp_path, study, **overrides)
 
 
-def test_recipe_says_how_it_fine_tunes(tmp_path: Path) -> None:
-    """Without a section `finetune` arms would be trained as their pre-training was: one line, with study and recipe."""
-    (tmp_path / "s.yaml").write_text(STUDY)
-    (tmp_path / "r.yaml").write_text(RECIPE.replace("STEPS", "4").replace("finetune:", "other:"))
-    said = (
-        r"^study 's' fine-tunes, but recipe 'r' does not say how: add to it `stages: {finetune: {}}`, which trains as"
-    )
-    with pytest.raises(ValueError, match=said):
-        Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
+def test_a_recipe_has_to_say_how_it_fine_tunes(tmp_path: Path) -> None:
+    design(tmp_path)
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(recipe.read_text().replace("finetune:", "other:"))
+    with pytest.raises(ValueError, match=r"^study 's' fine-tunes, but recipe 'r' does not say how: add to it `stages:"):
+        Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(recipe)), {})
 
 
 def test_stages_start_from_stages(tmp_path: Path) -> None:
-    """Self-supervision, then labels, then fine-tuning: three in a row, each before the next; a ring is refused."""
     study = """
     question: q
     stages:
@@ -304,39 +279,18 @@ def test_stages_start_from_stages(tmp_path: Path) -> None:
     jobs = jobs_of([plan(tmp_path, study)])
     assert [job.arm for job in jobs[:3]] == ["masked", "supervised", "lr=0.01,init_from=supervised"]
     assert list(jobs[2].parents.values()) == ["supervised", "masked"]
-    ring = study.replace("{objective: masked-patch, patch: 4}", "{init_from: {stage: supervised}}")
-    with pytest.raises(ValueError, match="supervised starts from masked starts from supervised"):
-        plan(tmp_path, ring)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("{stage: pretrain}", "{stage: pretain}", "did you mean 'pretrain'"),
-        ("stages: {pretrain: {}}", "stages: {seed: {}}", "stages: seed: a name"),
-        ("pretrain.data_fraction: axis", "pretrain.data_part: [1]", "data_part is no setting"),
-        ("pretrain.data_fraction: axis", "pretrain.seed: [1]", "has the seeds of what starts from it"),
-        ("{pretrain: {}}", "{pretrain: {depth: 2}}", "encoder.blocks.1"),
-        ("{pretrain: {}}", "{pretrain: {data: mnist}}", "nothing"),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_trains(tmp_path: Path, old: str, new: str, said: str) -> None:
-    """A misspelt stage or setting, and a stage whose weights do not fit, by name."""
-    if said == "nothing":  # other data, of as many channels, are a stage like any other
-        assert plan(tmp_path, STUDY.replace(old, new)).stages[0].config["data"] == "mnist"
-        return
-    with pytest.raises(ValueError, match=said):
-        plan(tmp_path, STUDY.replace(old, new))
+def test_a_stage_may_have_other_data_of_as_many_channels(tmp_path: Path) -> None:
+    made = plan(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {data: mnist}}"))
+    assert made.stages[0].config["data"] == "mnist"
 
 
 def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Path) -> None:
-    """The confound guard looks at stages as at arms; an arm of another stage says what that is."""
     made = plan(tmp_path)
     made.stages[1].config["steps"] = 5
     moved = {"parent": "pretrain,data_fraction=1.0", "declared": ["image_size", "pretrain.data_fraction"]}
     made.arms[2] = made.arms[2].model_copy(update=moved)  # against its baseline's 0.1
-    from ablations.study.confounds import refuse_undeclared
-
     with pytest.raises(ValueError, match=r"differs from pretrain,data_fraction=0\.1 in steps, 5 against 4"):
         refuse_undeclared(made)
     study = (
@@ -350,9 +304,8 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
 
 
 def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
-    """More seeds and other arms: what earlier arms start from stays planned."""
     runs = tmp_path / "runs"
-    write_plan(runs, prepare(design(tmp_path), runs, 1))
+    write(runs, prepare(design(tmp_path), runs, 1))
     fewer = design(tmp_path, STUDY.replace("pretrain.data_fraction: axis", "pretrain.data_fraction: [1.0]"))
     grown = prepare(fewer, runs, 2)
     assert len(grown.arms) == 4
@@ -364,7 +317,6 @@ def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
 
 
 def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> None:
-    """Arms that only the earlier plan has keep its stage, under a name of its own; those of today have the new one."""
     runs = tmp_path / "runs"
     study = """
     question: q
@@ -373,8 +325,8 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     factors: {init_from: [none, {stage: pretrain}]}
     arms: {fast: {init_from: {stage: pretrain}, lr: 0.1}}
     """
-    write_plan(runs, prepare(design(tmp_path, study), runs, 1))
-    before = {one.name: one for one in read_plan(runs, "s@r").arms}  # type: ignore[union-attr]
+    write(runs, prepare(design(tmp_path, study), runs, 1))
+    before = {one.name: one for one in read(runs, "s@r").arms}  # type: ignore[union-attr]
     edited = (
         study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
     )
@@ -389,35 +341,26 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     assert arms["init_from=pretrain"].trials[0] != before["init_from=pretrain"].trials[0]
     for job in jobs_of([grown]):
         assert trial_id(Config(**job.config)) == job.id
-    write_plan(runs, grown)
+    write(runs, grown)
     back = prepare(design(tmp_path, study.replace("fast:", "third:").replace("0.1}", "0.3}")), runs, 2)
     assert {one.parent for one in back.arms if one.name in ("fast", "third")} == {"pretrain"}
     assert {stage.name.partition("#")[0] for stage in back.stages} == {"pretrain"}
     assert len(back.stages) == 2  # that of today is the first one again, and faster's
 
 
-def test_stage_is_known_by_its_trials_whatever_it_is_called(tmp_path: Path) -> None:
-    """Where more is varied in it its name is longer: what starts from it stays, and nothing is planned twice."""
+def test_a_stage_is_identified_by_its_trials_whatever_its_name(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    one = STUDY.replace("curves: {pretrain.data_fraction: axis}", "arms: {fast: {lr: 0.1}}")
-    write_plan(runs, prepare(design(tmp_path, one), runs, 1))
-    other = one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")
-    grown = prepare(design(tmp_path, other), runs, 1)
+    one = f"{ONE_STAGE}arms: {{fast: {{lr: 0.1}}}}"
+    write(runs, prepare(design(tmp_path, one), runs, 1))
+    grown = prepare(design(tmp_path, one.replace("fast: {lr: 0.1}", "more: {pretrain.lr: 1e-3}")), runs, 1)
     assert [stage.name for stage in grown.stages] == ["pretrain", "pretrain,lr=0.001"]
     assert {arm.name: arm.parent for arm in grown.arms}["fast"] == "pretrain"
-
-
-def test_edited_stage_of_the_baseline_is_named(tmp_path: Path) -> None:
-    """As any other change of the baseline: with the setting, and what helps."""
-    runs = tmp_path / "runs"
-    write_plan(runs, prepare(design(tmp_path), runs, 1))
-    edited = design(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 1e-3}}"))
+    edited = design(tmp_path, one.replace("{pretrain: {}}", "{pretrain: {lr: 1e-3}}"))
     with pytest.raises(ValueError, match=r"another baseline \(pretrain.lr 0.002 -> 0.001\)"):
         prepare(edited, runs, 1)
 
 
 def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`[data]` of ablate.toml is for stages too, in the study, in the recipe and on the command line."""
     for part, name in ((part, name) for part in ("train", "test") for name in ("cats", "dogs")):
         folder = tmp_path / "pets" / part / name
         folder.mkdir(parents=True)
@@ -426,7 +369,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ablate.toml").write_text(f"[data]\npets = '{tmp_path / 'pets'}'\n")
     recipe = RECIPE.replace("STEPS", "4")
-    study = STUDY.replace("curves: {pretrain.data_fraction: axis}", "").replace("image_size: axis", "lr: [0.1]")
+    study = ONE_STAGE.replace("image_size: axis", "lr: [0.1]")
     for number, (stage, words) in enumerate(
         [("{}", []), ("{data: pets, val_fraction: 0.2}", []), ("{}", ["pretrain.data=pets"])]
     ):
@@ -438,26 +381,19 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("keep", ["all", "baseline", "none"])
-def test_disk_counts_the_weights_that_stay(
-    tmp_path: Path, keep: cleaning.Keep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of stages always; the plan is looked through once, however many trials it has."""
+def test_disk_counts_the_weights_that_stay(tmp_path: Path, keep: cleaning.Keep) -> None:
     made = plan(tmp_path)
-    asked: list[object] = []
-    monkeypatch.setattr(cleaning, "stage_trials", lambda plans, of=cleaning.stage_trials: asked.append(0) or of(plans))
     ids = {key for entry in trained(made) for key in entry.ids.values()}
     found = overview.peak_disk(made, ids, 12, keep, 1).weights
     stages, arms = (sum(4 * e.params * len(e.trials) for e in part) for part in (made.stages, made.arms))
     baselines = sum(4 * arm.params * 2 for arm in made.arms if arm.name == arm.baseline)
     assert found == stages + {"all": arms, "baseline": baselines, "none": 0}[keep]
-    assert len(asked) == 1
 
 
 def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
-    """Tables, figures, comparisons and plans say that what is right or wrong is a predicted colour."""
     study = "{question: q, baseline: {objective: masked-patch, pool: cls}, factors: {lr: [2e-3, 1e-3]}}"
     made = plan(tmp_path, study)
-    write_plan(tmp_path / "runs", made)
+    write(tmp_path / "runs", made)
     (found,) = load_studies(tmp_path / "runs")
     assert "test accuracy of predicted colours" in layout.render(study_table.table(found), "md")
     assert "test accuracy of predicted colours" in plots.picture(found, "svg").decode()
@@ -470,10 +406,9 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
 
 
 def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children start from their parents' weights; rows are the arms alone; parents' weights stay whatever is kept."""
     design(tmp_path)
     words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(tmp_path / "runs")]
-    code, _, errors = called(monkeypatch, "run", *words, "--keep-weights", "none", "--jobs", "1")
+    code, _, errors = called_serially(monkeypatch, "run", *words, "--keep-weights", "none")
     assert code == 0, errors
     made = store.read_plan(tmp_path / "runs/studies/s@r/plan.json")
     for job in jobs_of([made]):
@@ -492,7 +427,6 @@ def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
-    """SIGKILL in a pre-training and in a fine-tuning, each once it has a checkpoint: the same results bit for bit."""
     jobs = jobs_of([plan(tmp_path, steps=2500)], ["image_size=16,pretrain.data_fraction=1.0"])[:2]
     assert [len(job.parents) for job in jobs] == [0, 1]
     runner.run(jobs, Place(tmp_path / "calm", None), Quiet(), workers=1)
@@ -520,15 +454,14 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
 
 
 def failed(folder: Path, job: Job, code: str) -> None:
-    """An attempt that ended with an exception."""
+    """Write an attempt that ended with an exception."""
     with synthetic.claimed(store.trial(folder / "runs", job.id)) as attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", code)
 
 
 def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
-    """They are not tried, not called failed, and the table and `status` say what they wait for; others go on."""
     made = plan(tmp_path)
-    write_plan(tmp_path / "runs", made)
+    write(tmp_path / "runs", made)
     jobs = jobs_of([made])
     failed(tmp_path, jobs[0], place(tmp_path).code)
     display = Quiet()
@@ -550,7 +483,6 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
 
 
 def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
-    """As in a share of SLURM's that comes too early: neither failed nor blocked, the same command goes on."""
     (child,) = [job for job in jobs_of([plan(tmp_path)]) if job.parents][:1]
     tally = runner.run([child], place(tmp_path), Quiet(), workers=1)
     assert (tally.failed, tally.blocked) == ({}, {})
@@ -559,15 +491,14 @@ def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
 
 
 def forget_weights(runs: Path, key: str) -> Path:
-    """Of a trial that finished; where they were."""
+    """Remove the weights of a finished trial; return their path."""
     path = store.trial(runs, key).state().weights
     path.unlink()
     return path
 
 
 def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`status`, `plan`, the table and `retry` name it in the same words; `run` does it; what ended stays."""
-    design(tmp_path, STUDY.replace("curves: {pretrain.data_fraction: axis}", ""))
+    design(tmp_path, ONE_STAGE)
     runs = tmp_path / "runs"
     where = ["--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
     words = [str(tmp_path / "s.yaml"), *where, "--seeds", "1"]
@@ -605,7 +536,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypa
 
 
 def ended(runs: Path, job: Job, status: str) -> None:
-    """An attempt that came to a result at once."""
+    """Write an attempt with a result."""
     with synthetic.claimed(store.trial(runs, job.id)) as attempt:
         attempt.save_weights(b"")
         attempt.publish({"status": status, "metrics": {}})
@@ -613,11 +544,10 @@ def ended(runs: Path, job: Job, status: str) -> None:
 
 @pytest.mark.parametrize("parent_is", ["lost", "diverged"])
 def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, parent_is: str) -> None:
-    """Its eval is computed at once, and nothing is trained again for it; its siblings do wait."""
     runs = tmp_path / "runs"
     study = STUDY.replace("curves: {pretrain.data_fraction: axis}", "evals: [inspect]")
     made = plan(tmp_path, study)
-    write_plan(runs, made)
+    write(runs, made)
     parent, owing, sibling, *_ = jobs_of([made])
     assert {*owing.parents} == {*sibling.parents} == {parent.id}
     ended(runs, parent, "diverged" if parent_is == "diverged" else "finished")
@@ -641,9 +571,8 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
 
 
 def test_what_another_run_trained_again_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs find the same weights lost; the slower comes when the other has put them back."""
     runs = tmp_path / "runs"
-    made = plan(tmp_path, STUDY.replace("curves: {pretrain.data_fraction: axis}", ""))
+    made = plan(tmp_path, ONE_STAGE)
     parent, child, *_ = jobs_of([made])
     ended(runs, parent, "finished")
     forget_weights(runs, parent.id)
@@ -679,7 +608,6 @@ PARENTS = {"b": "second", "a": "first"}
 def test_what_keeps_a_trial_from_beginning(
     second: Kind, first: Kind, kind: Kind, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
-    """By what the two that it starts from, one from the other, are."""
     there = {"b": Parent(second, second), "a": Parent(first, first)}
     found = start_of(PARENTS, there.__getitem__)
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
@@ -687,7 +615,6 @@ def test_what_keeps_a_trial_from_beginning(
 
 @pytest.mark.slow
 def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`train objective=masked-patch`, then `train init_from=ID` and `init_from=FILE`; what is wrong is one line."""
     small = ["width=16", "depth=1", "steps=4", "evaluations=1", "--runs", str(tmp_path / "runs"), "--json"]
     code, output, errors = called(monkeypatch, "train", "objective=masked-patch", *small)
     assert code == 0, errors
@@ -722,7 +649,6 @@ def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `run` does, both of two in a row, and what an interruption left; not once the data of one are others."""
     pets = photographs(tmp_path / "pets", {f"{part}/{name}": 8 for part in ("train", "test") for name in "ab"}, (8, 8))
     runs, small = tmp_path / "runs", ["width=16", "depth=1", "patch=4", "steps=4", "batch=4", "evaluations=1"]
 

@@ -10,30 +10,37 @@ from photographs import manifests
 
 from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
-from ablations.planning.jobs import write as write_plan
+from ablations.planning.jobs import write
 from ablations.planning.prepare import prepare
 from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 
+NAMES = {
+    "in the study's order": (
+        "{question: q, baseline: {position: 1d, pool: gap}, factors: {position: [none, 1d, 2d], pool: [cls, gap]}}",
+        ["position=none", "position=1d,pool=gap", "position=2d", "pool=cls"],
+    ),
+    "with a baseline that is not listed": (
+        "{question: q, baseline: {position: 1d}, factors: {position: [none]}}",
+        ["position=1d", "position=none"],
+    ),
+    "with the recipe's values in a list": (
+        "{question: q, baseline: {patch: 4}, factors: {patch: [1, axis]}}",
+        ["patch=1", "patch=2", "patch=4", "patch=8"],
+    ),
+}
 
-def test_arms_are_named_by_how_they_differ(tmp_path: Path) -> None:
-    """One factor at a time, in the study's order; the baseline by its own values of the factors."""
-    study = "{question: q, baseline: {position: 1d, pool: gap}, factors: {position: [none, 1d, 2d], pool: [cls, gap]}}"
+
+@pytest.mark.parametrize(("study", "arms"), NAMES.values(), ids=NAMES)
+def test_arms_are_named_by_how_they_differ(tmp_path: Path, study: str, arms: list[str]) -> None:
     made = design(tmp_path, study)
-    assert names(made) == ["position=none", "position=1d,pool=gap", "position=2d", "pool=cls"]
-    assert {arm.baseline for arm in made.arms} == {"position=1d,pool=gap"} == {made.main_baseline}
-
-
-def test_baseline_that_is_not_listed_comes_first(tmp_path: Path) -> None:
-    """A factor need not list the baseline's value."""
-    study = "{question: q, baseline: {position: 1d}, factors: {position: [none]}}"
-    assert names(design(tmp_path, study)) == ["position=1d", "position=none"]
+    assert names(made) == arms
+    assert {arm.baseline for arm in made.arms} == {made.main_baseline} == {made.baseline_name}
 
 
 def test_curve_multiplies_the_factors_and_has_a_baseline_at_each_point(tmp_path: Path) -> None:
-    """An arm is compared with the baseline at the same point of the curve."""
     study = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, curves: {lr: axis}}"
     made = design(tmp_path, study)
     assert [(arm.name, arm.baseline) for arm in made.arms] == [
@@ -46,25 +53,17 @@ def test_curve_multiplies_the_factors_and_has_a_baseline_at_each_point(tmp_path:
     assert [arm.config.lr for arm in made.arms] == [0.001, 0.002, 0.001, 0.002]
 
 
-def test_named_arm_changes_several_settings_at_once(tmp_path: Path) -> None:
-    """`arms` are joint changes under a name of their own."""
-    study = STUDY + "    arms: {ours: {position: 2d, lr: 5e-4}}\n"
-    arm = design(tmp_path, study).arms[-1]
-    assert (arm.name, arm.config.position, arm.config.lr) == ("ours", "2d", 0.0005)
-
-
-def test_named_arm_may_begin_with_one_of_the_recipes(tmp_path: Path) -> None:
-    """`recipe_arm`, then the study's own settings, which are declared with it."""
+def test_named_arms_are_joint_changes(tmp_path: Path) -> None:
     recipe = RECIPE + "    arms: {wide: {width: 32, lr: 1e-3}}\n"
-    study = STUDY + "    arms: {wide: axis, wide-slow: {recipe_arm: wide, lr: 5e-4, batch: 16}}\n"
-    wide, slow = design(tmp_path, study, recipe).arms[-2:]
+    study = STUDY + "    arms: {wide: axis, wide-slow: {recipe_arm: wide, lr: 5e-4, batch: 16}, ours: {position: 2d}}\n"
+    wide, slow, ours = design(tmp_path, study, recipe).arms[-3:]
     assert (wide.config.width, wide.config.lr) == (32, 0.001)
     assert (slow.config.width, slow.config.lr, slow.config.batch) == (32, 0.0005, 16)
     assert slow.change.declared == ["width", "lr", "batch"]
+    assert (ours.name, ours.config.position, ours.config.width) == ("ours", "2d", 16)
 
 
 def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
-    """`position: all` is the dict in its order, a plugin's entry too; only slots have entries."""
     from vitcore.model.position import POSITION, NoPosition
 
     class Mine(NoPosition):
@@ -84,14 +83,7 @@ def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
         names(design(tmp_path, "{question: q, baseline: {}, factors: {lr: all}}"))
 
 
-def test_a_recipe_adds_its_own_values_to_a_list(tmp_path: Path) -> None:
-    """`axis` among the values of a factor."""
-    study = "{question: q, baseline: {patch: 4}, factors: {patch: [4, axis]}}"
-    assert names(design(tmp_path, study, RECIPE.replace("[2, 4, 8]", "[2, 8]"))) == ["patch=4", "patch=2", "patch=8"]
-
-
 def test_claims_and_numbers_may_name_places_on_an_axis(tmp_path: Path) -> None:
-    """`lr=axis[-1]` is the recipe's last; the arm is called as everywhere; a place that is not there is dropped."""
     study = """
         question: q
         baseline: {pool: cls}
@@ -121,7 +113,6 @@ def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
 
 
 def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
-    """plan.json holds arms, seeds, ids, sizes and footnotes."""
     made = design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}")
     plan = planning.build(made, [0, 1])
     assert (plan.name, plan.baseline, plan.family) == ("s@r", "patch=4", 2)
@@ -133,7 +124,6 @@ def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
 
 
 def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> None:
-    """By the study, its options, the command line; not what the recipe says too, nor what an arm changes."""
     study = "{question: q, baseline: {position: rope2d, position.base: 50, pool: gap}, factors: {pool: [cls, gap]}}"
     made = planning.build(design(tmp_path, study, steps=8), [0])
     assert made.departures == {"position": "rope2d", "steps": 8, "position.base": 50}
@@ -141,7 +131,6 @@ def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> 
 
 
 def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
-    """Within a study seed by seed; the baseline that two studies share is one job."""
     one = planning.build(design(tmp_path), [0, 1])
     two = planning.build(design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"), [0, 1])
     jobs = jobs_of([one, two.model_copy(update={"name": "other"})])
@@ -152,16 +141,14 @@ def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
 
 
 def test_a_job_knows_what_its_model_costs(tmp_path: Path) -> None:
-    """As the plan measured it, so that no worker need; a plan of an earlier version may not say all of it."""
     made = planning.build(design(tmp_path), [0])
     assert all(job.cost == measure(Config(**job.config)) for job in jobs_of([made]))
     assert all(job.cost is None for job in jobs_of([synthetic.without(made, "tokens")]))
 
 
 def test_plans_only_grow(tmp_path: Path) -> None:
-    """Seeds and arms of an earlier plan stay; pruning forgets them; another baseline is refused."""
     runs = tmp_path / "runs"
-    write_plan(runs, prepare(design(tmp_path), runs, 3))
+    write(runs, prepare(design(tmp_path), runs, 3))
     wider = STUDY.replace("[none, 1d]", "[1d, 2d]")
     grown = prepare(design(tmp_path, wider), runs, 2)
     assert [arm.name for arm in grown.arms] == ["position=1d", "position=2d", "position=none"]
@@ -176,7 +163,6 @@ def test_plans_only_grow(tmp_path: Path) -> None:
 
 
 def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
-    """Its trials are named by the parts of today, and so is what they cost: a plugin may have changed meanwhile."""
     old = planning.build(design(tmp_path), [0])
     first = {arm.name: arm.params for arm in old.arms}
     old = synthetic.with_arms(old, lambda arm: {"params": 1})
@@ -186,22 +172,20 @@ def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
 
 
 def test_pruning_forgets_no_look(tmp_path: Path) -> None:
-    """Seeds raised or cut by --prune were looked at all the same; trials that share nothing with those were not."""
     runs = tmp_path / "runs"
-    write_plan(runs, prepare(design(tmp_path), runs, 5))
+    write(runs, prepare(design(tmp_path), runs, 5))
     raised = prepare(design(tmp_path), runs, 10, prune=True)
     assert raised.looks == [5, 10]
-    write_plan(runs, raised)
+    write(runs, raised)
     cut = prepare(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), runs, 5, prune=True)
     assert (cut.seeds, cut.looks) == ([0, 1, 2, 3, 4], [5, 10])
-    write_plan(runs, cut)
+    write(runs, cut)
     assert prepare(design(tmp_path), runs, 20).looks == [5, 10, 20]
     anew = prepare(design(tmp_path, recipe=RECIPE.replace("steps: 4", "steps: 8")), runs, 5, prune=True)
     assert anew.looks == [5]
 
 
 def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
-    """Of arms that stand against the recipe's own config, as it is; the trials are the same without."""
     known = """
     at_twice_the_steps: {how: measured, source: by hand, n: 5, differences: {patch=2: -0.01, pool=cls: 0.02}}
     """
@@ -248,14 +232,12 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("study", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
 def test_mistake_in_a_study_is_one_clear_line(tmp_path: Path, study: str, message: str) -> None:
-    """A typo, a Python tag, a duplicate: what is wrong and where, before anything runs."""
     with pytest.raises(ValueError) as error:
         planning.build(design(tmp_path, study), [0])
     assert message in str(error.value)
 
 
 def test_setting_what_the_study_varies_is_refused(tmp_path: Path) -> None:
-    """The command line cannot override a factor, a curve, or the seeds."""
     with pytest.raises(ValueError, match="position is what the study 's' varies"):
         design(tmp_path, position="2d")
     with pytest.raises(ValueError, match="--seeds"):
@@ -263,7 +245,6 @@ def test_setting_what_the_study_varies_is_refused(tmp_path: Path) -> None:
 
 
 def test_published_numbers_are_of_one_place_each() -> None:
-    """A study after several sources says which of them its numbers are from."""
     for study in map(read_study, packaged("studies")):
         assert not study.published or study.published_of or ";" not in study.source, study.name
         assert study.published or not study.published_of, study.name
@@ -279,7 +260,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_packaged_study_plans_on_every_recipe(
     study: str, recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Adding a study or a recipe tests it; of packs the manifests are enough. Whole plans: test_confounds.py."""
+    """Manifests stand in for packs. test_confounds.py builds whole plans."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe(recipe), {})
     planning.check_names(made)
@@ -291,7 +272,6 @@ def test_every_packaged_study_plans_on_every_recipe(
 @pytest.mark.slow
 @pytest.mark.parametrize("study", packaged("studies"))
 def test_every_packaged_study_plans_whole_on_imagenet(study: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all that is measured of its models, which takes a second each; on digits test_confounds.py does so."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study(study), read_recipe("imagenet"), {})
     assert [arm.name for arm in planning.build(made, [0]).arms] == names(made)
@@ -299,7 +279,6 @@ def test_every_packaged_study_plans_whole_on_imagenet(study: str, packs: Path, m
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
 def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its patch is what other patches are compared with; plain-vit adds RandAugment to its own flips and crops."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     patches = Design(read_study("patch-size"), read_recipe(recipe), {})
     own = Config(**read_recipe(recipe).config)
@@ -316,14 +295,14 @@ def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: py
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
 def test_the_middle_of_the_learning_rates_is_the_recipes_own(recipe: str) -> None:
-    """Where Figure 9 has both poolings at equal rate (the study pooling)."""
+    """Figure 9 of arXiv 2010.11929 has equal results of both poolings at this rate."""
     found = read_recipe(recipe)
     assert found.axes["lr"][2] == found.config["lr"]
     assert len(found.axes["lr"]) == 5
 
 
 def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
-    """Table 6 by place: ViT-B/32 to L/16 alone and on a ResNet50, whatever the widths are called here."""
+    """The numbers are Table 6 of arXiv 2010.11929: ViT-B/32 to L/16, alone and on a ResNet50."""
     table_6 = [(0.8073, 0.8490), (0.8437, 0.8568), (0.8415, 0.8558), (0.8630, 0.8660)]
     recipe = read_recipe("digits")
     for study in ("compute", "hybrid-stem-sizes"):
@@ -338,7 +317,7 @@ def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
 def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """error = a C^-b is fitted to at least 4 sizes of each family."""
+    """The power law error = a C^-b needs at least 4 sizes per family."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     made = Design(read_study("compute"), read_recipe(recipe), {})
     sizes = Counter(planning.family_of(made, arm) for arm in made.arms)
@@ -348,7 +327,7 @@ def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str, packs: Path, monke
 
 @pytest.mark.parametrize("study", ["compute", "dataset-scale", "hybrid-stem", "hybrid-stem-sizes"])
 def test_hybrids_of_photographs_are_the_papers(study: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its whole ResNet, whose root takes a quarter of the side; small images have one that leaves them their size."""
+    """The root of `resnet` quarters the side; `resnet-small` keeps the side of small images."""
     monkeypatch.setenv("ABLATE_DATA", str(packs))
     for recipe, stem in (("imagenet", "resnet"), ("imagenet100", "resnet"), ("digits", "resnet-small")):
         made = Design(read_study(study), read_recipe(recipe), {})
@@ -357,7 +336,6 @@ def test_hybrids_of_photographs_are_the_papers(study: str, packs: Path, monkeypa
 
 
 def test_a_plan_has_the_claims_of_its_recipe(tmp_path: Path) -> None:
-    """Others are about arms that it has not, and stay with the recipes that have them."""
     claims = "[patch=8 < patch=2, patch=2 < patch=1, patch=8 ~ patch=1]"
     study = f"{{question: q, baseline: {{}}, factors: {{patch: axis}}, claims: {claims}}}"
     assert planning.build(design(tmp_path, study), [0]).claims == ["patch=8 < patch=2"]
