@@ -1,4 +1,4 @@
-"""`make docs`: the pages are built without a warning, and load nothing from a network."""
+"""`make docs` builds the pages without a warning; the pages load nothing from a network."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The files that the pages show: complete, and right where a page only says so."""
+"""The files that pages show are complete and work."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Small studies and recipes as files, and the designs that they make."""
+"""Write small studies and recipes, and make designs of them."""
 
 from pathlib import Path
 from textwrap import dedent

@@ -1,4 +1,4 @@
-"""The command `ablate` in this process: seconds sooner than in one of its own."""
+"""Run the command `ablate` in this process, which saves its start."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The pool of workers as one worker in this process: seconds sooner than processes that import torch."""
+"""Train in this process instead of in workers, which take seconds to import torch."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line: bad input is one line and status 2 with nothing written; reading needs no torch."""
+"""Commands: bad input is one line and status 2, results are read without torch, plans and tables have their keys."""
 
 import io
 import json

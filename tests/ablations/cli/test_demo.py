@@ -1,4 +1,4 @@
-"""`ablate demo`: what it says before, the table that grows, what it leaves; given again it trains nothing."""
+"""`ablate demo`: announcement, growing table, figure and report; a second call trains nothing."""
 
 import io
 from pathlib import Path

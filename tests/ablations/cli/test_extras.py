@@ -1,4 +1,4 @@
-"""Without the packages that an extra brings, a command says in one line what to install."""
+"""Commands say in one line what to install if the package of an extra is missing."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The help of every command: short summaries in panels, plain words, examples that name commands and options."""
+"""The help of every command: a short summary, plain words, valid examples."""
 
 import re
 import shlex

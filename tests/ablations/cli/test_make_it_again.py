@@ -1,4 +1,4 @@
-"""The report's "Make it again": the command that it prints can be run as it stands, from anywhere."""
+"""The command that a report prints under "Make it again" runs as printed, in any folder."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""The output layer: others' text reaches no terminal, figure, log or spreadsheet as a command."""
+"""Foreign text reaches terminals, figures, logs and spreadsheets without control characters or formulas."""
 
 import csv
 import io

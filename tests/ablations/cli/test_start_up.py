@@ -1,4 +1,4 @@
-"""What a command, and a worker, imports before it begins: what it needs and no more, for it waits for that."""
+"""Commands and workers import no heavy package that they do not need."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The line of a plan that names what would make an expensive study cheaper."""
+"""The suggestion that makes an expensive plan cheaper."""
 
 import re
 from typing import Any

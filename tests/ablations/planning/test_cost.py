@@ -1,4 +1,4 @@
-"""What a plan costs and can tell before anyone pays: whose word the hours are, the cap, the seeds an answer takes."""
+"""The cost of a plan: sources of hours, --max-hours, --probe; and the differences that its seeds resolve."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Budgets: arms trained for equal steps, epochs or training FLOPs, each by a schedule of its own."""
+"""Budgets: arms trained for equal steps, epochs or training FLOPs."""
 
 from pathlib import Path
 

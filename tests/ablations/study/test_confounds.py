@@ -1,4 +1,4 @@
-"""The confound guard: what moves with an arm is footnoted, what nobody declared is refused, known traps are seen."""
+"""Confounds: side effects of a factor are footnoted, undeclared differences are errors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every packaged study end to end on digits, with two seeds and few steps: trained, in its table, in its figure."""
+"""Every packaged study runs on digits, from its file to its figure, with two seeds and few steps."""
 
 import json
 from pathlib import Path

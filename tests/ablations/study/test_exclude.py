@@ -1,4 +1,4 @@
-"""What a study leaves out, and what it takes from a recipe: arms, sizes; families of models."""
+"""Excluded arms, arms and sizes from the recipe, and families of models."""
 
 from pathlib import Path
 

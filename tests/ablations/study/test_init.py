@@ -1,4 +1,4 @@
-"""`ablate init`: what it sees in a folder, the recipe that follows by its rules, and the commands it names."""
+"""`ablate init`: the survey of a folder, the recipe and the printed commands."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Own data under a packaged recipe: what the recipe states of its data is said of no other."""
+"""A packaged recipe on other data: its statements about its data are dropped."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Plugins: what a user's file adds is a part with an identity, or the file is refused in one line."""
+"""Plug-ins: added parts have an identity; a file that adds anything else is refused in one line."""
 
 import sys
 from collections.abc import Callable, Iterator

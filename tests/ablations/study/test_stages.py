@@ -1,4 +1,4 @@
-"""Trials that start from others: planned once, shared, run in order, resumed in either stage, blocked by a failure."""
+"""Stages are planned once, shared, trained in order and resumed; a failed stage blocks its children."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""YAML as studies, recipes and settings are written in: the core schema of YAML 1.2, and nothing that costs memory."""
+"""Strict YAML: the core schema of YAML 1.2, without tags, aliases and large files."""
 
 import math
 import os

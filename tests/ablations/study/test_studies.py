@@ -1,4 +1,4 @@
-"""Studies and recipes: what a YAML file says becomes arms and trials, and a mistake in it one clear line."""
+"""Studies and recipes become arms and trials; a mistake in their files is one line."""
 
 from collections import Counter
 from pathlib import Path
