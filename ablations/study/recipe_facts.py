@@ -21,6 +21,10 @@ class Figure(Options):
     how: Literal["measured", "derived", "cited"]  #: With this recipe, from another number, or from a source.
     source: str  #: The command, the other number, or the source.
 
+    @property
+    def origin(self) -> str:
+        return f"{self.how}: {self.source}"
+
 
 class Expected(Figure):
     """The mean of the metric over n trials, if n is known."""
@@ -75,7 +79,7 @@ class AtTwiceTheSteps(Figure):
         """Return the difference of an arm as a plan records it; None for an arm without one."""
         if arm not in self.differences:
             return None
-        origin = f"{self.how}: {self.source}" + (f", n = {self.n}" if self.n else "")
+        origin = self.origin + (f", n = {self.n}" if self.n else "")
         return LaterDifference(difference=self.differences[arm], origin=origin, resolved=arm in self.resolved)
 
 

@@ -4,8 +4,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ablations.planning import estimate, prepare
+from ablations.planning import estimate
 from ablations.planning.estimate import Device
+from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.reading import find, packaged, read_recipe, read_study
 from ablations.study.study import Axis, Study
@@ -96,7 +97,7 @@ def cost(study: Study) -> str:
     """Trials and core-hours on the recipe, from its own statement of a trial's cost."""
     design = Design(study, read_recipe(RECIPE), {})
     seeds = range(design.recipe.seeds)
-    plan = prepare.make(design, seeds, None, False)
+    plan = build(design, seeds)
     trials = {trial.id for entry in [*plan.stages, *plan.arms] for trial in entry.trials}
     with tempfile.TemporaryDirectory() as runs:
         hours = estimate.cost([plan], Path(runs), Device(False, ""), trials).hours
