@@ -110,7 +110,8 @@ def check_names(design: Design) -> None:
     wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
     wanted.append(("figure", study.figure, FIGURES))
     at_own_value = [change.name + at(point) for change in design.changes for point in fixed_points(design)]
-    wanted += [("published", name, arms + at_own_value * bool(design.tune)) for name in design.published]
+    published = [*arms, *at_own_value] if design.tune else arms
+    wanted += [("published", name, published) for name in design.published]
     claimed = [name for claim in design.claims for name in claim_arms(claim, study.name)]
     wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
