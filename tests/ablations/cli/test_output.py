@@ -21,7 +21,7 @@ from ablations.reporting.progress import Live
 from results import store
 from results.figures import plots
 from results.safe_text import printable
-from results.tables import layout
+from results.tables import formats
 from vitcore.data.imagefolder import list_classes
 from vitcore.options import ConfigError
 
@@ -163,7 +163,7 @@ def test_figure_of_any_text_is_xml(tmp_path: Path) -> None:
 
 
 def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
-    header, row = csv.reader(io.StringIO(layout.as_csv([{"=1+1": "=2+2", "@x\ny": 3}])))
+    header, row = csv.reader(io.StringIO(formats.as_csv([{"=1+1": "=2+2", "@x\ny": 3}])))
     assert header == ["'=1+1", "'@x y"]
     assert row == ["'=2+2", "3"]
 
