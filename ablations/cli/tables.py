@@ -12,7 +12,6 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import found, found_on, styled
-from results.did_you_mean import suggestion
 
 Intervals = StrEnum("Intervals", ["marginal", "simultaneous"])
 
