@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.store import lease
 from results.store.disk_full import Patience
-from results.store.files import MEMORY, read_bytes, sha256
+from results.store.files import MEMORY, npz_bytes, read_bytes, sha256
 from results.store.files import Broken as Broken
 from results.store.paths import no_follow, refuse_links, safe_name
 from results.store.schemas import (
@@ -538,11 +538,8 @@ class Attempt:
 
     def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
         """Save which test images were classified correctly: index (n,), correct (n,)."""
-        import numpy as np  # late: commands that only read trials start sooner
-
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, index=index.astype(np.int32), correct=correct.astype(np.uint8))
-        self.patience(lambda: write_bytes(self.path / "correct.npz", buffer.getvalue()))
+        content = npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
+        self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
         """Publish the result, once. Raises Superseded if another attempt has taken over or published."""

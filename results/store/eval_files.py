@@ -10,7 +10,6 @@ exist; a diverged trial has no weights and owes none.
 """
 
 import hashlib
-import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from results import store
 from results.names import METRICS
 from results.store import Broken, Trial
-from results.store.files import parse_npz, read_bytes
+from results.store.files import npz_bytes, parse_npz, read_bytes
 from results.store.paths import safe_name
 from results.store.schemas import Eval, EvalSummary, Failure, Result, Settings
 
@@ -72,12 +71,9 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
     """
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
-        import numpy as np  # late: commands that only read trials start sooner
-
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        plain["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
-        store.write_bytes(file(trial, name, ".npz"), buffer.getvalue())
+        archive = npz_bytes(arrays)
+        plain["arrays_sha256"] = hashlib.sha256(archive).hexdigest()
+        store.write_bytes(file(trial, name, ".npz"), archive)
     store.write_json(file(trial, name, ".json"), plain | {"checksum": store.checksum(plain)})
     forgive(trial, [name])
 

@@ -1,10 +1,11 @@
-"""Read untrusted files: regular files up to a size, and archives of arrays without pickles."""
+"""Untrusted files: regular files up to a size, and .npz archives without pickles."""
 
 import hashlib
 import io
 import os
 import stat
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,12 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
             return dict(arrays)
     except Exception as error:  # a damaged zip raises RuntimeError, struct.error, zlib.error...
         raise Broken(f"{name} cannot be read ({error})") from None
+
+
+def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
+    """Return the bytes of a compressed .npz archive of these arrays."""
+    import numpy as np  # late: as above
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()

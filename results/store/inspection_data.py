@@ -1,7 +1,6 @@
 """Read the result of `ablate inspect` from a trial's folder, and convert it to and from the text in an export."""
 
 import base64
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 
 from results import store
 from results.store import eval_files
-from results.store.files import parse_npz
+from results.store.files import npz_bytes, parse_npz
 
 FACTS = "facts.json"  # the name of the facts among the arrays
 
@@ -38,9 +37,7 @@ def read(trial: store.Trial) -> Inspection:
 def pack(inside: Inspection) -> str:
     """Convert an inspection to text; equal inspections give equal texts."""
     facts = np.frombuffer(json.dumps(dict(inside.facts), sort_keys=True).encode(), np.uint8)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{**inside.arrays, FACTS: facts})
-    return base64.b64encode(buffer.getvalue()).decode()
+    return base64.b64encode(npz_bytes({**inside.arrays, FACTS: facts})).decode()
 
 
 def unpack(trial: str, text: str) -> Inspection:

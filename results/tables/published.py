@@ -94,8 +94,9 @@ def render(found: PublishedComparison, format: str) -> str:
 
     Raises ValueError for another format, and for CSV without claims.
     """
+    parts = (claims_grid, found.claims), (arms_grid, found.rows)
     document = formats.Document(
-        grids=lambda: [*([claims_grid(found)] if found.claims else []), *([arms_grid(found)] if found.rows else [])],
+        grids=lambda: [lay_out(found) for lay_out, part in parts if part],
         rows=lambda: csv_rows(found),
         record=lambda: found,
     )
