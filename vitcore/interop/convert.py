@@ -129,9 +129,9 @@ def to_timm(model: ViT) -> TimmViT:
     """
     from timm.models.vision_transformer import VisionTransformer
 
-    theirs = VisionTransformer(**timm_arguments(model.config))
+    theirs = VisionTransformer(**timm_arguments(model.config)).to(model.head.weight)
     theirs.load_state_dict(to_timm_state_dict(model))
-    return theirs.to(model.head.weight).train(model.training)
+    return theirs.train(model.training)
 
 
 def to_timm_state_dict(model: ViT) -> Weights:

@@ -1,13 +1,12 @@
-"""Few-shot probe: the ridge regression of big_vision's evaluator, in closed form, on frozen features."""
+"""The few-shot probe against the normal equations of big_vision's evaluator, solved by NumPy."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import Ridge
 
-from vitcore.analysis.fewshot import BIAS, DRAWS, EPSILON, L2, SHOTS, Probe, features, few_shot, support
+from vitcore.analysis.fewshot import DRAWS, Probe, features, few_shot, support
 from vitcore.analysis.restore import seen_by
 from vitcore.config import Config
 from vitcore.data.splits import load
@@ -23,7 +22,7 @@ def sample(n: int, width: int, classes: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def direct(x: np.ndarray, labels: np.ndarray, classes: int, tests: np.ndarray) -> np.ndarray:
-    """The scores by NumPy alone, from the normal equations: what the evaluator's source says."""
+    """Return the scores (m, K) from the normal equations, with the constants of the evaluator's source."""
     mean, std = x.mean(axis=0), x.std(axis=0) + 1e-5
 
     def whiten(values: np.ndarray) -> np.ndarray:
@@ -36,27 +35,22 @@ def direct(x: np.ndarray, labels: np.ndarray, classes: int, tests: np.ndarray) -
 
 @pytest.mark.parametrize(("n", "width"), [(60, 8), (20, 8), (9, 9), (10, 64)])
 def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
-    """Whichever Gram matrix is the smaller one, the scores are those of the normal equations."""
+    """The scores are those of the normal equations, for more and for fewer images than features."""
     x, labels = sample(n, width, 5)
     tests, _ = sample(33, width, 5)
     expected = direct(x.numpy(), labels.numpy(), 5, tests.numpy())
     np.testing.assert_allclose(Probe.fit(x, labels, 5).scores(tests), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_constants_are_those_of_big_vision() -> None:
-    """evaluators/fewshot_lsr.py and configs/common_fewshot.py."""
-    assert (L2, BIAS, EPSILON, DRAWS, SHOTS) == (1024.0, 100.0, 1e-5, 3, (1, 5, 10, 25))
-
-
 def test_feature_that_never_varies_does_no_harm() -> None:
-    """A deviation of zero is not divided by."""
+    """A constant feature leaves the scores finite."""
     x, labels = sample(12, 4, 3)
     x[:, 2] = 5.0
     assert Probe.fit(x, labels, 3).scores(x).isfinite().all()
 
 
 def test_support_is_balanced_nested_and_a_function_of_seed_and_draw() -> None:
-    """Every class has as many; few shots are among more; another draw or data seed takes others."""
+    """Classes have equal counts, more shots contain fewer, and another draw or data seed takes other images."""
     labels = np.repeat(np.arange(7), 40)
     five, ten = support(labels, 5, 0, 0), support(labels, 10, 0, 0)
     assert Counter(labels[ten].tolist()) == dict.fromkeys(range(7), 10)
@@ -68,7 +62,7 @@ def test_support_is_balanced_nested_and_a_function_of_seed_and_draw() -> None:
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])
 def test_features_are_the_pre_logits(head: str) -> None:
-    """The last layer applied to them gives the model's logits."""
+    """The last layer, applied to the features, gives the model's logits."""
     config = Config(data="digits", head=head, head_init="lecun-normal", **TINY)
     model = ViT(config).eval()
     data = load(config)
@@ -77,29 +71,22 @@ def test_features_are_the_pre_logits(head: str) -> None:
     torch.testing.assert_close(logits, model(data.standardise(pixels)))
 
 
-def test_accuracy_is_that_of_scikit_learn_on_the_same_images() -> None:
-    """The whole probe of an untrained model on digits, done again with another library, draw by draw."""
+def test_accuracy_is_that_of_a_direct_solve() -> None:
+    """The probe of an untrained model on digits has the accuracy of the normal equations, draw by draw."""
     model = ViT(Config(data="digits", data_seed=3, **TINY)).eval()
     data = seen_by(model)
     found = few_shot(model, data, shots=(5,))
     tests = features(model, data, data.test).double().numpy()
     assert len(found.draws["fewshot5_accuracy"]) == DRAWS
     for draw, accuracy in enumerate(found.draws["fewshot5_accuracy"]):
-        places = support(data.train.labels.numpy(), 5, 3, draw)
-        chosen = data.train.at(places)
-        x, labels = features(model, data, chosen).double().numpy(), chosen.labels.numpy()
-        mean, std = x.mean(axis=0), x.std(axis=0) + EPSILON
-        bias = np.full((len(x), 1), BIAS)
-        fitted = Ridge(alpha=L2, fit_intercept=False).fit(
-            np.hstack([(x - mean) / std, bias]), 2.0 * np.eye(10)[labels] - 1
-        )
-        scores = fitted.predict(np.hstack([(tests - mean) / std, np.full((len(tests), 1), BIAS)]))
+        chosen = data.train.at(support(data.train.labels.numpy(), 5, 3, draw))
+        scores = direct(features(model, data, chosen).double().numpy(), chosen.labels.numpy(), 10, tests)
         assert accuracy == pytest.approx((scores.argmax(axis=1) == data.test.labels.numpy()).mean())
     assert found.metrics["fewshot5_accuracy"] == pytest.approx(np.mean(found.draws["fewshot5_accuracy"]))
 
 
 def test_shots_that_a_class_does_not_have_are_left_out_by_name() -> None:
-    """A tenth of digits has about 13 training images a class."""
+    """A tenth of digits, about 13 training images per class, has no 25 shots, which a note says."""
     model = ViT(Config(data="digits", data_fraction=0.1, **TINY)).eval()
     found = few_shot(model, seen_by(model))
     assert list(found.metrics) == ["fewshot1_accuracy", "fewshot5_accuracy", "fewshot10_accuracy"]

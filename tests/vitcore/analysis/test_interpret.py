@@ -1,4 +1,4 @@
-"""Looking inside: every number against a case that can be worked out by hand, or against a loop."""
+"""Numbers about the inside of a model, against closed forms, loops and scikit-learn."""
 
 import math
 
@@ -12,7 +12,6 @@ from vitcore.analysis.interpret import (
     absent,
     added,
     cosine,
-    distances,
     filters,
     inspect,
     layers,
@@ -43,7 +42,7 @@ BLOCKS += [*({"block": name} for name in BLOCK), {"embedding_norm": True}, {"lay
 
 
 def perturbed(**settings: object) -> ViT:
-    """A model whose parameters have all left their initial values."""
+    """Return a model whose parameters all differ from their initial values."""
     model = ViT(Config(**(TINY | settings))).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -61,7 +60,7 @@ def images(model: ViT, count: int = 3) -> Tensor:
 @pytest.mark.parametrize("settings", VARIED, ids=str)
 @torch.no_grad()
 def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> None:
-    """Weights times values give what the block's own attention gives, whatever the position and the prefix."""
+    """Weights times values equal the output of the block's attention, for every position and prefix."""
     model = perturbed(**settings)
     given: list[tuple[Tensor, ...]] = []
     block = model.encoder.blocks[1].attention
@@ -77,7 +76,7 @@ def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> N
 
 @torch.no_grad()
 def test_looking_leaves_the_model_as_it_was() -> None:
-    """The same logits before and after, and no hook stays."""
+    """The logits stay equal, and no hook remains."""
     model = perturbed()
     before = model(images(model))
     layers(model, images(model))
@@ -85,57 +84,25 @@ def test_looking_leaves_the_model_as_it_was() -> None:
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def test_distances_are_those_of_a_loop() -> None:
-    """Between the centres of patches of 4 pixels on a grid that is not square."""
-    rows, columns = 2, 3
-    places = [(4 * row, 4 * column) for row in range(rows) for column in range(columns)]
-    expected = [[math.dist(a, b) for b in places] for a in places]
-    np.testing.assert_allclose(distances((rows, columns), 4), expected, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_mean_distance_is_that_of_a_loop(prefix: int) -> None:
+    """The distance between patches of 4 pixels is weighted by attention, without prefix tokens as query or key."""
+    places = [(4 * row, 4 * column) for row in range(2) for column in range(3)]
+    weights = torch.rand(2, 5, 6 + prefix, 6 + prefix, generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
+    expected = np.zeros((2, 5))
+    for image, head in np.ndindex(2, 5):
+        for query, row in zip(places, weights[image, head, prefix:, prefix:].tolist(), strict=True):
+            expected[image, head] += np.dot(row, [math.dist(query, key) for key in places]) / sum(row) / 6
+    np.testing.assert_allclose(mean_distance(weights, (2, 3), 4, prefix), expected, rtol=1e-6)
 
 
 def test_uniform_attention_has_the_mean_distance_of_the_grid() -> None:
-    """On 2 x 2 patches of P pixels: (0 + P + P + sqrt(2) P) / 4, with and without prefix tokens."""
-    expected = 8 * (2 + math.sqrt(2)) / 4
-    assert uniform_distance((2, 2), 8) == pytest.approx(expected, abs=1e-12)
-    for prefix in (0, 1, 3):
-        T = 4 + prefix
-        uniform = torch.full((2, 5, T, T), 1 / T)
-        torch.testing.assert_close(
-            mean_distance(uniform, (2, 2), 8, prefix), torch.full((2, 5), expected).double(), rtol=1e-6, atol=1e-6
-        )
-
-
-def test_attention_to_oneself_and_to_the_neighbour_have_known_distances() -> None:
-    """Identity: 0; each patch of a row of four to its right neighbour, the last to the first: P and 3 P."""
-    identity = torch.eye(4).expand(1, 1, 4, 4)
-    assert mean_distance(identity, (1, 4), 8, 0).item() == 0
-    shifted = torch.eye(4).roll(1, dims=1).expand(1, 1, 4, 4)
-    assert mean_distance(shifted, (1, 4), 8, 0).item() == pytest.approx((8 + 8 + 8 + 24) / 4)
-
-
-def test_prefix_tokens_are_left_out_of_the_distance() -> None:
-    """However much goes to the class token, what is left of the row counts as a whole."""
-    weights = torch.rand(1, 2, 5, 5).softmax(dim=-1)
-    alone = weights[:, :, 1:, 1:] / weights[:, :, 1:, 1:].sum(dim=-1, keepdim=True)
-    torch.testing.assert_close(mean_distance(weights, (2, 2), 4, 1), mean_distance(alone, (2, 2), 4, 0))
-
-
-def test_identity_attention_rolls_out_to_identity() -> None:
-    """Every token is made of itself."""
-    identity = torch.eye(6).expand(2, 4, 6, 6)
-    torch.testing.assert_close(rollout([identity] * 5), torch.eye(6).double().expand(2, 6, 6))
-
-
-def test_uniform_attention_rolls_out_to_its_closed_form() -> None:
-    """(I / 2 + J / 2T)^L = 2^-L I + (1 - 2^-L) J / T, as J / T is a projection."""
-    T, L = 7, 4
-    uniform = torch.full((1, 3, T, T), 1 / T).double()
-    expected = torch.eye(T).double() * 2.0**-L + (1 - 2.0**-L) / T
-    torch.testing.assert_close(rollout([uniform] * L)[0], expected)
+    """On 2 x 2 patches of P pixels: (0 + P + P + sqrt(2) P) / 4."""
+    assert uniform_distance((2, 2), 8) == pytest.approx(8 * (2 + math.sqrt(2)) / 4, abs=1e-12)
 
 
 def test_rollout_is_that_of_a_loop() -> None:
-    """Heads averaged, the residual added, rows made to sum to 1, later layers to the left."""
+    """The rollout equals a loop that averages heads, adds the residual and normalizes rows."""
     generator = torch.Generator().manual_seed(0)
     weights = [torch.rand(2, 3, 5, 5, generator=generator).softmax(dim=-1) for _ in range(3)]
     for image in range(2):
@@ -147,14 +114,14 @@ def test_rollout_is_that_of_a_loop() -> None:
 
 
 def test_rollout_reads_what_the_pooling_reads() -> None:
-    """The class token's row, or the mean of the patches' rows; patches alone are shown."""
+    """The shares are the class token's row, or the mean of the patches' rows, without prefix tokens."""
     rolled = torch.arange(25.0).view(1, 5, 5)
     assert looked_at(rolled, 1, True).tolist() == [[1, 2, 3, 4]]
     assert looked_at(rolled, 1, False).tolist() == [rolled[0, 1:, 1:].mean(dim=0).tolist()]
 
 
 def test_components_are_those_of_scikit_learn() -> None:
-    """Up to their sign, with their share of the variance."""
+    """Components equal scikit-learn's up to the sign, and their largest value is positive."""
     from sklearn.decomposition import PCA
 
     weight = torch.randn(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -163,26 +130,19 @@ def test_components_are_those_of_scikit_learn() -> None:
     assert components.shape == (28, 3, 4, 4)
     np.testing.assert_allclose(components.flatten(1).abs(), np.abs(expected.components_), atol=1e-9)
     np.testing.assert_allclose(share, expected.explained_variance_ratio_, atol=1e-12)
-
-
-def test_filters_along_one_direction_have_one_component() -> None:
-    """Multiples of one pattern: that pattern holds all the variance; its largest value is positive."""
-    pattern = torch.tensor([[[3.0, 0.0], [0.0, -4.0]]])
-    components, share = principal(torch.stack([pattern * k for k in (-2.0, 1.0, 5.0)]))
-    torch.testing.assert_close(components[0], -pattern.double() / 5)
-    assert share[0].item() == pytest.approx(1)
+    assert (components.flatten(1).amax(dim=1) == components.flatten(1).abs().amax(dim=1)).all()
 
 
 @pytest.mark.parametrize("stem", STEM)
 def test_every_stem_has_filters_that_see_the_image(stem: str) -> None:
-    """The patch embedding, or the first convolution: as many channels as the image."""
+    """The filters of every stem have the channels of the image."""
     components, _, name = filters(ViT(Config(**(TINY | {"stem": stem, "patch": 4}))))
     assert components.shape[1] == 1
     assert name.startswith("stem.")
 
 
 def test_learned_table_is_compared_by_cosine() -> None:
-    """The similarity of 1d's rows, by NumPy."""
+    """The similarity under `1d` is the cosine of the table's rows."""
     model = perturbed(position="1d")
     table = model.position.table.detach().double().numpy()
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
@@ -192,17 +152,8 @@ def test_learned_table_is_compared_by_cosine() -> None:
     np.testing.assert_allclose(found.centre[0, 0], (unit @ unit.T)[10], atol=1e-7)
 
 
-def test_two_tables_share_rows_and_columns() -> None:
-    """2d: the cosine over both halves, by its own tables."""
-    model = perturbed(position="2d")
-    x, y = model.position.x_table.detach().double(), model.position.y_table.detach().double()
-    vectors = torch.stack([torch.cat([x[c], y[r]]) for r in range(4) for c in range(4)])
-    (found,) = similarity(model, None, None, (4, 4))
-    torch.testing.assert_close(found.pairs, cosine(vectors))
-
-
 class Rotary(Position):
-    """Rotations in halves (arXiv 2104.09864): plane k turns by place / 10^k."""
+    """Rotations by halves (arXiv 2104.09864): plane k turns by place / 10^k."""
 
     numerics = 1
 
@@ -213,17 +164,8 @@ class Rotary(Position):
         return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
 
 
-class Convolved(Position):
-    """A depthwise convolution between layers (arXiv 2102.10882)."""
-
-    numerics = 1
-
-    def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        return x + x.roll(1, dims=1)
-
-
 class EveryLayer(Position):
-    """Another vector for every place and layer."""
+    """A vector of its own for every place and layer."""
 
     numerics = 1
 
@@ -233,13 +175,13 @@ class EveryLayer(Position):
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kinds of a user's own, at sites that the built-in ones here do not all use."""
-    for name, kind in (("rotary", Rotary), ("convolved", Convolved), ("layers", EveryLayer)):
+    """Add two positions, as a plug-in does."""
+    for name, kind in (("rotary", Rotary), ("layers", EveryLayer)):
         monkeypatch.setitem(VARIANTS["position"], name, kind)
 
 
 def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
-    """A vector with equal energy in every plane: mean over planes of cos(angle), a function of the offset alone."""
+    """The similarity is the mean over planes of the cosine of the angle."""
     model = ViT(Config(**(TINY | {"position": "rotary"})))
     offset = np.arange(16)[:, None] - np.arange(16)
     expected = np.mean([np.cos(offset / 10.0**k) for k in range(4)], axis=0)
@@ -249,9 +191,9 @@ def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
     assert found.centre.shape == (1, 1, 16)  # layers and heads that are alike are one
 
 
-def test_kind_without_vectors_or_bias_says_so(own: None) -> None:
-    """cpe-like kinds, and none."""
-    for name, said in (("convolved", "mixes neighboring tokens"), ("none", "has no position embedding")):
+def test_kind_without_vectors_or_bias_says_so() -> None:
+    """A convolution between layers, and no position, have a note instead of maps."""
+    for name, said in (("cpe", "mixes neighboring tokens"), ("none", "has no position embedding")):
         model = ViT(Config(**(TINY | {"position": name})))
         (found,) = similarity(model, None, None, (4, 4))
         assert found.site == ""
@@ -262,7 +204,7 @@ def test_kind_without_vectors_or_bias_says_so(own: None) -> None:
 
 
 def test_vectors_at_every_layer_are_all_compared(own: None) -> None:
-    """The mean over the layers, and each one's own map."""
+    """The maps are one per layer, and their mean."""
     model = ViT(Config(**(TINY | {"position": "layers"})))
     (found,) = similarity(model, None, None, (4, 4))
     maps = [cosine(torch.randn(16, 16, generator=torch.Generator().manual_seed(layer)).double()) for layer in range(3)]
@@ -271,7 +213,7 @@ def test_vectors_at_every_layer_are_all_compared(own: None) -> None:
 
 
 def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> None:
-    """relative: q.r / sqrt(d_h) of the queries that these images have, prefix cut off, by a loop."""
+    """The measured bias of `relative` is the mean of each layer's bias, without prefix tokens."""
     model = perturbed(position="relative")
     data = load(model.config)
     inside = inspect(model, data, 5)
@@ -287,7 +229,7 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
 
 @pytest.mark.parametrize("settings", [*VARIED, *BLOCKS, *({"stem": stem, "patch": 4} for stem in STEM)], ids=str)
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
-    """Parameters and FLOPs of all rows together are those of the whole."""
+    """Parameters and FLOPs of all rows sum to those of the model."""
     config = Config(**(TINY | settings))
     rows, whole = summary(config), measure(config)
     assert sum(row.params for row in rows) == whole.params
@@ -296,7 +238,7 @@ def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) ->
 
 
 def test_summary_of_b16_is_that_of_the_paper() -> None:
-    """12 equal blocks of 7,087,872 parameters; an MLP of 2 x 197 x 768 x 3072 multiply-adds."""
+    """The rows of B/16 have the parameters and FLOPs of the closed forms."""
     config = Config(**TINY).model_copy(
         update={"image_size": 224, "channels": 3, "patch": 16, "width": 768, "depth": 12, "heads": 12, "classes": 1000}
     )
@@ -313,7 +255,7 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)
 def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings: dict[str, object]) -> None:
-    """Float32 or whole numbers, finite; as few images as there are."""
+    """The arrays are finite numbers of plain types, in the shapes that the figures expect."""
     model = perturbed(**settings)
     inside = inspect(model, load(model.config), 10)
     shapes = {name: array.shape for name, array in inside.arrays.items()}
@@ -329,7 +271,7 @@ def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings
 
 
 def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One image at a time gives the same numbers."""
+    """One image at a time gives the numbers of one batch."""
     model = perturbed(position="relative")
     data = load(model.config)
     whole = inspect(model, data, 20)
@@ -339,15 +281,12 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(single.arrays[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-ROLLED = {
-    "cls": "class token",
-    "gap": "mean of the patches",
-    "map": "mean of the patches at the last layer (pool=map has weights of its own, which are left out)",
-    "layers": "class token at the last layer (pool=layers has weights of its own, which are left out)",
-}
-
-
-@pytest.mark.parametrize(("pool", "said"), ROLLED.items())
-def test_rollout_says_what_of_the_pooling_it_leaves_out(pool: str, said: str) -> None:
-    """The caption claims no more than is drawn, for poolings that weigh patches or layers."""
-    assert rollout_of(ViT(Config(width=16, depth=2, heads=2, patch=4, pool=pool))) == said
+@pytest.mark.parametrize(
+    ("pool", "shown"),
+    [("cls", "class token"), ("gap", "mean of the patches"), ("map", "mean of the patches"), ("layers", "class token")],
+)
+def test_rollout_names_weights_that_it_leaves_out(pool: str, shown: str) -> None:
+    """The caption of a pooling with weights says that the rollout ends before them."""
+    said = rollout_of(ViT(Config(width=16, depth=2, heads=2, patch=4, pool=pool)))
+    assert said.startswith(shown)
+    assert (f"pool={pool} has weights of its own" in said) == (pool in ("map", "layers"))

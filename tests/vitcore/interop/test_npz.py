@@ -1,4 +1,4 @@
-"""A papers' checkpoint of somebody else: each odd member is one line, and none fills the memory."""
+"""Untrusted checkpoints of the papers' format: an invalid member is one line of error, and none fills the memory."""
 
 import io
 import os
@@ -27,13 +27,13 @@ def as_npy(values: np.ndarray) -> bytes:
 
 
 def header(shape: str) -> bytes:
-    """An .npy file that says what it holds, and holds nothing."""
+    """Return an .npy file with a header and no data."""
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
 def write(path: Path, member: bytes, name: str = SPOILT, flags: int = 0, method: int = zipfile.ZIP_DEFLATED) -> None:
-    """A whole checkpoint but for one member, which holds these bytes; its entries then say these flags and method."""
+    """Write a checkpoint with one member of these bytes, whose zip entries have these flags and this method."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for key, values in official("vit_jax", timm_model()).items():
             if key != name:
@@ -74,7 +74,7 @@ MEMBERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize(("make", "why"), MEMBERS.values(), ids=MEMBERS)
 def test_an_odd_member_is_one_line(make: Callable[[Path], object], why: str, tmp_path: Path) -> None:
-    """Whatever a member is, `init_from` names the file and says why, at once."""
+    """`init_from` names the file and the reason in one line, within seconds."""
     path = tmp_path / "w.npz"
     make(path)
     start = time.monotonic()
@@ -85,7 +85,7 @@ def test_an_odd_member_is_one_line(make: Callable[[Path], object], why: str, tmp
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members that grow beyond half of the memory are refused by the size that the archive states."""
+    """Members larger than half of the memory, by the archive's entries, are refused."""
     write(tmp_path / "w.npz", bytes(2**26))
     monkeypatch.setattr(npz, "host_limits", lambda: [2**27])
     with pytest.raises(
