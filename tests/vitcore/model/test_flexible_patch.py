@@ -17,6 +17,7 @@ from vitcore.analysis.restore import restored
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.stem import inverse_resize, resized
+from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
 
@@ -114,3 +115,9 @@ def test_training_costs_the_mean_over_the_sizes() -> None:
     each = [measure(Config(**config.model_dump() | {"patch": size, "options": {}})).flops for size in (1, 2, 4)]
     assert training_flops(config) == 3 * round(sum(each) / 3) * config.batch
     assert measure(config).flops == each[1]
+
+
+def test_a_stem_without_resizable_weights_is_refused() -> None:
+    """An eval at another patch names the patch and the stem."""
+    with pytest.raises(ConfigError, match="patches of 4 pixels: stem=conv has no weights that resize"):
+        at_patch(ViT(Config(width=16, heads=2, patch=2, stem="conv")), 4)
