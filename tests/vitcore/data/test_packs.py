@@ -111,6 +111,8 @@ def as_a_tar_a_part(folder: Path, work: Path) -> Path:
     with tarfile.open(work / "parts" / "train.tar", "w") as outer:
         for name in ("cat", "dog"):
             tar_of(folder / "train" / name, work / f"{name}.tar", folder / "train" / name)
+            content = (work / f"{name}.tar").read_bytes().rstrip(b"\0")
+            (work / f"{name}.tar").write_bytes(content + bytes(-len(content) % 512))  # without its end mark
             outer.add(work / f"{name}.tar", f"{name}.tar")
     tar_of(folder / "test", work / "parts" / "val.tar", folder / "test")
     return work / "parts"
@@ -407,6 +409,8 @@ def test_a_missing_pack_says_where_it_was_looked_for(home: Path, monkeypatch: py
     """The error names the searched folder, or the options that name a folder."""
     with pytest.raises(ConfigError, match=rf"data=imagenet: .*\({home}/imagenet: no such folder\)"):
         Config(data="imagenet")
+    with pytest.raises(ConfigError, match=r"data=Pets: .*a pack \(small letters, digits and \. _ -\)"):
+        Config(data="Pets")
     monkeypatch.delenv("ABLATE_DATA")
     with pytest.raises(ConfigError, match=r"none without --data-dir or ABLATE_DATA\); `ablate data pack imagenet"):
         Config(data="imagenet")

@@ -69,6 +69,7 @@ def test_standardised_images_have_unit_variance() -> None:
     images = data.standardise(data.train.pixels)
     assert images.mean().item() == pytest.approx(0, abs=0.02)
     assert images.std().item() == pytest.approx(1, abs=0.02)
+    assert load(digits(image_size=12)).train.pixels.shape[1:] == (1, 12, 12)
 
 
 def test_order_is_a_permutation_an_epoch_wherever_it_is_entered() -> None:
