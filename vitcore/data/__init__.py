@@ -1,1 +1,1 @@
-"""Datasets, packs, streaming, augmentation and the order of images."""
+"""Datasets, packs, streaming, augmentation and the order of training images."""

@@ -1,7 +1,7 @@
-"""The augmentations that the setting `augment` names. A new augmentation is a class and a line of AUGMENT.
+"""The augmentations that the setting `augment` chooses from. A new augmentation is a class and a line of AUGMENT.
 
-Every draw is a pure function of the image's key, (seed, epoch, index in the dataset), so batching and resuming do not
-change it. Draws are made on the CPU; bytes are changed on the device that holds them.
+Every random choice is a pure function of the image's key, (seed, epoch, index in the dataset), so neither batching nor
+resuming changes it. Random numbers are drawn on the CPU. Pixels are changed on the device that holds the images.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Augment(Variant):
-    """Base of augmentations, from bytes (B, C, H, W) to bytes on the device that holds them.
+    """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on their device.
 
     cuts: whether the augmentation takes images as stored, which in packs are larger, and returns `image_size`.
     Otherwise it takes and returns the center crop for evaluation.
@@ -40,15 +40,15 @@ class Augment(Variant):
     def __init__(self, config: Config) -> None: ...
 
     def __call__(self, images: Tensor, keys: Tensor) -> Tensor:
-        """Return augmented images. keys: (B,), int64, on the CPU. Leaves `images` unchanged."""
+        """Return augmented images, and leave `images` unchanged. keys: the images' keys (B,), int64, on the CPU."""
         raise NotImplementedError
 
 
 class Staged(Augment):
-    """Base of augmentations that apply `stages` one after another.
+    """Base class of augmentations that apply `stages` one after another.
 
-    All draws are made before an image is touched, so that a CUDA graph can hold the augmentation. Graphs leave out a
-    class that overrides `__call__`.
+    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. CUDA graphs
+    do not hold a class that overrides `__call__`.
     """
 
     stages: ClassVar[tuple[type[Stage], ...]]
@@ -64,7 +64,10 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return `numerics`, plus 1 if a stage scales the images: earlier versions did not scale them."""
+        """Return `numerics`, plus 1 if a stage scales images with fewer than 256 levels.
+
+        Versions before 0.12 did not scale the images, so that their results differ.
+        """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
 
@@ -75,11 +78,14 @@ class Staged(Augment):
         return self.apply(images, sent(choices, images.device), fixed=True)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw the choices of all stages for images of `side` pixels from keys (B,) on the CPU: (B, n), int64."""
+        """Draw the choices (B, n), int64, of all stages for images of `side` x `side` pixels.
+
+        keys: (B,), on the CPU.
+        """
         return torch.cat([part.choices(keys, side) for part in self.parts], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return augmented images by the choices (B, n). fixed: see `Stage.apply`. Leaves `images` unchanged."""
+        """Return augmented images by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""
         if self.parts[0].in_place:
             images = images.clone()
         for part, own in zip(self.parts, torch.split(choices, [part.draws for part in self.parts], 1), strict=True):
@@ -88,9 +94,9 @@ class Staged(Augment):
 
 
 def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
-    """Return whether a CUDA graph can hold `augment` for images of `size` bytes, and makes it faster.
+    """Return whether a CUDA graph can hold `augment` and makes it faster. size: bytes of an image.
 
-    Large images keep a GPU busy without a graph, and distorting some of them costs less than distorting all.
+    Large images keep a GPU busy without a graph. A graph would also distort all of them, although only some need it.
     """
     if not isinstance(augment, Staged) or type(augment).__call__ is not Staged.__call__:
         return False
@@ -98,7 +104,7 @@ def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
 
 
 class NoAugment(Augment):
-    """Leaves images unchanged, as arXiv 2010.11929 does when pre-training on JFT."""
+    """No augmentation, as in the pre-training on JFT of arXiv 2010.11929."""
 
     numerics = 1
 
@@ -107,14 +113,14 @@ class NoAugment(Augment):
 
 
 class Flip(Staged):
-    """Flips horizontally with probability 1/2 (arXiv 2205.01580, section 2)."""
+    """A horizontal flip with probability 1/2 (arXiv 2205.01580, section 2)."""
 
     numerics = 1
     stages = (RandomFlip,)
 
 
 class Crop(Staged):
-    """Pads the image and crops it at a random place (arXiv 1512.03385, section 4.2)."""
+    """A crop of image size at a random position in the padded image (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
     Options = Shift
@@ -122,7 +128,7 @@ class Crop(Staged):
 
 
 class FlipCrop(Staged):
-    """Pads, crops at a random place, and flips with probability 1/2 (arXiv 1512.03385, section 4.2)."""
+    """`crop`, then a horizontal flip with probability 1/2 (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
     Options = Shift
@@ -130,7 +136,7 @@ class FlipCrop(Staged):
 
 
 class RandAugment(Staged):
-    """Applies random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment."""
+    """Random operations at one magnitude (arXiv 1909.13719), as torchvision.transforms.RandAugment."""
 
     numerics = 1
     Options = Strength
@@ -138,17 +144,17 @@ class RandAugment(Staged):
 
 
 class FlipCropRandAugment(Staged):
-    """Applies `flip-crop`, then `randaugment` (arXiv 1909.13719, section 4.2)."""
+    """`flip-crop`, then `randaugment` (arXiv 1909.13719, section 4.2)."""
 
     numerics = 1
     stages = (RandomShift, RandomFlip, RandomDistortion)
 
     class Options(Shift, Strength):
-        """The options of `crop` and of `randaugment`."""
+        """Options of `crop` and of `randaugment`."""
 
 
 class RandomResizedCrop(Staged):
-    """Crops a random box and resizes it (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
+    """A random box, resized to the image size (arXiv 1409.4842, section 6), as torchvision's RandomResizedCrop.
 
     Resizing is bilinear with antialiasing. In a pack, the box lies in the stored square, not in the whole photograph.
     """
@@ -160,7 +166,7 @@ class RandomResizedCrop(Staged):
 
 
 class FlipRandomResizedCrop(Staged):
-    """Applies `random-resized-crop`, then flips with probability 1/2 (arXiv 1409.4842, section 6)."""
+    """`random-resized-crop`, then a horizontal flip with probability 1/2 (arXiv 1409.4842, section 6)."""
 
     numerics = 1
     cuts = True
@@ -169,28 +175,29 @@ class FlipRandomResizedCrop(Staged):
 
 
 class FlipRandomResizedCropRandAugment(Staged):
-    """Applies `flip-random-resized-crop`, then `randaugment` (arXiv 2205.01580, appendix A)."""
+    """`flip-random-resized-crop`, then `randaugment` (arXiv 2205.01580, appendix A)."""
 
     numerics = 1
     cuts = True
     stages = (RandomBox, RandomFlip, RandomDistortion)
 
     class Options(Piece, Strength):
-        """The options of `random-resized-crop` and of `randaugment`."""
+        """Options of `random-resized-crop` and of `randaugment`."""
 
 
 class TrivialAugment(Staged):
-    """Applies one operation at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide."""
+    """One random operation at a random magnitude (arXiv 2103.10158), as torchvision.transforms.TrivialAugmentWide."""
 
     numerics = 1
     stages = (TrivialDistortion,)
 
 
 class ThreeAugment(Staged):
-    """Flips; grays, solarizes or blurs; then changes the colors (DeiT III: arXiv 2204.07118, section 3).
+    """A flip, then grayscale, solarize or blur, then color jitter (DeiT III: arXiv 2204.07118, section 3).
 
-    As `new_data_aug_generator` of https://github.com/facebookresearch/deit: gray, solarize and blur have equal
-    probability, and the blur has PIL's radius from 0.1 to 2. Brightness, contrast and color change in a random order.
+    The augmentation follows `new_data_aug_generator` of https://github.com/facebookresearch/deit. Grayscale, solarize
+    and blur have equal probability, and the blur has PIL's radius from 0.1 to 2. Brightness, contrast and color change
+    in a random order.
     """
 
     numerics = 1
@@ -199,21 +206,21 @@ class ThreeAugment(Staged):
 
 
 class CropThreeAugment(Staged):
-    """Applies `crop` with reflected borders, then `three-augment` (DeiT III's simple random crop: arXiv 2204.07118)."""
+    """`crop` with reflected borders, then `three-augment` (DeiT III's simple random crop: arXiv 2204.07118)."""
 
     numerics = 1
     stages = (RandomShift, ThreeDistortions)
 
     class Options(Shift, Jitter):
-        """The options of `crop` and of `three-augment`."""
+        """Options of `crop` and of `three-augment`."""
 
         fill: Literal["zeros", "reflect"] = "reflect"  #: Content of the padding.
 
 
 class RandomResizedCropThreeAugment(Staged):
-    """Applies `random-resized-crop`, then `three-augment` (arXiv 2204.07118, Table 1: on ImageNet-1k).
+    """`random-resized-crop`, then `three-augment` (arXiv 2204.07118, Table 1: on ImageNet-1k).
 
-    Resizing is bilinear; facebookresearch/deit uses bicubic.
+    Resizing is bilinear, whereas facebookresearch/deit uses bicubic.
     """
 
     numerics = 1
@@ -221,7 +228,7 @@ class RandomResizedCropThreeAugment(Staged):
     stages = (RandomBox, ThreeDistortions)
 
     class Options(Piece, Jitter):
-        """The options of `random-resized-crop` and of `three-augment`."""
+        """Options of `random-resized-crop` and of `three-augment`."""
 
 
 AUGMENT: dict[str, type[Augment]] = {

@@ -1,4 +1,8 @@
-"""Stages that apply torchvision's operations: those of RandAugment, TrivialAugment and 3-Augment."""
+"""Stages that apply torchvision's operations: those of RandAugment, TrivialAugment and 3-Augment.
+
+An amount is an operation's magnitude in the unit of the operation: pixels, degrees, bits or a factor. A level, from 0
+to 30, is the number of an amount in the operation's table.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 
 class Operation(NamedTuple):
-    """A function of `image_ops`, its amounts (31,) by magnitude, and whether the amount has a random sign."""
+    """A function of `image_ops`, its amount at each level (31,), and whether the amount has a random sign."""
 
     apply: Callable[[Tensor, Tensor], Tensor]
     amounts: Tensor
@@ -36,10 +40,10 @@ class Operation(NamedTuple):
 
 
 class Distortion(Stage):
-    """Base of stages that apply torchvision's operations, for which black is 0 and white is 255.
+    """Base class of stages that apply torchvision's operations, for which black is 0 and white is 255.
 
-    Images with fewer levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after them.
-    Color operations leave grayscale images unchanged, as in torchvision.
+    Images with fewer gray levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after
+    them. Color operations leave grayscale images unchanged, as in torchvision.
     """
 
     operations: list[Operation]
@@ -61,22 +65,29 @@ class Distortion(Stage):
         return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Apply the operations to bytes (B, C, H, W) from 0 to 255. fixed: see `Stage`. Leaves `images` unchanged."""
+        """Apply the operations to uint8 images (B, C, H, W) from 0 to 255, and leave `images` unchanged.
+
+        choices, fixed: see `Stage.apply`.
+        """
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Apply to each image the operation number `choices` (B,) at magnitude `levels` (B,), with `sign` (B,)."""
+        """Apply one operation to each image, and return the images.
+
+        choices: operation numbers (B,). levels: levels (B,) of the operations. sign: 1 or -1 (B,), for signed
+        operations only.
+        """
         table, signed = self.amounts(choices.device)
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Apply to each image the operation number `choices` (B,) by `amounts` (B,)."""
+        """Apply to each image the operation with number `choices` (B,) by `amounts` (B,), and return the images."""
         if fixed:
             return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
         return grouped(images, self.operations, choices, amounts)
 
     def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the amounts of all operations (operations, LEVELS), and which have a sign (operations,)."""
+        """Return each operation's amounts by level (operations, 31), and a mask of signed operations (operations,)."""
         if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
             table = torch.stack([operation.amounts for operation in self.operations])
             signed = torch.tensor([operation.signed for operation in self.operations])
@@ -85,9 +96,10 @@ class Distortion(Stage):
 
 
 class Strength(Variant.Options):
-    """The number of operations and their strength.
+    """Options of RandAugment: the number of operations for each image, and their magnitude.
 
-    In TensorFlow and big_vision, magnitude 10 is the largest: randaug(2, 10) there is torchvision's magnitude 30.
+    The largest magnitude in TensorFlow and big_vision is 10: big_vision's randaug(2, 10) is magnitude 30 in
+    torchvision.
     """
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
@@ -95,7 +107,7 @@ class Strength(Variant.Options):
 
 
 class RandomDistortion(Distortion):
-    """Applies `layers` random operations at one magnitude, as RandAugment."""
+    """The stage of RandAugment: `layers` random operations at one magnitude."""
 
     def __init__(self, config: Config, options: Strength) -> None:
         super().__init__(config, options)
@@ -115,7 +127,7 @@ class RandomDistortion(Distortion):
 
 
 class TrivialDistortion(Distortion):
-    """Applies one random operation at a random magnitude, as TrivialAugment."""
+    """The stage of TrivialAugment: one random operation at a random magnitude."""
 
     draws = 3  # the operation, its magnitude and its sign
 
@@ -133,15 +145,15 @@ class TrivialDistortion(Distortion):
 
 
 class Jitter(Variant.Options):
-    """The options of the flip and the color changes."""
+    """Options of 3-Augment: the flip, and the largest change of colors."""
 
-    flip: bool = True  #: Exchange left and right with probability 1/2. Not for images in which the side matters.
+    flip: bool = True  #: Exchange left and right with probability 1/2. Turn it off if left and right differ in meaning, as in digits.
     #: Largest change of brightness, contrast and color: factors from 1 - jitter to 1 + jitter.
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
 
 
 class ThreeDistortions(Distortion):
-    """Flips if `flip`; grays, solarizes or blurs; then changes the colors, as 3-Augment."""
+    """The stage of 3-Augment: a flip if `flip`, then grayscale, solarize or blur, then color jitter."""
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
@@ -173,17 +185,20 @@ class ThreeDistortions(Distortion):
 
 
 def scale(images: Tensor, white: int, wanted: int) -> Tensor:
-    """Scale bytes from the range 0..white to 0..wanted, rounded to the nearest."""
+    """Scale uint8 images from the range 0..white to 0..wanted, rounded to the nearest integer."""
     return images if white == wanted else ((images.int() * wanted + white // 2) // white).to(torch.uint8)
 
 
 def signs(keys: Tensor, elements: int) -> Tensor:
-    """Draw 1 or -1 for keys (B,): (B, elements)."""
+    """Draw signs (B, elements), each 1 or -1, for keys (B,)."""
     return 2 * decided(2, keys, code("sign"), elements) - 1
 
 
 def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """Apply to each image its operation (B,) by its amount (B,), both on the CPU: one call per operation."""
+    """Apply to each image its operation by its amount, with one call per operation that is chosen.
+
+    choices, amounts: operation numbers (B,) and amounts (B,), on the CPU.
+    """
     images = images.clone()
     places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
     counts = torch.bincount(choices, minlength=len(operations)).tolist()
@@ -195,17 +210,21 @@ def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amount
 
 
 def moderate(size: int) -> list[Operation]:
-    """Return RandAugment's operations for images of `size` pixels."""
+    """Return RandAugment's operations for images of `size` x `size` pixels."""
     return space(shear=0.3, translation=150 / 331 * size, angle=30.0, enhancement=0.9, bits=4)
 
 
 def wide() -> list[Operation]:
-    """Return TrivialAugment's operations."""
+    """Return the operations of TrivialAugment's wide search space (arXiv 2103.10158)."""
     return space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
-    """Return the operations, given their amounts at the largest magnitude (pixels, degrees, bits, factors)."""
+    """Return torchvision's 14 operations. The parameters are their amounts at the largest level.
+
+    shear: factor. translation: pixels. angle: degrees. enhancement: change of the factors of brightness, color,
+    contrast and sharpness. bits: low bits that posterize sets to 0.
+    """
 
     def up_to(amount: float) -> Tensor:
         return torch.linspace(0, amount, LEVELS)

@@ -1,7 +1,7 @@
-"""Random erasing (arXiv 1708.04896), as timm.data.RandomErasing: a rectangle of an image becomes 0, or noise.
+"""Random erasing (arXiv 1708.04896), as timm.data.RandomErasing: a rectangle of an image becomes 0 or noise.
 
-Images are standardized, so 0 is the mean of the data. All choices are a hash of the image's key, computed on the device
-of the keys, so that a CUDA graph can hold them.
+Images are standardized, so 0 is the mean of the data. All random choices are a hash of the image's key, computed on the
+device of the keys, so that a CUDA graph can hold them.
 """
 
 import math
@@ -17,9 +17,9 @@ ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
 
 
 def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Erase a random rectangle of each image (B, C, H, W) with `probability`.
+    """Return images in which a random rectangle of each image (B, C, H, W) is erased with `probability`.
 
-    keys: (B,). fill: "pixel" for normal noise, otherwise 0.
+    keys: the images' keys (B,). fill: "pixel" for standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
     top, left, height, width = rectangles(keys, rows, columns, probability).view(-1, 4, 1, 1, 1).unbind(1)
@@ -30,9 +30,10 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 
 
 def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
-    """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64; zeros for no erasing.
+    """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
-    The rectangle is the first of ten tries that fits in an image of rows x columns pixels.
+    The rectangle is the first of ten random rectangles that fits in an image of rows x columns pixels. It is all zeros
+    for an image that is not erased.
     """
     uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
@@ -48,7 +49,7 @@ def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Ten
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
-    """Return standard normal noise (B, C, H, W), a function of each image's key (B,)."""
+    """Return standard normal noise (B, C, H, W), which depends on each image's key (B,) alone."""
     uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)

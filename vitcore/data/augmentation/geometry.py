@@ -1,4 +1,4 @@
-"""The base of an augmentation's stages, and the stages that move pixels: flips, shifts and random boxes."""
+"""The base class of an augmentation's stages, and the stages that move pixels: flips, shifts and random boxes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at
 
 
 class Stage:
-    """One step of an augmentation: changes bytes (B, C, H, W) by draws made before any image is touched.
+    """Base class of the steps of an augmentation, each of which changes uint8 images (B, C, H, W).
 
-    draws: number of draws per image. in_place: whether `apply` changes the given images. options: a record that has the
-    options of this stage, and may have others.
+    All random choices are drawn before any image is changed.
+
+    draws: number of choices per image. in_place: whether `apply` changes the given images. options: an object with the
+    options of this stage, which may have options of other stages.
     """
 
     draws: int
@@ -44,20 +46,20 @@ class Stage:
         return False
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw the choices for images of `side` pixels from keys (B,) on the CPU: (B, draws), int64."""
+        """Draw the choices (B, draws), int64, for images of `side` x `side` pixels. keys: (B,), on the CPU."""
         raise NotImplementedError
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return the changed images.
+        """Return the changed images (B, C, H, W), uint8.
 
-        choices: (B, draws), on the images' device if `fixed`, else on the CPU. fixed: launch kernels that depend on
-        shapes only, as a CUDA graph needs; otherwise the fastest kernels for these choices.
+        choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: launch kernels that depend
+        on shapes only, as a CUDA graph needs, instead of the fastest kernels for these choices.
         """
         raise NotImplementedError
 
 
 class RandomFlip(Stage):
-    """Flips horizontally with probability 1/2."""
+    """A horizontal flip with probability 1/2."""
 
     draws = 1
     in_place = True
@@ -80,14 +82,14 @@ class RandomFlip(Stage):
 
 
 class Shift(Variant.Options):
-    """The options of a padded random crop."""
+    """Options of a padded random crop."""
 
     pad: Annotated[int, Field(ge=1, le=1024)] = 4  #: Pixels of padding on each side.
     fill: Literal["zeros", "reflect"] = "zeros"  #: Content of the padding.
 
 
 class RandomShift(Stage):
-    """Pads the image and crops it at a random place."""
+    """A crop of image size at a random position in the padded image."""
 
     draws = 2  # the top left corner of the crop in the padded image
 
@@ -115,20 +117,26 @@ class RandomShift(Stage):
 
 
 def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """Return indices (size + 2 pad,) that pad by reflection: pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad."""
+    """Return the row or column indices (size + 2 pad,) that pad an image by reflection.
+
+    They are pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad.
+    """
     places = torch.arange(-pad, size + pad, device=device).abs()
     return torch.minimum(places, 2 * (size - 1) - places)
 
 
 def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Crop to (B, C, rows, columns) at the top left corners `places` (B, 2), by indexing a view of all windows."""
+    """Return crops (B, C, rows, columns) at each image's corner, by indexing a view of all windows.
+
+    places: the top left corners (B, 2), as row and column.
+    """
     top, left = sent(places, images.device).unbind(1)
     windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
 def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Crop as `gathered` does, one image at a time: a CPU copies rows faster than it gathers bytes."""
+    """Return the crops of `gathered`, copied one image at a time, which is faster on a CPU."""
     found = torch.empty((*images.shape[:2], rows, columns), dtype=images.dtype)
     for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
         window[...] = image[:, top : top + rows, left : left + columns]
@@ -136,14 +144,14 @@ def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
 
 
 class Piece(Variant.Options):
-    """The options of a random box."""
+    """Options of a random box: its smallest area and largest aspect ratio."""
 
-    area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Smallest share of the image's area.
+    area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Smallest fraction of the image's area.
     ratio: Annotated[float, Field(ge=1)] = 4 / 3  #: Largest ratio of the longer side to the shorter.
 
 
 class RandomBox(Stage):
-    """Crops a random box and resizes it to `image_size`."""
+    """A random box of the image, resized to `image_size`."""
 
     draws = 4  # top, left, height and width of the box
 

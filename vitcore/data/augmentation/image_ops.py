@@ -1,7 +1,7 @@
-"""Operations of augmentations on a batch of bytes: torchvision's functions, with an amount for each image.
+"""Operations of augmentations on a batch of uint8 images: torchvision's functions, with an amount for each image.
 
-images: (B, C, H, W), uint8, C = 1 or 3. amount: (B,), float, on the images' device. Geometric operations take the
-nearest pixel, and black outside the image.
+images: (B, C, H, W), uint8, C = 1 or 3. amount: the operations' magnitudes (B,), float, on the images' device.
+Geometric operations take the nearest pixel, and black outside the image. Their matrices map output to input pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,40 +21,49 @@ def identity(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a horizontal shear: each row moves left by `amount` pixels more than the row above."""
+    """Return the affine matrices (B, 2, 3) of a horizontal shear.
+
+    Each row moves left by `amount` (B,) pixels more than the row above.
+    """
     return affine(x=[torch.ones_like(amount), amount, amount * (images.shape[-2] / 2)])
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a vertical shear: each column moves up by `amount` pixels more than its left neighbor."""
+    """Return the affine matrices (B, 2, 3) of a vertical shear.
+
+    Each column moves up by `amount` (B,) pixels more than the column on its left.
+    """
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
 def x_translated(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a translation to the right, by whole pixels."""
+    """Return the affine matrices (B, 2, 3) that move images right by `amount` (B,) pixels, rounded toward 0."""
     return affine(x=[torch.ones_like(amount), 0 * amount, -amount.trunc()])
 
 
 def y_translated(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a translation downwards, by whole pixels."""
+    """Return the affine matrices (B, 2, 3) that move images down by `amount` (B,) pixels, rounded toward 0."""
     return affine(y=[0 * amount, torch.ones_like(amount), -amount.trunc()])
 
 
 def rotated(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the matrices of a counterclockwise rotation about the center, in degrees."""
+    """Return the affine matrices (B, 2, 3) of a counterclockwise rotation about the center by `amount` (B,) degrees."""
     cos, sin = amount.deg2rad().cos(), amount.deg2rad().sin()
     return affine(x=[cos, -sin, 0 * cos], y=[sin, cos, 0 * cos])
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return matrices (B, 2, 3) with the given rows of three (B,); a row that is not given is the identity's."""
+    """Return affine matrices (B, 2, 3) from a first row `x` and a second row `y`.
+
+    x, y: three tensors (B,) each. An empty row stands for the row of the identity matrix.
+    """
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
-    """Resample images by matrices (B, 2, 3), which map output to input pixels, measured from the center."""
+    """Resample images by affine matrices (B, 2, 3), which map output to input pixels, measured from the center."""
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
     points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
@@ -65,22 +74,22 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from black by 1 + `amount`."""
+    """Scale each pixel's difference from black by 1 + `amount`."""
     return away_from(torch.zeros_like(images[:, :1, :1, :1]), images, amount)
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance from the grayscale image by 1 + `amount`; grayscale images stay unchanged."""
+    """Scale each pixel's difference from its gray value by 1 + `amount`. Grayscale images stay unchanged."""
     return images if images.shape[1] == 1 else away_from(grayscale(images), images, amount)
 
 
 def contrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance of each pixel from the mean gray by 1 + `amount`."""
+    """Scale each pixel's difference from the image's mean gray value by 1 + `amount`."""
     return away_from(mean_gray(images), images, amount)
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the distance from the blurred image by 1 + `amount`; the border stays unchanged."""
+    """Scale each pixel's difference from the blurred image by 1 + `amount`. Border pixels stay unchanged."""
     if min(images.shape[-2:]) <= 2:
         return images
     wide = images.to(torch.int16)
@@ -92,30 +101,33 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the difference between the images and `origin` by 1 + `amount`, clamped to bytes."""
+    """Scale the difference between the images and `origin` by 1 + `amount`, clamped to 0-255.
+
+    origin: a tensor that broadcasts to the images (B, C, H, W).
+    """
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
 
 def mean_gray(images: Tensor) -> Tensor:
-    """Return the mean gray of each image (B, 1, 1, 1)."""
+    """Return the mean gray value of each image (B, 1, 1, 1), float."""
     gray = images if images.shape[1] == 1 else grayscale(images)
     return gray.float().mean(dim=(1, 2, 3), keepdim=True)
 
 
 def grayscale(images: Tensor) -> Tensor:
-    """Convert RGB (B, 3, H, W) to grayscale (B, 1, H, W)."""
+    """Convert RGB images (B, 3, H, W) to grayscale (B, 1, H, W)."""
     red, green, blue = images.unbind(dim=1)
     return (GRAY[0] * red + GRAY[1] * green + GRAY[2] * blue).to(torch.uint8)[:, None]
 
 
 def posterize(images: Tensor, amount: Tensor) -> Tensor:
-    """Set the lowest `amount` bits of every byte to 0."""
+    """Set the lowest `amount` bits of every value to 0."""
     return images & (256 - 2**amount).to(torch.uint8).view(-1, 1, 1, 1)
 
 
 def solarize(images: Tensor, amount: Tensor) -> Tensor:
-    """Invert bytes of at least `amount`."""
+    """Invert all values that are at least `amount`."""
     inverted = images >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
     return images ^ inverted.to(torch.uint8).neg()
 
@@ -126,10 +138,10 @@ def gray(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blur as PIL's GaussianBlur of radius `amount`, at most 2: three box filters per axis, each rounded to bytes.
+    """Blur as PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis.
 
-    A box filter weighs the pixels at its ends by the fraction of its radius (Gwosdek et al.,
-    https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
+    Each filter's result is rounded to uint8. A box filter weighs the pixels at its ends by the fractional part of its
+    radius (Gwosdek et al., https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
     """
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
     whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2
@@ -146,7 +158,10 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
-    """Filter rows by weights (B, 1, 1, 1) of a pixel and its neighbors, in units of 1 / ONE; edges repeat."""
+    """Filter rows with a kernel of five pixels, repeating the pixels at the edges.
+
+    centre, near, far: weights (B, 1, 1, 1) of a pixel and of its neighbors at distances 1 and 2, in units of 1 / ONE.
+    """
     columns = images.shape[3]
     wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
     left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
@@ -154,7 +169,10 @@ def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Ten
 
 
 def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
-    """Change brightness (0), contrast (1) and color (2) by `amounts` (B, 3), in each image's `order` (B, 3)."""
+    """Change brightness, contrast and color by `amounts` (B, 3), in each image's `order`.
+
+    order: permutation (B, 3) of 0 for brightness, 1 for contrast and 2 for color.
+    """
     for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
         plain = images if images.shape[1] == 1 else grayscale(images)
         mean = plain.float().mean(dim=(1, 2, 3), keepdim=True)
@@ -172,7 +190,10 @@ def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def stretched(levels: Tensor, images: Tensor) -> Tensor:
-    """Map bytes `levels` (B, C, ...) linearly, so that the range of each channel of the images becomes 0 to 255."""
+    """Map values linearly so that the range of each channel of the images becomes 0 to 255.
+
+    levels: the uint8 values (B, C, ...) to map.
+    """
     low = images.amin(dim=(2, 3), keepdim=True).float()
     high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low
@@ -187,7 +208,10 @@ def equalize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def equalized(flat: Tensor) -> Tensor:
-    """Return the equalized value of each level (B, C, 256), given pixels (B, C, HW), int64."""
+    """Return the equalized value of each level 0 to 255 for each channel: (B, C, 256).
+
+    flat: pixels (B, C, HW), int64.
+    """
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
@@ -198,16 +222,16 @@ def equalized(flat: Tensor) -> Tensor:
 
 
 def every_level(images: Tensor) -> Tensor:
-    """Return the levels 0 to 255 for each channel of each image: (B, C, 256), bytes."""
+    """Return the levels 0 to 255 for each channel of each image: (B, C, 256), uint8."""
     levels = torch.arange(LEVELS, device=images.device, dtype=torch.int32).to(torch.uint8)
     return levels.expand(*images.shape[:2], LEVELS)
 
 
 def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Apply to each image the operation number `choices` (B,) by `amount` (B,), with equal launches for any choices.
+    """Apply to each image the operation number `choices` (B,) by `amount` (B,), without reading a value on the host.
 
-    The host reads no value, so a CUDA graph can hold the function. All resampling is one call, and all mappings of
-    levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
+    The kernel launches are equal for all choices, so a CUDA graph can hold the function. All resampling is one call,
+    and all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
     """
     B, C, H, W = images.shape
     flat = images.flatten(2).long()
@@ -232,7 +256,10 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
 
 
 def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return the function that computes the table (B, C, 256) of an operation on single bytes."""
+    """Return a function that computes an operation's lookup table (B, C, 256), for operations on single values.
+
+    The function takes images (B, C, H, W), flattened images, which it ignores, and amounts (B,).
+    """
 
     def table(images: Tensor, flat: Tensor, amount: Tensor) -> Tensor:
         return operation(every_level(images)[..., None], amount)[..., 0]
@@ -241,7 +268,7 @@ def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tens
 
 
 def sampled(matrix: Operation) -> Operation:
-    """Return the operation that resamples images by the matrices of `matrix`."""
+    """Return the operation that resamples images by the affine matrices that `matrix` returns."""
     return lambda images, amount: sample(images, matrix(images, amount))
 
 

@@ -1,8 +1,8 @@
 """Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899), as timm.data.Mixup in mode 'batch'.
 
-Image i is mixed with image B - 1 - i, and one share ~ Beta(alpha, alpha) is drawn for the batch. A batch is mixed with
-probability `mix_prob`. If mixup and CutMix have an alpha, a batch uses CutMix with probability `mix_switch_prob`, else
-mixup. All draws are a pure function of (seed, step).
+Image i is mixed with image B - 1 - i, its partner, and one weight ~ Beta(alpha, alpha) is drawn for the batch. A batch
+is mixed with probability `mix_prob`. If both mixup and CutMix have an alpha above 0, a batch uses CutMix with
+probability `mix_switch_prob` and mixup otherwise. All draws are a pure function of (seed, step).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ NOWHERE = (0, 0, 0, 0)
 
 
 def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:
-    """Mix images (B, C, H, W) and labels (B,) of a step's batch; return images and class probabilities (B, K)."""
+    """Return the mixed images (B, C, H, W) and soft labels (B, K) of a step's batch. labels: (B,)."""
     return mixed(images, labels, config, draw(config, step, *images.shape[-2:]))
 
 
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
-    """Draw the choices for the batch of a step (6,), float64.
+    """Draw the random choices (6,), float64, for the batch of a step.
 
-    They are the share of the image, the share of its label, and the edges of CutMix's box in an image of rows x columns
-    pixels: top, bottom, left, right.
+    They are an image's weight, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in an image
+    of rows x columns pixels.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
@@ -50,9 +50,9 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
 
 
 def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """Mix images (B, C, H, W) and labels (B,) by choices (6,) on their device, without a transfer to the host.
+    """Return images (B, C, H, W) and soft labels (B, K), mixed without a transfer to the host.
 
-    Returns images and class probabilities (B, K).
+    labels: (B,). choices: the result (6,) of `draw`, on the images' device.
     """
     share, target_share = choices[:2].unbind()
     partly = mixup(images, share) if config.mixup else images
@@ -62,12 +62,15 @@ def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tu
 
 
 def mixup(x: Tensor, share: Tensor) -> Tensor:
-    """Return `share` times each row of x (B, ...) plus 1 - `share` times its partner."""
+    """Return `share` times each row of x (B, ...) plus 1 - `share` times the row of its partner."""
     return x.lerp(x.flip(0), (1 - share).to(x.dtype))
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Replace a box in each image by the box of its partner in `originals`. edges: top, bottom, left, right (4,)."""
+    """Replace a box in each image by the same box of its partner in `originals`.
+
+    edges: top, bottom, left, right (4,).
+    """
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
@@ -75,13 +78,13 @@ def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
 
 
 def kept(edges: Edges, rows: int, columns: int) -> float:
-    """Return the share of an image outside the box."""
+    """Return the fraction of an image's area outside the box."""
     top, bottom, left, right = edges
     return 1 - (bottom - top) * (right - left) / (rows * columns)
 
 
 def box(random: RandomState, share: float, rows: int, columns: int) -> Edges:
-    """Draw a box of area 1 - `share` around a random center, clipped at the image's border."""
+    """Draw a box with 1 - `share` of the image's area around a random center, clipped at the image's border."""
     edges = []
     for size in (rows, columns):
         length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))
