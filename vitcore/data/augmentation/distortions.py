@@ -147,7 +147,7 @@ class TrivialDistortion(Distortion):
 class Jitter(Variant.Options):
     """Options of 3-Augment: the flip, and the largest change of colors."""
 
-    flip: bool = True  #: Exchange left and right with probability 1/2. Turn it off if left and right differ in meaning, as in digits.
+    flip: bool = True  #: Exchange left and right with probability 1/2. Not for images of digits or text.
     #: Largest change of brightness, contrast and color: factors from 1 - jitter to 1 + jitter.
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.3
 
