@@ -11,7 +11,6 @@ from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import RECIPE, names_at
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import assigned, stem
-from results.store import record
 from results.units import unit
 
 if TYPE_CHECKING:
@@ -107,6 +106,7 @@ def answers(study: str, source: Path) -> dict[str, str]:
     if not names:
         return {}
     from results.load import load_studies
+    from results.store import record
     from results.tables import sentences, study_table
 
     found = load_studies(source, names, record.FOR_TABLES)

@@ -10,7 +10,6 @@ from ablations.cli.inputs.arguments import plan_names, plans_at, refuse_unplanne
 from ablations.cli.inputs.directories import source_path
 from ablations.study.naming import stem
 from results.safe_text import one_line
-from results.store import record
 
 if TYPE_CHECKING:
     from results.study_results import StudyResults
@@ -24,6 +23,7 @@ def found(
     Raises ValueError for a study without results, or without results under these settings.
     """
     from results.load import load_studies
+    from results.store import record
 
     path, parts = source_path(source), record.FOR_TABLES if for_tables else record.PARTS
     try:
