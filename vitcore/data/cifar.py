@@ -1,4 +1,4 @@
-"""Reader of CIFAR's pickled batches (Krizhevsky 2009) that builds arrays and nothing else."""
+"""Reader of CIFAR's pickled batches (Krizhevsky 2009) that builds only arrays and builtin containers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ ALLOWED = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Unpickler of arrays and builtin containers. Raises UnpicklingError for another name before importing it."""
+    """Unpickler of arrays and builtin containers.
+
+    Raises UnpicklingError if the pickle names anything else, before importing it.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -39,9 +42,10 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
-    """Return images (M, 3, 32, 32) and labels for training, then images and labels for testing.
+    """Return the training images (M, 3, 32, 32) and labels, then the test images and labels.
 
-    Torchvision names the files and their md5 sums. Raises OSError for a missing file, ValueError for a damaged file.
+    kind: torchvision's class, which names the files and their md5 sums. home: the folder that contains their folder.
+    Raises OSError if a file is missing. Raises ValueError if a file is damaged.
     """
     train, test = (
         [read_batch(home / kind.base_folder / name, md5) for name, md5 in files]
@@ -51,7 +55,11 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
 
 
 def read_batch(path: Path, md5: str) -> Part:
-    """Return the images (m, 3, 32, 32) and labels of a file. Raises ValueError for another md5 sum or content."""
+    """Return the images (m, 3, 32, 32) and labels of one file.
+
+    Raises OSError if the file cannot be read. Raises ValueError if it has another md5 sum or holds anything but arrays
+    and builtin containers.
+    """
     content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")

@@ -1,6 +1,6 @@
-"""Crops of stored images, from bytes to bytes on any device: random boxes and the middle square.
+"""Crops of stored uint8 images on any device: random boxes and the center crop.
 
-Stored images (B, C, S, S) are channels-last, which a CPU resizes fastest; crops are channels-first.
+Stored images (B, C, S, S) are channels-last, which a CPU resizes fastest. Crops are channels-first.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ GROUP = 64  # images resized at once on a GPU, for the memory that it takes
 
 
 class Window(NamedTuple):
-    """The center crop for evaluation: the middle square of `crop` pixels, resized to `size` pixels."""
+    """The center crop for evaluation: the middle square with side `crop`, resized to side `size`, in pixels."""
 
     crop: int
     size: int
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Crop and resize images (B, C, S, S) to (B, C, size, size)."""
+        """Crop and resize uint8 images (B, C, S, S) to (B, C, size, size)."""
         first = round((images.shape[-1] - self.crop) / 2)  # as torchvision's center_crop
         middle = images[:, :, first : first + self.crop, first : first + self.crop]
         if self.crop == self.size:
@@ -39,10 +39,11 @@ class Window(NamedTuple):
 
 
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
-    """Draw a box (top, left, height, width) in images of `side` pixels for keys (B,) on the CPU: (B, 4), int64.
+    """Draw a box (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
-    The distribution is that of torchvision's RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio,
-    ratio): the first of ten tries that lies within the image, else the whole image.
+    keys: (B,), on the CPU. side: side of the square images in pixels. The distribution is that of torchvision's
+    RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio). It is the first of ten random boxes
+    that lies within the image, or the whole image if none does.
     """
     uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
     share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
@@ -57,12 +58,13 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
 
 
 def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
-    """Crop each image (B, C, S, S) to its box (B, 4), bilinear with antialiasing: (B, C, size, size).
+    """Crop each uint8 image (B, C, S, S) to its box, resized to (B, C, size, size), bilinear with antialiasing.
 
-    boxes: on the CPU, or on the images' device if `fixed`.
+    boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`. fixed: launch kernels
+    that depend on shapes only, as a CUDA graph needs.
 
-    A CPU uses PyTorch's resampling of bytes, an image at a time. A GPU would need three launches for each image, so it
-    uses matrix products, whose rounding differs by a level at most.
+    A CPU uses PyTorch's resampling of uint8 images, one image at a time. A GPU would need three launches for each
+    image, so it uses matrix products, whose rounding differs by one level at most.
     """
     if fixed or images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
@@ -75,7 +77,10 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop to boxes (B, 4) on the images' device by matrix products: resampling is linear and separable by axis."""
+    """Crop images (B, C, S, S) to boxes (B, 4), resized to (B, C, size, size) by matrix products.
+
+    Resampling is linear and separable by axis. boxes: on the images' device.
+    """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
@@ -85,9 +90,10 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
-    """Return the weight of each of `side` pixels in each of `size` outputs (B, size, side).
+    """Return the weight of each of `side` input pixels in each of `size` output pixels (B, size, side).
 
-    The weights are triangles as wide as an output. start, length: place and size (B,) of the boxes along this axis.
+    The weights of an output pixel are a triangle, whose half-width is the pixel's width in the input, at least 1.
+    start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
     centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

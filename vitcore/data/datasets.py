@@ -1,6 +1,6 @@
 """The built-in datasets, with pinned sizes and checksums that are verified when the images are read.
 
-Digits come with scikit-learn, all others are torchvision's downloads. Torchvision reads the MNISTs, and
+The digits come with scikit-learn. All other datasets are downloads of torchvision, which reads the MNISTs, whereas
 `vitcore.data.cifar` reads CIFAR.
 """
 
@@ -33,9 +33,10 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 class About:
     """The facts about a dataset that are known before any image is read.
 
-    image_size: in pixels. fingerprint: plain JSON that identifies the images. folds: with folds, each seed tests one
-    fold of all images; None if the data have a test set. mean, std: statistics of the stored bytes, per channel; None
-    if they are computed from the training images. levels: number of values of a stored byte, from 0.
+    image_size: side of the square images, in pixels. fingerprint: values that identify the images. folds: number of
+    folds, of which each seed tests one; None if the dataset has a test set. mean, std: statistics of the stored values
+    for each channel; None if they are computed from the training images. levels: number of possible values of a pixel,
+    from 0.
     """
 
     image_size: int
@@ -50,7 +51,10 @@ class About:
     levels: int = 256
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """Return the optimizer steps of `epochs` passes over the training images, at least 1."""
+        """Return the number of optimizer steps in `epochs` passes over the training images, at least 1.
+
+        batch: global batch size. data_fraction: fraction of the training images to use, without the validation images.
+        """
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
@@ -65,9 +69,10 @@ class Raw:
 
 
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Name the first class with fewer than two of the `train` images, and its count; "" if there is no such class.
+    """Return a sentence on the first class with fewer than two training images, or "" if every class has two.
 
-    Training and validation each need an image of every class.
+    labels: labels (M,) of all images. train: indices of the images that are not for testing. Training and validation
+    each need an image of every class.
     """
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
@@ -90,7 +95,10 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 
 
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
-    """Describe a dataset of torchvision with 10,000 test images. md5: the archive's checksum in torchvision."""
+    """Return the facts about a dataset of torchvision with 10,000 test images.
+
+    size: side of the images in pixels. train: number of training images. md5: the archive's checksum in torchvision.
+    """
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
     return About(size, len(mean), classes, train, 10_000, fingerprint, mean=mean, std=std)
@@ -124,7 +132,7 @@ TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "
 def read_digits() -> Raw:
     """Read scikit-learn's 1,797 digits (M, 1, 8, 8), which have no test set (UCI, Alpaydin and Kaynak 1998).
 
-    Raises ValueError without scikit-learn, or for other images than the pinned ones.
+    Raises ValueError if scikit-learn is not installed or the images are not the pinned ones.
     """
     with gzip.open(digits_file()) as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
@@ -136,7 +144,10 @@ def read_digits() -> Raw:
 
 
 def digits_file() -> Path:
-    """Return the path of scikit-learn's data file without importing scikit-learn, which is slow."""
+    """Return the path of scikit-learn's digits, without importing scikit-learn, which is slow.
+
+    Raises ValueError if scikit-learn is not installed.
+    """
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
@@ -144,7 +155,10 @@ def digits_file() -> Path:
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
-    """Read CIFAR or an MNIST, training images first. Raises ValueError for missing or damaged files."""
+    """Read CIFAR or an MNIST from the folder `data_dir`, training images first.
+
+    Raises ValueError if files are missing or damaged.
+    """
     import torchvision.datasets
 
     about, kind = BUILT_IN[name], getattr(torchvision.datasets, TORCHVISION[name])
@@ -165,10 +179,10 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
 
 
 def read_mnist(kind: type[MNIST], data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
-    """Read images (M, 1, 28, 28) and labels to train on, then those to test on.
+    """Read training images (M, 1, 28, 28) and their labels, then test images and their labels.
 
-    Torchvision reads the unpacked files; archives that lie beside them are checked. Raises RuntimeError for missing
-    files, ValueError for a damaged archive.
+    Torchvision reads the unpacked files. If their archives are in the folder too, they are checked. Raises RuntimeError
+    if files are missing. Raises ValueError if an archive is damaged.
     """
     from torchvision.datasets.utils import check_md5
 
@@ -183,7 +197,7 @@ def read_mnist(kind: type[MNIST], data_dir: Path) -> Sequence[tuple[Bytes, Seque
 def download(name: str, data_dir: Path) -> None:
     """Download a built-in dataset into `data_dir`. No other function uses the network.
 
-    Raises ValueError for a dataset without a download, and if the download fails.
+    Raises ValueError if the dataset has no download or the download fails.
     """
     if name not in TORCHVISION:
         raise ValueError(f"nothing to download for '{name}': one of {', '.join(TORCHVISION)}")
@@ -201,7 +215,10 @@ def download(name: str, data_dir: Path) -> None:
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Return the mean and standard deviation of each channel from histograms of bytes (C, 256); 0 becomes 1."""
+    """Return the mean and standard deviation of each channel from histograms (C, 256) of pixel values.
+
+    A standard deviation of 0 becomes 1.
+    """
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
@@ -209,7 +226,10 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """Return the folder of downloaded data: `data_dir`, else ABLATE_DATA. Raises ValueError without either."""
+    """Return the folder of downloaded data: `data_dir`, or the folder in ABLATE_DATA if `data_dir` is None.
+
+    Raises ValueError if neither is set.
+    """
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -222,20 +242,26 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Return the folders that may hold the pack `name`, in the order in which they are searched.
 
-    The order is ABLATE_PACKS, `data_dir`, ABLATE_DATA, ABLATE_MORE_DATA. Commands set the first and the last for their
-    own processes. Raises ValueError for an invalid ABLATE_PACKS or ABLATE_MORE_DATA.
+    The order is ABLATE_PACKS, `data_dir`, ABLATE_DATA, ABLATE_MORE_DATA. A command sets the first and the last for
+    itself and the processes that it starts. Raises ValueError if ABLATE_PACKS or ABLATE_MORE_DATA is invalid.
     """
     own = own_packs().get(name)
     return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
 
 
 def above(data_dir: Path | None = None) -> list[Path]:
-    """Return the folders in which packs lie under their names. Raises ValueError for an invalid ABLATE_MORE_DATA."""
+    """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and those in ABLATE_MORE_DATA.
+
+    Raises ValueError if ABLATE_MORE_DATA is invalid.
+    """
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 
 def own_packs() -> dict[str, str]:
-    """Return the folders of packs by name, from ABLATE_PACKS. Raises ValueError unless it is a JSON object."""
+    """Return the folder of each pack in ABLATE_PACKS, by name.
+
+    Raises ValueError if ABLATE_PACKS is not a JSON object.
+    """
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -243,7 +269,10 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the folders in ABLATE_MORE_DATA. Raises ValueError unless it is a JSON list."""
+    """Return the folders in ABLATE_MORE_DATA.
+
+    Raises ValueError if ABLATE_MORE_DATA is not a JSON list.
+    """
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

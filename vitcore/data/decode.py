@@ -1,4 +1,4 @@
-"""Decoding of untrusted image files: known formats, a bounded size, values in a known range."""
+"""Decoding of untrusted image files: only known formats, a limited file size, and pixel values of a known range."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ GREY = ("1", "L", *SIXTEEN_BITS, "I", "F")
 
 
 def open_image(file: Path) -> Image:
-    """Open an image file without decoding its pixels. Raises ValueError."""
+    """Open an image file without decoding its pixels.
+
+    Raises ValueError if the file cannot be read, is larger than 1 GiB, or is no image of a known format.
+    """
     try:
         return opened(read_regular(file, LARGEST))
     except OSError as error:
@@ -30,7 +33,11 @@ def open_image(file: Path) -> Image:
 
 
 def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
-    """Open an image from a file's content without decoding its pixels. Raises ValueError."""
+    """Open an image from a file's content without decoding its pixels.
+
+    formats: Pillow's names of the formats that are accepted. Raises ValueError if the content is no image of these
+    formats.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -41,9 +48,10 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
 
 
 def squared(image: Image, size: int, channels: int) -> Bytes:
-    """Resize the shorter side to `size` and crop the middle square: (size, size), or (size, size, 3) for 3 channels.
+    """Resize the shorter side to `size` pixels and crop the middle square.
 
-    Raises ValueError for an image that cannot be decoded.
+    The result is (size, size) for 1 channel, or (size, size, 3) for 3 channels. Raises ValueError if the image cannot
+    be decoded.
     """
     from PIL import Image, ImageOps
 
@@ -59,7 +67,7 @@ def squared(image: Image, size: int, channels: int) -> Bytes:
 def eight_bits(image: Image) -> Image:
     """Convert an image to values from 0 to 255. Values of 16 bits are scaled, where Pillow would clip them.
 
-    Raises ValueError for values of a range that the file format does not state.
+    Raises ValueError if the values are 32-bit integers or floats, whose range the file format does not state.
     """
     from PIL import Image
 
@@ -72,7 +80,6 @@ def eight_bits(image: Image) -> Image:
 
 
 def is_grey(image: Image) -> bool:
-    """Return whether an image has one channel."""
     return image.mode in GREY
 
 

@@ -1,4 +1,4 @@
-"""Reading of untrusted files: regular files up to a size, so that no read blocks or fills the memory."""
+"""Reading of untrusted files: only regular files of limited size, so that no read blocks or exhausts the memory."""
 
 import errno
 import os
@@ -8,7 +8,10 @@ from os import PathLike
 
 
 def open_regular(path: PathLike[str] | str) -> BufferedReader:
-    """Open a regular file for reading. Raises OSError for anything else, without blocking on a pipe."""
+    """Open a regular file for reading, without blocking on a pipe.
+
+    Raises OSError if the path cannot be opened or is not a regular file.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -17,19 +20,22 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message; for an OSError, without its number and file."""
+    """Return the first line of an error's message. The number and file of an OSError are left out."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 
 
 def reason_with_file(error: BaseException) -> str:
-    """Return `reason(error)`, after the file of an OSError."""
+    """Return `reason(error)`, preceded by the file of an OSError."""
     file = error.filename if isinstance(error, OSError) else None
     return f"{file}: {reason(error)}" if file else reason(error)
 
 
 def read_regular(path: PathLike[str] | str, largest: int) -> bytes:
-    """Return the bytes of a regular file. Raises OSError, also for more than `largest` bytes."""
+    """Return the bytes of a regular file.
+
+    Raises OSError if it cannot be read, is not a regular file, or has more than `largest` bytes.
+    """
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
             raise OSError(errno.EFBIG, f"Larger than {largest:,} bytes", str(path))

@@ -1,7 +1,7 @@
 """A folder of images as a dataset.
 
-The images are PATH/train/<class>/* and PATH/test/<class>/* (or val, which is then the test set). A flat set of class
-folders is split 80/20 within each class, the same for every seed.
+The images are PATH/train/<class>/* and PATH/test/<class>/* (or val, which then serves as test set). A folder that holds
+the class folders directly is split 80/20 within each class, equally for every seed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder, with the shorter side of the first image as the size. Raises ConfigError.
+    """Return the facts about a folder. Their image size is the shorter side of the first image.
 
-    Every byte is read, once per process.
+    The function reads every file, once per process. Raises ConfigError if the folder is invalid or its first image
+    cannot be read.
     """
     listing = list_folder(root)
     try:
@@ -60,7 +61,10 @@ def describe_folder(root: Path) -> About:
 
 
 def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read every image, its shorter side resized to `size` and the middle square cropped. Raises ConfigError."""
+    """Read every image, with its shorter side resized to `size` pixels and the middle square cropped.
+
+    Raises ConfigError if the folder is invalid or an image cannot be read.
+    """
     listing = list_folder(root)
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
     for place, file in enumerate(listing.files):
@@ -69,7 +73,10 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decode every image on all cores. Raises ConfigError with the first broken image and the number of others."""
+    """Decode every image, on all cores.
+
+    Raises ConfigError if images are broken, with the first broken image and the number of others.
+    """
 
     def failure(file: Path) -> str:
         try:
@@ -86,7 +93,10 @@ def check_images(root: Path, channels: int) -> None:
 
 
 def list_folder(root: Path) -> Listing:
-    """List a folder. Raises ConfigError if it is missing, has no classes, or has a class of too few images."""
+    """Return the images of a folder, their labels and their split.
+
+    Raises ConfigError if the folder is missing, has fewer than two classes, or has a class with too few images.
+    """
     if not root.is_dir():
         refuse(root, "no such folder")
     listing = list_parts(root) if (root / "train").is_dir() else list_flat(root)
@@ -96,7 +106,10 @@ def list_folder(root: Path) -> Listing:
 
 
 def list_parts(root: Path) -> Listing:
-    """List a folder with a training and a test part. Raises ConfigError."""
+    """Return the images of a folder that has train/ and either test/ or val/.
+
+    Raises ConfigError if a part is missing, or the test part has a class that the training part lacks.
+    """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
         refuse(root, "has train/ but neither test/ nor val/ beside it")
@@ -111,7 +124,10 @@ def list_parts(root: Path) -> Listing:
 
 
 def list_flat(root: Path) -> Listing:
-    """List a flat set of class folders, with a fifth of each class, chosen at random, as test set."""
+    """Return the images of a folder that holds class folders directly.
+
+    The test set is a random fifth of each class.
+    """
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
@@ -120,7 +136,10 @@ def list_flat(root: Path) -> Listing:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the class folders, sorted. Raises ConfigError for fewer than two."""
+    """Return the names of the class folders, sorted.
+
+    Raises ConfigError if there are fewer than two.
+    """
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:
         there = f"only the class folder '{names[0]}'" if names else "no class folders"
@@ -129,9 +148,9 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
-    """Return the images below the folder of each class, sorted, and their labels.
+    """Return the images in each class folder, with their subfolders, in sorted order, and the images' labels.
 
-    Raises ConfigError for a folder that cannot be read, or has no image unless `empty_allowed`.
+    Raises ConfigError if a folder cannot be read, or has no image and `empty_allowed` is False.
     """
 
     def unreadable(error: OSError) -> NoReturn:
@@ -151,7 +170,10 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
-    """Read an image as (C, size, size). Raises ConfigError naming the file."""
+    """Read an image as uint8 (C, size, size).
+
+    Raises ConfigError, which names the file, if the image cannot be read.
+    """
     try:
         with open_image(file) as image:
             pixels = squared(image, size, channels)
@@ -161,7 +183,7 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
 
 
 def digest(root: Path, files: Sequence[Path]) -> str:
-    """Return the sha256 over the files' contents and their paths relative to `root`."""
+    """Return the sha256 of the files' contents and of their paths relative to `root`."""
     total = hashlib.sha256()
     for file in files:
         total.update(file.relative_to(root).as_posix().encode() + b"\0")

@@ -1,4 +1,7 @@
-"""Look up data by name: a built-in dataset, a folder of images or a pack. Importing this module loads no torch."""
+"""Lookup of data by name: a built-in dataset, a folder of images or a pack.
+
+Importing this module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ STATED: dict[str, About] = {}  # facts about packs that are not here, from recip
 def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack.
 
-    data_dir: a folder that is searched for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError for an
-    unknown name or an invalid folder.
+    data_dir: a folder that is searched for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError if the
+    name is unknown or the folder is invalid.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -38,12 +41,12 @@ def describe(name: str, data_dir: Path | None = None) -> About:
 
 
 def unpacked(name: str) -> str:
-    """Say which command makes a missing pack."""
+    """Return a hint at the command that makes the missing pack `name`."""
     return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
 
 
 def pack_of(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the folder of the pack `name`, None for other data."""
+    """Return the folder of the pack `name`, or None for other data and for a missing pack."""
     return None if name in BUILT_IN or name.startswith(FOLDER) else find(name, data_dir)
 
 

@@ -230,7 +230,7 @@ class Pack:
 
     def read(self, places: Indices, into: Bytes) -> None:
         """Read the images at `places` (B,) into (B, S, S, C), from any thread. Raises ValueError naming a shard."""
-        for row in np.argsort(places, kind="stable"):  # in the order of the disk
+        for row in np.argsort(places, kind="stable"):  # in the order on disk
             self.read_one(int(places[row]), into[row])
 
     def read_one(self, place: int, into: Bytes) -> None:

@@ -1,7 +1,7 @@
-"""Random orders and draws: pure functions of a key, equal on every machine and in every version.
+"""Random orders and draws: pure functions of a key, equal on every machine and in every version of NumPy.
 
-NumPy guarantees seed sequences, the raw output of PCG64 and the streams of the legacy RandomState. It does not
-guarantee a Generator's methods, such as `permutation`.
+A key is any sequence of values whose text identifies the draw. NumPy guarantees seed sequences, the raw output of PCG64
+and the streams of the legacy RandomState. It does not guarantee a Generator's methods, for example `permutation`.
 """
 
 import hashlib
@@ -19,7 +19,10 @@ def order(n: int, *key: object) -> Indices:
 
 
 def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
-    """Return the `places` of each class in random order. labels: the labels (M,) of all images."""
+    """Return the `places` of each class, one array per class, in random order.
+
+    labels: the labels (M,) of all images. places: indices of images.
+    """
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
@@ -27,9 +30,11 @@ def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
 
 
 def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """Split `places` into a random `share` of each class and the rest. A larger share contains a smaller share.
+    """Return a random fraction `share` of the images of each class, and the rest, as indices.
 
-    Both parts have an image of each class that has two. The first part has an image of every class.
+    labels: the labels (M,) of all images. places: indices of the images to split. A larger fraction contains every
+    smaller fraction. The first part has an image of every class. The rest has an image of each class that has at least
+    two.
     """
     first, rest = [], []
     for group in by_class(labels, places, *key):
@@ -40,16 +45,19 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """Return the indices of `count` stratified folds. Fold sizes differ by at most one, also within a class."""
+    """Return the indices of the images in each of `count` stratified folds.
+
+    Fold sizes differ by at most one, also within a class.
+    """
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 
 
 def generator(*key: object) -> np.random.RandomState:
-    """Return NumPy's legacy RandomState seeded by `key`, whose streams never change."""
+    """Return NumPy's legacy RandomState, seeded by `key`. Its streams are equal in every version of NumPy."""
     return np.random.RandomState(np.frombuffer(digest(key), np.uint32))
 
 
 def digest(key: tuple[object, ...]) -> bytes:
-    """Return the sha256 of a key's parts as text."""
+    """Return the sha256 of a key's values as text, separated by "/"."""
     return hashlib.sha256("/".join(map(str, key)).encode()).digest()

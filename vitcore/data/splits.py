@@ -1,4 +1,4 @@
-"""The training, validation and test images of a trial, and the order in which they are seen.
+"""The training, validation and test images of a trial, and the order in which training sees them.
 
 `load` never uses the network. Every choice (fold, validation, subset, order) is a pure function of a seed and its
 purpose.
@@ -46,9 +46,10 @@ __all__ = ["Data", "Images", "Order", "check", "download", "load"]
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a dataset: bytes (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
+    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
 
-    Images of a pack are channels-last, in memory or on disk, and evaluation sees their `window`.
+    window: the center crop for evaluation, None for data that are not in a pack. Images of a pack are channels-last, in
+    memory or on disk.
     """
 
     pixels: Tensor | Stored
@@ -76,11 +77,11 @@ class Images:
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return stored images (m, C, S, S) as evaluation sees them."""
+        """Return stored images (m, C, S, S) as evaluation sees them, which for a pack is the center crop."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """Yield batches of up to `size` images (m, C, H, W) as evaluation sees them."""
+        """Yield batches (m, C, H, W) of up to `size` images as evaluation sees them."""
         if not isinstance(self.pixels, Stored):
             return map(self.seen, torch.split(self.pixels, size))
         count = -(-len(self) // size)
@@ -88,9 +89,10 @@ class Images:
         return (self.seen(read(number)) for number in range(count))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
-        """Return a function from batch number, 0 to count - 1, to the stored images at `places` of that number.
+        """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
 
-        Images on disk are read ahead if the numbers are asked for in order.
+        places: a function from batch number to the images' indices. Images on disk are read ahead if the batches are
+        requested in order.
         """
         kept = self.pixels
         if isinstance(kept, Stored):
@@ -109,13 +111,15 @@ class Data:
     std: Tensor
 
     def standardise(self, images: Tensor) -> Tensor:
-        """Convert bytes (n, C, H, W) to floats of about zero mean and unit variance."""
+        """Return uint8 images (n, C, H, W) as floats of approximately zero mean and unit variance."""
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device: kept there if they fit (runtime.memory.room), else streamed.
+        """Return the data on a device.
 
-        The batches are equal either way.
+        Images that do not fit there (runtime.memory.room) are streamed from their pack.
+
+        The batches are equal in both cases.
         """
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
@@ -135,9 +139,10 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """Load the images of a trial, on the CPU. data_dir: folder of downloads and packs; default: ABLATE_DATA.
+    """Load the images of a trial on the CPU. Images that are not in a pack are resized to `config.image_size`.
 
-    Images are resized to `config.image_size`. Raises ValueError if data are missing, damaged or unlike `config`.
+    data_dir: folder of downloads and packs; default: ABLATE_DATA. Raises ValueError if the data are missing or damaged,
+    or differ from those that `config` was made for.
     """
     check(config)
     about = describe(config.data, data_dir)
@@ -158,7 +163,10 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
 
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
-    """Open the images of a pack without reading an image. Raises ValueError for a damaged pack."""
+    """Open the images of a pack without reading an image.
+
+    Raises ValueError if the pack is damaged.
+    """
     pack = opened(folder, about.fingerprint["sha256"])
     known = pack.manifest
     window = Window(known.image_size, config.image_size)
@@ -177,7 +185,10 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read all images of a dataset and resize them to `size` pixels, bilinear with antialiasing."""
+    """Read all images of a dataset, resized to `size` x `size` pixels, bilinear with antialiasing.
+
+    home: folder of downloaded data, None for data that are not downloaded.
+    """
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
     raw = read_digits() if home is None else read_torchvision(name, home)
@@ -190,11 +201,11 @@ def read(name: str, home: Path | None, size: int) -> Raw:
 def split(
     labels: Indices, train: Indices, test: Indices, config: Config, fold_count: int | None
 ) -> tuple[Indices, Indices, Indices]:
-    """Return the indices of the training, validation and test images of a trial, balanced over the classes.
+    """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
-    train, test: the parts of the dataset as published. With folds, data seed s tests fold s mod 5 of the (s div 5)th
-    random partition, so five seeds from a multiple of five test every image once. Every fraction has the same
-    validation images, and a smaller fraction is a subset of a larger fraction.
+    train, test: indices of the training and test images as published. With 5 folds, data seed s tests fold s mod 5 of
+    the random partition number s div 5, so five seeds from a multiple of five test every image once. Every
+    `data_fraction` has the same validation images, and a smaller fraction is a subset of a larger one.
     """
     seed = config.data_seed
     if fold_count:
@@ -213,11 +224,11 @@ def statistics(raw: Raw) -> tuple[list[float], list[float]]:
 
 
 class Order:
-    """The order of `n` training images: one random permutation per epoch, end to end.
+    """The order in which `n` training images are seen: one random permutation per epoch, end to end.
 
-    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, place), and
-    a checkpoint need not save it. repeats: times that an image stands in a row. With repeats, an epoch still ends after
-    `n` places, as in the RASampler of https://github.com/facebookresearch/deit.
+    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, position), so
+    checkpoints need not save it. repeats: number of times that each image appears in a row. With repeats, an epoch
+    still ends after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
@@ -225,7 +236,7 @@ class Order:
         self.epoch, self.current = -1, np.empty(0, np.int64)
 
     def places(self, start: int, count: int) -> Indices:
-        """Return the indices (count,) of the images seen from number `start` of the training on."""
+        """Return the indices (count,) of the images that training sees from image number `start` on."""
         taken = []
         while count:
             epoch, first = divmod(start, self.n)
@@ -235,7 +246,7 @@ class Order:
         return np.concatenate(taken)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each of these images, which keys its augmentation.
+        """Return the epoch (count,) of each image that `places` returns, which is part of the key of its augmentation.
 
         With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
         """
@@ -244,7 +255,7 @@ class Order:
         return views
 
     def permutation(self, epoch: int) -> Indices:
-        """Return the order (n,) of an epoch, cached until another epoch is asked for."""
+        """Return the order (n,) of an epoch, cached until another epoch is requested."""
         if epoch != self.epoch:
             images = order(self.n, "order", self.seed, epoch)
             self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]

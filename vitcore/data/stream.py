@@ -1,4 +1,4 @@
-"""Images that stay on disk, read by threads some batches ahead."""
+"""Images that stay on disk, and threads that read them some batches ahead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ CHUNK = 512  # images read at a time by `resident`
 
 @dataclass(frozen=True)
 class Stored:
-    """The images at `places` (n,) of a pack: read on demand as bytes (n, C, S, S), channels-last, to `device`."""
+    """The images at `places` (n,) of a pack, which stay on disk until they are read.
+
+    They are read as uint8 (n, C, S, S), channels-last, to `device`.
+    """
 
     pack: Pack
     places: Indices
@@ -32,7 +35,7 @@ class Stored:
         return len(self.places)
 
     def __getitem__(self, chosen: slice | Indices) -> Stored:
-        """Return a subset without reading it."""
+        """Return a subset of the images without reading it."""
         return replace(self, places=self.places[chosen])
 
     @property
@@ -44,9 +47,9 @@ class Stored:
         return replace(self, device=device)
 
     def begin(self) -> Reading:
-        """Read the images, from any thread, and begin to copy them to the device in a separate CUDA stream.
+        """Read the images, and begin to copy them to the device in a separate CUDA stream. Any thread may call it.
 
-        Raises ValueError naming a damaged shard.
+        Raises ValueError, which names the shard, if a shard is damaged.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
@@ -58,7 +61,7 @@ class Stored:
             return Reading(channels_first(copy), torch.cuda.current_stream(self.device).record_event())
 
     def resident(self, device: torch.device) -> Tensor:
-        """Read all images (n, C, S, S) to `device`, in chunks of which the host holds only a few."""
+        """Read all images (n, C, S, S) to `device`, in chunks, of which the host holds only a few."""
         whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
         chunks = -(-len(self) // CHUNK)
         reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
@@ -69,18 +72,18 @@ class Stored:
 
 
 def channels_first(images: Tensor) -> Tensor:
-    """View stored images (n, S, S, C) as (n, C, S, S)."""
+    """Return a view (n, C, S, S) of stored images (n, S, S, C)."""
     return images.permute(0, 3, 1, 2)
 
 
 class Reading(NamedTuple):
-    """Images (n, C, S, S), and the event that ends their copy to a GPU."""
+    """Images (n, C, S, S), and the event that marks the end of their copy to a GPU."""
 
     images: Tensor
     copied: torch.cuda.Event | None
 
     def end(self) -> Tensor:
-        """Return the images; the current CUDA stream, not the calling thread, waits for the copy."""
+        """Return the images. The current CUDA stream waits for the copy, whereas the calling thread does not."""
         if self.copied is not None:
             stream = torch.cuda.current_stream(self.images.device)
             stream.wait_event(self.copied)
@@ -91,7 +94,7 @@ class Reading(NamedTuple):
 class Ahead:
     """A reader of `count` batches that reads the next batches while one is used.
 
-    Numbers asked for in another order are correct but not read ahead. batches: a function from batch number to images.
+    batches: a function from batch number to images. Batches requested in another order are correct but not read ahead.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
@@ -99,7 +102,10 @@ class Ahead:
         self.begun: dict[int, Future[Reading]] = {}
 
     def __call__(self, number: int) -> Tensor:
-        """Return the images (n, C, S, S) of a batch. Raises ValueError naming a damaged shard."""
+        """Return the images (n, C, S, S) of batch `number`.
+
+        Raises ValueError, which names the shard, if a shard is damaged.
+        """
         if number not in self.begun:
             for future in self.begun.values():
                 future.cancel()
@@ -112,7 +118,7 @@ class Ahead:
 
 @cache
 def readers() -> ThreadPoolExecutor:
-    """Return the threads that read, shared by the whole process."""
+    """Return the pool of reading threads, which the whole process shares."""
     return ThreadPoolExecutor(AHEAD, "reads ahead")
 
 
