@@ -1,16 +1,16 @@
-"""A pack: a dataset decoded once, in shards that are read at random.
+"""A pack: a dataset decoded once, in files of many images (shards) that are read in random order.
 
     DIR/NAME/manifest.json             the description of the pack, written last
-    DIR/NAME/index.npy                 a record per image: label, CRC-32, place in its shard
+    DIR/NAME/index.npy                 a record per image: label, CRC-32, byte range in its shard
     DIR/NAME/shard-00000.bytes ...     images (S, S, C) end to end, or as JPEG; training images first
 
-The manifest holds the checksums of the other files and a fingerprint of itself, which identifies the data. Opening a
-pack checks the fingerprint, the index and the size of each shard. The first time that a process reads an image, it
+The manifest holds the checksums of the other files and a fingerprint of its content, which identifies the data. Opening
+a pack checks the fingerprint, the index and the size of each shard. The first time that a process reads an image, it
 checks the image's CRC-32. `verify` reads everything.
 
-The channels come last, as in a decoded JPEG and where bytes are resized fastest. Shards are read, not mapped: a shard
-that is truncated meanwhile is an error with its name, not a SIGBUS. No page of a shard counts as memory of the job,
-for which SLURM may end it.
+The channels come last, as in a decoded JPEG, and because uint8 images are resized fastest in this layout. Shards are
+read, not mapped into memory: a shard that is truncated while a job runs then causes an error with its name, not a
+SIGBUS. Mapped pages would also count as memory of the job, for which SLURM may end it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Records = np.ndarray[Any, np.dtype[np.void]]
 
 
 class Shard(Options):
-    """One file of images, end to end."""
+    """The entry of a shard in the manifest: a file of images, end to end."""
 
     file: Annotated[str, Field(pattern=r"^shard-\d{5}\.(bytes|jpeg)$")]
     images: Count
@@ -63,7 +63,7 @@ class Shard(Options):
 
 
 class Begun(Options):
-    """The note of an unfinished pack: its options, and the digest of its source."""
+    """The note in an unfinished pack: its options, and the sha256 of its source's classes, labels and image names."""
 
     version: int = 1  # format 1 did not write its version
     name: str
@@ -76,8 +76,8 @@ class Begun(Options):
 class Manifest(Options):
     """The content of a pack: `train` training images, then `test` test images, (size, size, channels) each.
 
-    image_size: side of the middle square for evaluation, and the default of config.image_size. mean, std: statistics
-    of the training images' bytes, per channel. index: sha256 of the index.
+    image_size: side of the center crop for evaluation, and the default of config.image_size, in pixels. mean, std:
+    statistics of the training images' values, 0 to 255, for each channel. index: sha256 of the index.
     """
 
     version: Literal[2] = VERSION
@@ -96,7 +96,7 @@ class Manifest(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Raise ConfigError for fields that contradict each other."""
+        """Raise ConfigError if fields contradict each other."""
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ConfigError("shards: two entries of one file")
         if (stated := sum(shard.images for shard in self.shards)) != self.images:
@@ -143,28 +143,34 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the folder of the pack `name`, the first of `data_homes` with a manifest; None without a pack."""
+    """Return the folder of the pack `name`, or None if no folder of `data_homes` has its manifest.
+
+    If several folders have a manifest, the function returns the first.
+    """
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 
 
 def names(data_dir: Path | None = None) -> list[str]:
-    """Return the names of the packs that `find` can find."""
+    """Return the names of all packs that `find` can find."""
     own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
     there = (path.parent.name for folder in above(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
     return list(dict.fromkeys([*own, *there]))
 
 
 def lacking(folder: Path) -> str:
-    """Say why a folder is not a pack."""
+    """Return a sentence on why a folder is not a pack."""
     if (folder / BEGUN).exists():
         return f"{folder}: packing was begun and has not ended: the same `ablate data pack` goes on"
     return f"{folder}: no {MANIFEST}" if folder.is_dir() else f"{folder}: no such folder"
 
 
 def manifest(folder: Path, name: str) -> Manifest:
-    """Read the manifest of the pack `name`. Raises ConfigError naming a file that is damaged or of another pack."""
+    """Read the manifest of the pack `name`.
+
+    Raises ConfigError, which names the file, if the manifest is damaged or of another pack.
+    """
     path = folder / MANIFEST
     try:
         status = path.stat()
@@ -178,7 +184,11 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest. Raises ConfigError. changed, size: the file's state in ns and bytes, for the cache."""
+    """Read a manifest.
+
+    changed, size: the file's modification time in ns and its size in bytes, as keys of the cache. Raises ConfigError if
+    the manifest is damaged or of another format.
+    """
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
@@ -197,7 +207,10 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def opened(folder: Path, fingerprint: str) -> Pack:
-    """Open the pack whose manifest has this fingerprint. Raises ValueError naming a damaged file."""
+    """Open the pack whose manifest has this fingerprint.
+
+    Raises ValueError, which names the file, if a file is damaged.
+    """
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
@@ -206,9 +219,10 @@ def opened(folder: Path, fingerprint: str) -> Pack:
 
 
 class Pack:
-    """An open pack. Raises ValueError naming a damaged index or the first shard of a wrong size.
+    """An open pack: its folder, its manifest and its index.
 
-    folder: the pack's folder. records (M,): the index. labels: the images' labels (M,), int64.
+    records: the index (M,). labels: the images' labels (M,), int64. Raises ValueError if the index is damaged or a
+    shard has another size than in the manifest.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -229,12 +243,18 @@ class Pack:
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images at `places` (B,) into (B, S, S, C), from any thread. Raises ValueError naming a shard."""
+        """Read the images at `places` (B,) into an array (B, S, S, C). Any thread may call it.
+
+        Raises ValueError, which names the shard, if a shard is damaged.
+        """
         for row in np.argsort(places, kind="stable"):  # in the order on disk
             self.read_one(int(places[row]), into[row])
 
     def read_one(self, place: int, into: Bytes) -> None:
-        """Read an image into (S, S, C). Raises ValueError naming its shard if it is damaged."""
+        """Read image number `place` into an array (S, S, C).
+
+        Raises ValueError, which names the shard, if the image is damaged.
+        """
         record, shard = self.records[place], int(self.shard_of[place])
         path, plain = self.folder / self.manifest.shards[shard].file, self.manifest.format == "bytes"
         content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
@@ -261,7 +281,10 @@ class Pack:
 
 
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
-    """Decode a JPEG to (S, S, C). Raises ValueError for a damaged image, and before decoding for another size."""
+    """Decode a JPEG to uint8 (S, S, C).
+
+    Raises ValueError if the image is damaged or has another size. The size is checked before decoding.
+    """
     size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
         if image.size != (size, size):
@@ -273,12 +296,15 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def channels_last(pixels: Bytes) -> Bytes:
-    """Reshape (S, S) or (S, S, 3) to (S, S, C)."""
+    """Reshape (S, S) to (S, S, 1), and leave (S, S, 3) unchanged."""
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read the index (M,). Raises ValueError if it is not the manifest's or contradicts the manifest."""
+    """Read the index (M,), a record for each image.
+
+    Raises ValueError if the index cannot be read, or is not the index that the manifest describes.
+    """
     path = folder / INDEX
     try:
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
@@ -295,7 +321,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
-    """Raise ValueError unless there is one record per image, end to end in its shard, with a valid label."""
+    """Raise ValueError unless each image has one record with a valid label, and images lie end to end."""
     if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
         raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
     if (label := int(records["label"].max())) >= len(manifest.classes):
@@ -312,7 +338,7 @@ def check_records(records: Records, manifest: Manifest) -> None:
 
 
 def check_size(path: Path, shard: Shard) -> None:
-    """Raise ValueError naming a shard that is missing, truncated or of another pack."""
+    """Raise ValueError, which names the shard, if a shard is missing or has another size than in the manifest."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -322,7 +348,10 @@ def check_size(path: Path, shard: Shard) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack and return the damage by file name. advance: called with numbers of bytes read."""
+    """Read a whole pack and return a description of the damage for each damaged file, by file name.
+
+    advance: called with the number of bytes read since the last call.
+    """
     found = {}
     try:
         read_index(folder, manifest)
@@ -343,7 +372,7 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
 
 
 def digest(path: Path, advance: Callable[[int], object]) -> str:
-    """Return the sha256 of a file, in hexadecimal."""
+    """Return the sha256 of a file, in hexadecimal. advance: called with the number of bytes of each block."""
     total = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(BLOCK):

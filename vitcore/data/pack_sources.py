@@ -1,11 +1,11 @@
 """Sources of packs: a folder of images, tar files, or a dataset of timm.
 
     SOURCE                     train/<class>/*, and test/ or val/; or class folders alone, a fifth of which is the test
-    SOURCE.tar                 the same inside; a class may be a tar, as in ImageNet's ILSVRC2012_img_train.tar
-    SOURCE/train.tar, val.tar  (or test.tar) one tar per part
+    SOURCE.tar                 a tar of these folders; a class may be a tar, as in ILSVRC2012_img_train.tar of ImageNet
+    SOURCE/train.tar, val.tar  (or test.tar) one tar for training images and one for test images
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
-Tars are read in place; compressed ones are not supported.
+Tars are read without unpacking. Compressed tars are not supported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ TESTS = ("test", "val", "validation")
 class Source:
     """The images of a dataset: `train` training images, then the test images.
 
-    labels: (M,). names: text that identifies each image. open: a function from place to image; raises ValueError.
+    labels: (M,). names: for each image, a text that identifies it. open: a function from an image's number to the
+    image, which raises ValueError if the image cannot be read.
     """
 
     classes: tuple[str, ...]
@@ -57,9 +58,9 @@ class Source:
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:
-    """Find the source that `source` names. Raises ValueError without a source, or for a class of too few images.
+    """Return the source that `source` names; see the list of sources in this module.
 
-    data_dir: root of timm's datasets.
+    data_dir: root of timm's datasets. Raises ValueError if the source does not exist or a class has too few images.
     """
     found = read_source(source, data_dir)
     if why := too_small(found.labels, np.arange(found.train), found.classes):
@@ -88,7 +89,10 @@ def read_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """Return the images that data=imagefolder:ROOT reads. Raises ConfigError."""
+    """Return the images that data=imagefolder:ROOT reads.
+
+    Raises ConfigError if the folder is invalid.
+    """
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
@@ -100,7 +104,10 @@ def from_folder(root: Path) -> Source:
 
 @dataclass(frozen=True)
 class Member:
-    """An image in a tar: its path there, and its range of bytes in `file`."""
+    """An image in a tar: its path in the tar, and its byte range in `file`.
+
+    If tars contain tars, `file` is the outermost.
+    """
 
     path: PurePosixPath
     file: Path
@@ -109,7 +116,10 @@ class Member:
 
 
 def members(path: Path) -> Iterator[Member]:
-    """Yield the images in a tar and in the tars inside. Raises ValueError for a file that is not a tar."""
+    """Yield the images in a tar and in the tars that it contains.
+
+    Raises ValueError if the file is not a tar.
+    """
     with open_regular(path) as file:
         try:
             yield from members_between(path, file, 0, path.stat().st_size, PurePosixPath())
@@ -120,7 +130,10 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images of the tar at these bytes of a file. The members of an inner tar lie in a folder of its name."""
+    """Yield the images of the tar between the bytes `start` and `end` of a file.
+
+    A tar inside this tar counts as a folder with the name of that tar. folder: the folder of the images' paths.
+    """
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
@@ -137,7 +150,11 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source from members: the folder is the class, the folder above is the part. Raises ValueError."""
+    """Return a source of the given images. An image's folder is its class, and the folder above is train or test.
+
+    origin: start of the error message. Raises ValueError if there are fewer than two classes, if an image is in no
+    class folder, or if the training or test images are missing.
+    """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
         raise ValueError(f"{origin}: has no images ({', '.join(sorted(SUFFIXES))})")
@@ -164,7 +181,10 @@ def from_members(found: list[Member], origin: str) -> Source:
 
 
 def open_member(member: Member) -> Image:
-    """Open an image in a tar without decoding its pixels. Raises ValueError."""
+    """Open an image in a tar without decoding its pixels.
+
+    Raises ValueError if the image is larger than 1 GiB or cannot be read.
+    """
     if member.size > LARGEST:
         raise ValueError(f"larger than {LARGEST:,} bytes")
     with open_regular(member.file) as file:
@@ -173,9 +193,10 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Return a source from a timm dataset with a length and random access, which webdataset and TFDS lack.
+    """Return a source from a timm dataset.
 
-    Raises ValueError for a dataset that cannot be read.
+    The dataset needs a length and random access, which webdataset and TFDS lack. Raises ValueError if the dataset
+    cannot be read.
     """
     from timm.data.dataset_factory import create_dataset
 
@@ -194,9 +215,10 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Return an image from timm's own reader, if the dataset has a reader. Raises ValueError.
+    """Return an image from timm's reader if the dataset has a reader, otherwise from the dataset.
 
-    The dataset itself opens any format, clips 16-bit values and skips unreadable images.
+    The dataset itself opens any format, clips 16-bit values and skips unreadable images. Raises ValueError if the
+    reader's image cannot be read.
     """
     found = getattr(dataset, "reader", dataset)[place][0]
     if not hasattr(found, "read"):
@@ -207,7 +229,10 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    """Return a label from the list `targets` or timm's own reader; a dataset without either decodes the image."""
+    """Return the label of an image from the list `targets` or timm's reader.
+
+    A dataset that has neither decodes the image.
+    """
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])
     found, label, *_ = getattr(dataset, "reader", dataset)[place]
@@ -216,7 +241,7 @@ def label_of(dataset: Any, place: int) -> int:
 
 
 def classes_of(dataset: Any, count: int) -> tuple[str, ...]:
-    """Return the class names in the order of the labels; numbers for a dataset without names."""
+    """Return the class names in the order of the labels, or numbers if the dataset has no `count` names."""
     known = getattr(getattr(dataset, "reader", dataset), "class_to_idx", None)
     if not known or len(known) != count:
         return tuple(map(str, range(count)))

@@ -1,6 +1,6 @@
-"""Write a pack (vitcore/data/pack.py) on several cores; a later call continues a pack whose writer was killed.
+"""Writer of packs (vitcore/data/pack.py) on several cores. A later call continues a pack whose writer was killed.
 
-A shard is written under a temporary name, synchronized and renamed. A note beside the shard keeps its checksums until
+A shard is written under a temporary name, synchronized and renamed. A note in the same folder keeps its checksums until
 the manifest is written, last. The content of a shard depends on the source and the options alone.
 """
 
@@ -49,12 +49,12 @@ from vitcore.options import ConfigError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SAMPLE = 64  # images read for their size and color: a set of photographs has gray ones, a gray set has no colored one
+SAMPLE = 64  # images read for size and color: photographs include gray images, but grayscale datasets no colored image
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
 MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
 QUALITY = 95  # of JPEG
 LARGEST_NOTE = 2**26  # bytes of the note beside a shard
-SHARDS = 64  # at least, where there are as many images: several cores work, and a kill loses little
+SHARDS = 64  # at least, if there are as many images: for several cores, and so that a kill loses little
 SHARD_BYTES = 2**30  # at most
 FILES = 512  # shards at most, all of which stay open
 
@@ -64,9 +64,9 @@ Advance = Callable[[int], object]  # is called with the number of images done si
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a pack: side of the stored squares, side of the middle square for evaluation, and format.
+    """Options of a pack: side of the stored squares, side of the center crop for evaluation, and format.
 
-    crop: 0 stands for 7/8 of `size`.
+    size, crop: in pixels. A crop of 0 stands for 7/8 of `size`.
     """
 
     size: int = 256
@@ -89,12 +89,13 @@ def pack(
     """Pack `source` in the folder HOME/NAME, with `jobs` threads, and return that folder.
 
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
-    crops therefore never reach the ends of the longer side. At size 256, evaluation sees the usual middle 224.
+    crops therefore never reach the ends of the longer side. At size 256, evaluation sees the usual center crop of 224.
 
-    bytes: 196,608 B per image of 256 x 256, 262 GB for ImageNet; reading takes 0.2 ms of a core. jpeg: a tenth to a
-    quarter of the disk (quality 95), but decoding takes 1.2 ms of a core in every epoch.
+    Format bytes takes 196,608 B per image of 256 x 256, or 262 GB for ImageNet-1k, and 0.2 ms of a core to read an
+    image. Format jpeg takes a tenth to a quarter of the disk space (quality 95), but 1.2 ms of a core to decode an
+    image in every epoch.
 
-    Raises ValueError for an invalid name, an unreadable image, and a folder that holds or begins another pack.
+    Raises ValueError if the name is invalid, an image is unreadable, or the folder holds or begins another pack.
     """
     check(name, options)
     folder = home / name
@@ -133,10 +134,10 @@ def repair(
     jobs: int = 1,
     advance: Advance = lambda images: None,
 ) -> None:
-    """Write the `damaged` files of a finished pack again from its source. The manifest and all trial ids stay.
+    """Write the `damaged` files of a finished pack again from its source.
 
-    Raises ValueError if a file would differ from the manifest's checksum because the source has changed. The damaged
-    file then stays.
+    The manifest and all trial ids stay. Raises ValueError if the source has changed, so that a file would differ from
+    its checksum in the manifest. The damaged file then stays.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -158,13 +159,17 @@ def repair(
 
 
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair writes again: all JPEG shards if the index, which places images, is damaged."""
+    """Return the shards that a repair writes again.
+
+    They are the damaged shards, or all JPEG shards if the index is damaged, because the index holds their images'
+    sizes.
+    """
     every = INDEX in damaged and manifest.format == "jpeg"
     return [shard for shard in manifest.shards if every or shard.file in damaged]
 
 
 def check(name: str, options: Options) -> None:
-    """Raise ConfigError for a name that a pack cannot have, or naming an invalid option."""
+    """Raise ConfigError if a pack cannot have this name, or if an option is invalid."""
     if not NAME.fullmatch(name) or name in BUILT_IN:
         why = "is built in" if name in BUILT_IN else "small letters, digits and . _ -, 64 at most"
         raise ConfigError(f"a pack '{name}': {why}")
@@ -175,9 +180,10 @@ def check(name: str, options: Options) -> None:
 
 
 def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[str, Any]) -> Options:
-    """Complete the `given` options from the finished or unfinished pack in `folder`, else from `default`.
+    """Return the `given` options, completed from the finished or unfinished pack in `folder` or from `default`.
 
-    default: ignored if a size is given. Raises ConfigError for options that are invalid or contradict the pack.
+    default: ignored if a size is given or a pack exists. Raises ConfigError if options are invalid or contradict the
+    pack.
     """
     there = stored(folder, name)
     for key, value in given.items():
@@ -192,13 +198,16 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[s
 
 
 def own_size(source: Source) -> dict[str, int]:
-    """Return options that enlarge no image: the smallest sampled shorter side, and no crop, below 256 pixels."""
+    """Return options that enlarge no sampled image, or {} if every sampled image has at least 256 pixels a side.
+
+    The options are the smallest sampled shorter side as `size` and as `crop`.
+    """
     side = min(shorter_sides(source))
     return {"size": side, "crop": side} if side < Options.size else {}
 
 
 def enlarged(source: Source, size: int) -> str:
-    """Return a warning if sampled images are smaller than the stored squares, else ""."""
+    """Return a warning if sampled images are smaller than the stored squares, or "" if none is."""
     sides = shorter_sides(source)
     small = [side for side in sides if side < size]
     if not small:
@@ -215,14 +224,20 @@ def shorter_sides(source: Source) -> list[int]:
 
 
 def sample(source: Source) -> Iterator[Image]:
-    """Open up to 64 evenly spaced images, one after the other. Raises ValueError naming an unreadable image."""
+    """Yield up to 64 evenly spaced images of the source, each open until the next.
+
+    Raises ValueError, which names the image, if an image is unreadable.
+    """
     for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, SAMPLE).astype(int).tolist()):
         with picture(source, place) as image:
             yield image
 
 
 def stored(folder: Path, name: str) -> Options | None:
-    """Return the options of a finished or unfinished pack, None without a pack. Raises ConfigError."""
+    """Return the options of the finished or unfinished pack in `folder`, or None without a pack.
+
+    Raises ConfigError if its manifest or note is damaged.
+    """
     if (folder / MANIFEST).is_file():
         known = manifest(folder, name)
         return Options(known.size, known.image_size, known.format)
@@ -231,7 +246,10 @@ def stored(folder: Path, name: str) -> Options | None:
 
 
 def read_begun(folder: Path) -> Begun | None:
-    """Read the note of an unfinished pack, None without a note. Raises ConfigError for a damaged note."""
+    """Read the note of an unfinished pack, or return None without a note.
+
+    Raises ConfigError if the note is damaged.
+    """
     try:
         return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
     except FileNotFoundError:
@@ -242,7 +260,10 @@ def read_begun(folder: Path) -> Begun | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a pack for one writer; the lock ends with its process. Raises ValueError if another process has it."""
+    """Lock a pack for one writer. The lock ends with its process.
+
+    Raises ValueError if another process holds the lock.
+    """
     with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +273,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack. Raises ValueError if the folder has the note of another pack."""
+    """Write the note of a new pack, unless an equal note exists.
+
+    Raises ValueError if the folder has the note of another pack.
+    """
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_begun(folder)
@@ -266,7 +290,10 @@ def begin(folder: Path, name: str, source: Source, options: Options) -> None:
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
-    """Return the images of each shard; training and test images share none."""
+    """Return the image numbers of each shard. No shard has both training and test images.
+
+    image_bytes: size of a decoded image.
+    """
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
     ends = (range(source.train), range(source.train, count))
@@ -275,7 +302,10 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Written:
-    """A shard's entry in the manifest, the records (n,) of its images and the counts (C, 256) of their bytes."""
+    """A shard's manifest entry, the records (n,) of its images and the counts (C, 256) of their pixel values.
+
+    train: whether the shard holds training images.
+    """
 
     entry: Shard
     records: Records
@@ -285,7 +315,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writer of shards of `source` with `channels` per pixel."""
+    """A writer of shards, whose images come from `source` and have `channels` channels."""
 
     source: Source
     options: Options
@@ -293,7 +323,10 @@ class Writer:
     advance: Advance
 
     def write(self, path: Path, part: range) -> Written:
-        """Write the images of `part` unless the shard and its note exist. Raises ValueError for a damaged note."""
+        """Write the images `part` of the source as a shard and its note, unless these files exist.
+
+        Raises ValueError if an image is unreadable or the note is damaged.
+        """
         note = path.with_suffix(".npz")
         if path.exists() and note.exists():
             self.advance(len(part))
@@ -309,7 +342,10 @@ class Writer:
         return Written(entry, records, counts, train=part[0] < self.source.train)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Write a shard again and return its records (n,). Raises ValueError, and keeps the old, for another sha256."""
+        """Write a shard again and return its records (n,).
+
+        Raises ValueError, and keeps the old shard, if the new one has another sha256.
+        """
         partial = path.with_suffix(".part")
         records, _, found = self.write_images(partial, part)
         refuse_others(path, found, sha256)
@@ -317,7 +353,10 @@ class Writer:
         return records
 
     def write_images(self, path: Path, part: range) -> tuple[Records, Counts, str]:
-        """Write images end to end. Return their records (n,), the counts of their bytes (C, 256), and the sha256."""
+        """Write the images `part` of the source to a file, and return their records, value counts and sha256.
+
+        The records are (n,), the counts of pixel values are (C, 256), and the sha256 is of the file.
+        """
         records, total = np.zeros(len(part), RECORD), hashlib.sha256()
         counts = np.zeros((self.channels, 256), np.int64)
         with open(path, "wb", opener=no_follow) as file:
@@ -336,7 +375,10 @@ class Writer:
 
 
 def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, str]:
-    """Return the records (n,), counts (C, 256) and sha256 beside a shard. Raises ValueError for other content."""
+    """Return a shard's records (n,), counts of pixel values (C, 256) and sha256 from its note.
+
+    Raises ValueError if the note is damaged or of another pack.
+    """
     try:
         content = io.BytesIO(read_regular(path, LARGEST_NOTE))
         with zipfile.ZipFile(content) as archive:
@@ -354,7 +396,7 @@ def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, 
 
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
-    """Return the records of an intact shard of bytes, whose images have one size."""
+    """Return the records (n,) of an intact shard of format bytes, whose images all have one size."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
@@ -363,7 +405,10 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raise ValueError, and remove the partial file, if a rewritten file differs from the packed one."""
+    """Raise ValueError, and remove the partial file, if a file that is written again has another sha256.
+
+    found: sha256 of the partial file. known: sha256 in the manifest.
+    """
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(
@@ -373,7 +418,10 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 
 @contextlib.contextmanager
 def picture(source: Source, place: int) -> Iterator[Image]:
-    """Open an image of the source. Raises ValueError naming the image, also for an error within the block."""
+    """Open image number `place` of the source.
+
+    Raises ValueError, which names the image, if the image is unreadable or the block raises OSError or ValueError.
+    """
     try:
         with source.open(place) as image:
             yield image
@@ -393,7 +441,7 @@ def as_jpeg(pixels: Bytes) -> bytes:
 def finish(
     folder: Path, name: str, source: Source, options: Options, channels: Channels, shards: list[Written]
 ) -> None:
-    """Write the index and the manifest, then remove the files that only serve to continue."""
+    """Write the index and the manifest, then remove the files that serve only to continue an unfinished pack."""
     index = saved(np.concatenate([shard.records for shard in shards]))
     write(folder / INDEX, index)
     mean, std = moments(np.sum([shard.counts for shard in shards if shard.train], axis=0))
@@ -425,7 +473,10 @@ def saved(records: Records) -> bytes:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file, but no link, which could lead out of the pack; serves as opener of `open`. Raises OSError."""
+    """Open a file, but no symbolic link, which could lead out of the pack. Used as opener of `open`.
+
+    Raises OSError if the path is a link or cannot be opened.
+    """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
