@@ -423,7 +423,9 @@ def test_one_estimate_of_the_time_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
     assert "for 4 trials" not in line
 
 
-@pytest.mark.parametrize("command", ["table s", "table s.yaml", "plot s --out OUT.png", "export s --out OUT.csv"])
+@pytest.mark.parametrize(
+    "command", ["table s", "table s.yaml", "status s", "logs s", "plot s --out OUT.png", "export s --out OUT.csv"]
+)
 def test_the_only_recipe_of_a_study_is_inferred(there: Ablate, command: str, tmp_path: Path) -> None:
     assert there(*command.replace("OUT", str(tmp_path / "out")).split())[0] == 0
 
