@@ -1,1 +1,1 @@
-"""Weights from and to timm, torchvision and the papers' .npz files."""
+"""Conversion of models and weights from and to timm and torchvision, and from Google's .npz checkpoints."""

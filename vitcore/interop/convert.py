@@ -1,8 +1,9 @@
-"""Conversion of models from and to timm and torchvision, and from the papers' .npz, with equal outputs and gradients.
+"""Conversion of models from and to timm and torchvision, and from .npz files, with equal outputs and gradients.
 
-A model that this ViT cannot represent is refused. To find out, the counterpart of the new ViT is built in the other
-library, on the meta device, and compared with the original module by module. Dropout and stochastic depth are not
-imported. timm and torchvision take seconds to import, so functions import them when they are called.
+A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused. To find out, the counterpart
+of the new ViT is built in the other library, on the meta device, and compared with the original module by module.
+Dropout and stochastic depth are not imported. timm and torchvision take seconds to import, so functions import them
+when they are called.
 """
 
 from __future__ import annotations
@@ -103,9 +104,10 @@ RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole netwo
 
 
 def from_timm(model: TimmViT) -> ViT:
-    """Convert timm's VisionTransformer to a ViT with equal logits; the weights are copied.
+    """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
-    A class token that is not pooled becomes a register. Raises ValueError naming a part that this ViT lacks.
+    A class token that is not pooled becomes a register. Raises ValueError, which names the part, if this ViT lacks a
+    part of the model.
     """
     config = config_of_timm(model)
     mlp: Any = getattr(model.blocks[0], "mlp", None)
@@ -125,7 +127,7 @@ def from_timm(model: TimmViT) -> ViT:
 def to_timm(model: ViT) -> TimmViT:
     """Convert a ViT to timm's VisionTransformer, including dropout and stochastic depth.
 
-    Raises ValueError for a part that timm's model lacks.
+    Raises ValueError if timm's model lacks a part of the ViT.
     """
     from timm.models.vision_transformer import VisionTransformer
 
@@ -137,7 +139,7 @@ def to_timm(model: ViT) -> TimmViT:
 def to_timm_state_dict(model: ViT) -> Weights:
     """Return the model's weights for timm's VisionTransformer made with `timm_arguments`.
 
-    Raises ValueError for a part that timm's model lacks.
+    Raises ValueError if timm's model lacks a part of the ViT.
     """
     config = model.config
     check_has(config, TIMM_HAS, "timm")
@@ -160,9 +162,9 @@ def to_timm_state_dict(model: ViT) -> Weights:
 
 
 def timm_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`.
+    """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`, by name.
 
-    Raises ValueError for a part that timm's model lacks.
+    Raises ValueError if timm's model lacks a part of the ViT.
     """
     from timm.layers.hybrid_embed import HybridEmbed
 
@@ -201,7 +203,7 @@ def timm_arguments(config: Config) -> dict[str, Any]:
 
 
 def blocks_of_timm(config: Config) -> dict[str, Any]:
-    """Return the arguments of timm's VisionTransformer that choose the classes of its blocks."""
+    """Return the arguments of timm's VisionTransformer that choose the classes of its blocks, by name."""
     from timm.layers.mlp import GluMlp, Mlp
     from timm.layers.norm import LayerNorm, RmsNorm
     from timm.models.vision_transformer import Block, ParallelScalingBlock
@@ -218,7 +220,7 @@ def blocks_of_timm(config: Config) -> dict[str, Any]:
 
 
 def check_together(config: Config) -> None:
-    """Raise ValueError for parts that timm's VisionTransformer has, but not together."""
+    """Raise ValueError if `config` combines parts that timm's VisionTransformer has only separately."""
     biased, attention = config.options.get("stem.bias", True), config.self_attention
     gated, parallel, pooled = MLP[config.mlp].ups > 1, config.block == "parallel", config.pool == "map"
     for impossible, why in (
@@ -234,9 +236,9 @@ def check_together(config: Config) -> None:
 
 
 def from_torchvision(model: TorchvisionViT) -> ViT:
-    """Convert torchvision's VisionTransformer to a ViT with equal logits; the weights are copied.
+    """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
 
-    Raises ValueError naming a part that this ViT lacks.
+    Raises ValueError, which names the part, if this ViT lacks a part of the model.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))
@@ -249,7 +251,7 @@ def from_torchvision(model: TorchvisionViT) -> ViT:
 def to_torchvision(model: ViT) -> TorchvisionViT:
     """Convert a ViT to torchvision's VisionTransformer, without dropout.
 
-    Raises ValueError for a part that torchvision's model lacks.
+    Raises ValueError if torchvision's model lacks a part of the ViT.
     """
     config = model.config
     check_has(config, TORCHVISION_HAS, "torchvision")
@@ -265,8 +267,8 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 def load_npz(path: str | PathLike[str]) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    Sizes come from the shapes of the arrays. Nothing is unpickled. Raises ValueError naming an array that is missing,
-    has an unexpected shape, or belongs to a part that this ViT lacks.
+    The sizes of the model come from the shapes of the arrays, and nothing is unpickled. Raises ValueError, which names
+    the array, if an array is missing, has an unexpected shape, or belongs to a part that this ViT lacks.
     """
     return with_weights(*read_npz(path))
 
@@ -274,7 +276,7 @@ def load_npz(path: str | PathLike[str]) -> ViT:
 def config_of_timm(model: Any) -> Config:
     """Return the Config of timm's model, from its attributes; `check_alike` finds other differences.
 
-    Raises ValueError naming a part that this ViT lacks.
+    Raises ValueError, which names the part, if this ViT lacks a part of the model.
     """
     from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 
@@ -307,7 +309,10 @@ def config_of_timm(model: Any) -> Config:
 
 
 def plain_block(model: Any) -> Values:
-    """Return the settings of timm's `Block`. Raises ValueError naming a part that this ViT lacks."""
+    """Return the settings of timm's `Block` for Config, by name.
+
+    Raises ValueError, which names the part, if this ViT lacks a part of the block.
+    """
     from timm.layers.attention import Attention
     from timm.layers.diff_attention import DiffAttention
     from timm.layers.mlp import GluMlp, Mlp, SwiGLU
@@ -327,7 +332,10 @@ def plain_block(model: Any) -> Values:
 
 
 def parallel_block(model: Any) -> Values:
-    """Return the settings of timm's `ParallelScalingBlock`. Raises ValueError naming a part that this ViT lacks."""
+    """Return the settings of timm's `ParallelScalingBlock` for Config, by name.
+
+    Raises ValueError, which names the part, if this ViT lacks a part of the block.
+    """
     block = model.blocks[0]
     if block.out_proj is not None:
         raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
@@ -339,7 +347,10 @@ def parallel_block(model: Any) -> Values:
 
 
 def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
-    """Return the settings that every kind of timm's block has. Raises ValueError for biases that this ViT lacks."""
+    """Return the settings that every class of timm's blocks has, by name.
+
+    Raises ValueError if this ViT lacks this combination of biases.
+    """
     from timm.layers.norm import RmsNorm
 
     biased = (qkv.bias is not None, out.bias is not None)
@@ -354,12 +365,15 @@ def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_
 
 
 def present(module: nn.Module) -> bool:
-    """Return whether a part of timm's model is present; the identity stands for an absent part."""
+    """Return whether a part of timm's model is present. timm puts the identity in place of an absent part."""
     return not isinstance(module, nn.Identity)
 
 
 def stem_of_timm(model: Any) -> Values:
-    """Return the settings of timm's stem: patches, or the paper's ResNet. Raises ValueError for another backbone."""
+    """Return the settings of timm's stem: patches, or the ResNet of arXiv 2010.11929.
+
+    Raises ValueError if timm's model has another backbone.
+    """
     from timm.layers.hybrid_embed import HybridEmbed
     from timm.models.resnetv2 import ResNetV2
 
@@ -380,7 +394,7 @@ def stem_of_timm(model: Any) -> Values:
 def config_of_torchvision(model: Any) -> Config:
     """Return the Config of torchvision's model, from its attributes; `check_alike` finds other differences.
 
-    Raises ValueError naming a part that this ViT lacks.
+    Raises ValueError, which names the part, if this ViT lacks a part of the model.
     """
     from torchvision.models import VisionTransformer
 
@@ -412,7 +426,10 @@ def stem_of_torchvision(projection: Any) -> Values:
 
 
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
-    """Build timm's model on the meta device. mlp: the original's class; SwiGLU has separate gate and value layers."""
+    """Return timm's model for `config`, built on the meta device.
+
+    mlp: class of the original's MLP. timm's SwiGLU has separate layers for gate and value.
+    """
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 
@@ -423,7 +440,7 @@ def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT
 
 
 def torchvision_skeleton(config: Config) -> TorchvisionViT:
-    """Build torchvision's model on the meta device."""
+    """Return torchvision's model for `config`, built on the meta device."""
     from torchvision.models import VisionTransformer
     from torchvision.models.vision_transformer import ConvStemConfig
 
@@ -446,7 +463,10 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError unless each named module is exactly of one of its classes."""
+    """Raise ValueError if the class of a named module is not one of the classes allowed for it.
+
+    kinds: the allowed classes by module name. Subclasses are not allowed.
+    """
     for name, allowed in kinds.items():
         module = model.get_submodule(name)
         if type(module) not in allowed:
@@ -455,7 +475,10 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError naming the first module that differs between the models or is missing in `skeleton`."""
+    """Raise ValueError, which names the module, if a module differs between the models or is in only one.
+
+    Modules differ if their class or their settings differ; see `described`.
+    """
     theirs, ours = anatomy(model), anatomy(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -464,13 +487,16 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """Return the description of each module by name, without modules that act in training only."""
+    """Return the description of each module, by name. Modules that act in training only are left out."""
     idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
     return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
 
 
 def described(module: nn.Module) -> str:
-    """Return a module's class and settings in one line; timm's layer norm and GELU are named as PyTorch's."""
+    """Return a module's class and settings in one line.
+
+    timm's layer norm and GELU get the names of PyTorch's classes.
+    """
     kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
     settings = module.extra_repr().replace("approximate='none'", "")
     eps = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d omits it
@@ -478,9 +504,10 @@ def described(module: nn.Module) -> str:
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return prefix tokens (p, D) and positions (p + N, D) or (N, D) under this package's names.
+    """Return prefix tokens and position embeddings under the parameter names of this ViT.
 
-    A register absorbs its position, which is a constant. The class token's position stays separate.
+    prefix: class token and registers (p, D). positions: (p + N, D) or (N, D). The position embedding of a register is a
+    constant, so it is added to the register. The position embedding of the class token stays separate.
     """
     patches = config.grid[0] * config.grid[1]
     rows = torch.zeros_like(prefix)
@@ -499,7 +526,7 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
 
 
 def with_weights(config: Config, weights: Weights) -> ViT:
-    """Return `ViT(config)` with copies of `weights`, keeping their dtype and device."""
+    """Return `ViT(config)` with copies of `weights`, which keep their dtype and device."""
     with torch.device("meta"):
         model = ViT(config)
     copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
@@ -508,9 +535,10 @@ def with_weights(config: Config, weights: Weights) -> ViT:
 
 
 def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return another library's weights under this package's names, the inverse of `rename`.
+    """Return another library's weights under the parameter names of this ViT.
 
-    Raises ValueError for an unknown name.
+    rename: function from Config and this ViT's name to the other library's name. Raises ValueError if a name is
+    unknown.
     """
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
@@ -540,7 +568,10 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
-    """Raise ValueError for a part that the VisionTransformer of library `whose` lacks."""
+    """Raise ValueError if the VisionTransformer of library `whose` lacks a setting of `config`.
+
+    has: for each setting, the values that the library supports.
+    """
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:
@@ -549,7 +580,10 @@ def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) ->
 
 
 def side(name: str, size: tuple[int, int]) -> int:
-    """Return the side of a square. Raises ValueError for another rectangle."""
+    """Return the side of a square with height and width `size`.
+
+    name: start of the error message. Raises ValueError if height and width differ.
+    """
     if size[0] != size[1]:
         raise ValueError(f"{name}={size}: this ViT's images and patches are square")
     return size[0]

@@ -1,6 +1,6 @@
-"""Reader of the papers' checkpoints (.npz): google-research/vision_transformer (vit_jax) and big_vision.
+"""Reader of .npz checkpoints of google-research/vision_transformer (called vit_jax) and big_vision.
 
-The names and shapes of flax become a Config and weights under this package's names.
+The names and shapes of flax become a Config and weights under the parameter names of this package's ViT.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OUTSIDE = {
 
 @dataclass(frozen=True)
 class Layout:
-    """The names that differ between the codebases: modules of a block, and the position table."""
+    """The names that differ between vit_jax and big_vision: modules of a block, and the position embedding."""
 
     attention: str
     norm2: str
@@ -70,7 +70,11 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array. Raises ValueError if it is missing or has another number of dimensions."""
+        """Return an array.
+
+        dimensions: expected number of dimensions, None for any. Raises ValueError if the array is missing or has
+        another number of dimensions.
+        """
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -80,9 +84,10 @@ class Arrays:
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
-        """Return an array in PyTorch's layout, with `shape`. Raises ValueError for an array that cannot have it.
+        """Return an array in PyTorch's layout, with `shape`.
 
-        Flax stores (in, out), separates heads from their width, and stores kernels as (rows, columns, in, out).
+        Flax stores matrices as (in, out), heads and head width as separate dimensions, and convolution kernels as
+        (rows, columns, in, out). Raises ValueError if the array is missing or cannot have this shape.
         """
         tensor = self.get(name)
         if len(shape) == 4 and tensor.ndim == 4:
@@ -106,9 +111,10 @@ class Arrays:
 
 
 def read_npz(path: Path) -> tuple[Config, Weights]:
-    """Read a checkpoint as a Config and weights under this package's names.
+    """Read a checkpoint as a Config and weights under the parameter names of this package's ViT.
 
-    Raises ValueError naming an array that is missing, has an unexpected shape, or belongs to no part of this ViT.
+    Raises ValueError, which names the array, if an array is missing, has an unexpected shape, or belongs to no part of
+    this ViT.
     """
     arrays = opened(path)
     config = config_of(arrays)
@@ -126,7 +132,10 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
 
 
 def opened(path: Path) -> Arrays:
-    """Read the arrays with the prefix of the patch kernel, which an optimizer's state lacks. Raises ValueError."""
+    """Read the arrays of a model from a file that may also hold an optimizer's state.
+
+    Raises OSError if the file cannot be opened. Raises ValueError if it is not an .npz file or its arrays are invalid.
+    """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return arrays_of(archive, path)
@@ -135,7 +144,10 @@ def opened(path: Path) -> Arrays:
 
 
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
-    """Read the arrays of an archive. Raises ValueError if they would take too much memory, or one is invalid."""
+    """Read the arrays whose names have the patch embedding's prefix, which an optimizer's state lacks.
+
+    Raises ValueError if the arrays need more than half of the memory, or one of them is invalid.
+    """
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
     if not prefixes:
@@ -150,7 +162,10 @@ def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
 
 
 def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
-    """Read an array in float32. Raises ValueError if it is unreadable, empty, a single number or not floating-point."""
+    """Read an array in float32.
+
+    Raises ValueError if it is unreadable, empty, a single number or not floating-point.
+    """
     try:
         with archive.open(member) as file:
             values = np.lib.format.read_array(file, allow_pickle=False)
@@ -164,7 +179,7 @@ def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Pa
 
 
 def unstacked(tensors: Weights) -> Weights:
-    """Split arrays that stack all layers, as big_vision's scanned encoder has them, into an array per layer."""
+    """Split arrays that stack all layers, as in big_vision's scanned encoder, into one array per layer."""
     stack = "Transformer/encoderblock/"
     apart = {name: values for name, values in tensors.items() if not name.startswith(stack)}
     for name in tensors.keys() - apart.keys():
@@ -174,7 +189,10 @@ def unstacked(tensors: Weights) -> Weights:
 
 
 def config_of(arrays: Arrays) -> Config:
-    """Return the Config that the shapes of the arrays describe. Raises ValueError naming an unexpected shape."""
+    """Return the Config that the shapes of the arrays describe.
+
+    Raises ValueError, which names the array, if an array is missing or has an unexpected shape.
+    """
     layout = arrays.layout
     width = arrays.get(PATCHES, 4).shape[3]
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
@@ -197,9 +215,9 @@ def config_of(arrays: Arrays) -> Config:
 
 
 def stem_of(arrays: Arrays) -> Values:
-    """Return the settings of the stem: patches, or the paper's ResNet.
+    """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929.
 
-    The root and the first stage of the ResNet divide the side by 4, each other stage by 2.
+    The root and the first stage of the ResNet together divide the image side by 4. Each other stage divides it by 2.
     """
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
@@ -213,7 +231,11 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def side(arrays: Arrays) -> int:
-    """Return the rows of the square of positions, without the class token's. Raises ValueError for another number."""
+    """Return the number of patches on a side of the image.
+
+    It is the square root of the number of position embeddings, without the class token's. Raises ValueError if that
+    number is not a square.
+    """
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
     rows = math.isqrt(places)
@@ -223,7 +245,10 @@ def side(arrays: Arrays) -> int:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """Return the position table (N, D) and the class token's row (D,), which is 0 in big_vision."""
+    """Return the position embedding of the patches (N, D) and of the class token (D,), by parameter name.
+
+    big_vision has no position embedding of the class token, so it is 0. Raises ValueError if the width is not D.
+    """
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:
@@ -236,7 +261,10 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """Return flax's names of the ViT's parameter `name`: several for joined q, k and v."""
+    """Return flax's names of the ViT's parameter `name`.
+
+    A joint parameter of queries, keys and values has a name for each of them.
+    """
     module, _, kind = name.rpartition(".")
     modules = flax_modules(module, layout) if module else ["cls"]
     if kind == "weight":

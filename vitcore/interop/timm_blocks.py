@@ -1,6 +1,6 @@
-"""Conversion between timm's block classes, which join parameters in different ways.
+"""Conversion of weights between timm's block classes, which join different parameters in one matrix.
 
-All names are timm's. The common form is timm's `Block` with a packed MLP.
+All names are timm's. The common form has the names of timm's `Block`, with gate and value of an MLP in one matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ PARALLEL = {  # names in Block: names in ParallelScalingBlock
 
 
 def separated(weights: Weights, hidden: int) -> Weights:
-    """Return the weights of parallel blocks under the names of `Block`. hidden: the MLP's hidden width."""
+    """Return the weights of timm's parallel blocks under the names of `Block`.
+
+    hidden: the MLP's hidden width, by which the joint input projection is split.
+    """
     back = {theirs: ours for ours, theirs in PARALLEL.items()}
     found: Weights = {}
     for name, values in weights.items():
@@ -39,7 +42,10 @@ def separated(weights: Weights, hidden: int) -> Weights:
 
 
 def joined(weights: Weights) -> Weights:
-    """Return the weights of blocks under the names of parallel blocks, the inverse of `separated`."""
+    """Return the weights of `Block` under the names of timm's parallel block, the inverse of `separated`.
+
+    The input projections of MLP and attention are concatenated in this order.
+    """
     found: Weights = {}
     for name, values in weights.items():
         start, rest = of_block(name)
@@ -56,7 +62,7 @@ def joined(weights: Weights) -> Weights:
 
 
 def packed(weights: Weights) -> Weights:
-    """Join the gate and the value of each SwiGLU MLP in one matrix, the gate first."""
+    """Concatenate the gate and value weights of each SwiGLU MLP in one matrix, the gate first."""
     found: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:
@@ -67,6 +73,9 @@ def packed(weights: Weights) -> Weights:
 
 
 def of_block(name: str) -> tuple[str, str]:
-    """Split a name into a block's prefix, such as 'blocks.3.', and the rest; the prefix is '' outside of blocks."""
+    """Split a parameter name into a block's prefix, for example 'blocks.3.', and the rest.
+
+    The prefix is '' if the parameter belongs to no block.
+    """
     match = re.match(r"blocks\.\d+\.", name)
     return (match[0], name[match.end() :]) if match else ("", name)

@@ -1,4 +1,4 @@
-"""Reader of safetensors of any version, with parameters renamed to their current names."""
+"""Reader of safetensors files of any version of this package, which renames parameters to their current names."""
 
 import re
 from collections.abc import Mapping
@@ -14,14 +14,18 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
-    """Load the tensors of a trial's weights or checkpoint. Raises SafetensorError for other bytes."""
+    """Read the tensors of a trial's weights or checkpoint, by name.
+
+    payload: content of a safetensors file. Raises SafetensorError if it is anything else.
+    """
     return renamed(safetensors.torch.load(payload))
 
 
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """Return the tensors in `payload`, which has all of `own` in equal shapes, and may have more.
+    """Read all tensors in `payload`, the content of a safetensors file, and check those that a model needs.
 
-    what: start of the error message. Raises ConfigError naming the first tensor that is missing or does not fit.
+    own: the tensors that must be in the payload, with equal shapes. what: start of the error message. Raises
+    ConfigError, which names the tensor, if a tensor is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)
@@ -35,14 +39,21 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 
 
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise ConfigError for a tensor of another shape than `own`, or of integers in the place of floats."""
+    """Raise ConfigError if a tensor has another shape than `own`, or only one of them is floating-point.
+
+    what: start of the error message. name: the tensor's name in the message.
+    """
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
         raise ConfigError(f"{what}: {name} is {there}, not {here}")
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """Load the tensors of a file. Raises SafetensorError, or OSError, also for a pipe or a device."""
+    """Read the tensors of a safetensors file, by name.
+
+    Raises SafetensorError if the file is not a safetensors file. Raises OSError if it cannot be opened or is not a
+    regular file.
+    """
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))
 
