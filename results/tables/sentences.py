@@ -153,12 +153,15 @@ def names(rows: Sequence[Row]) -> str:
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current().label, name_parts(row))
-        points.setdefault(head, []).append(f"{point}{divergence_text(row)}")
+        diverged = f" ({row.diverged} of {row.ended} trials diverged)" if row.diverged else ""
+        if point:
+            points.setdefault(head, []).append(f"{point}{diverged}")
+        else:
+            points[f"{head}{diverged}"] = []
     found = []
     for head, at in points.items():
-        *others, last = at
-        listed = f"{', '.join(others)} and {last}" if others else last
-        found.append(f"{head} at {listed}" if at[0] else head)
+        listed = f"{', '.join(at[:-1])} and {at[-1]}" if len(at) > 1 else "".join(at)
+        found.append(f"{head} at {listed}" if at else head)
     more = f" and {len(found) - 2 * NAMED} more" if len(found) > 2 * NAMED else ""
     return ", ".join(found[: 2 * NAMED]) + more
 

@@ -231,6 +231,12 @@ def test_divergence_is_tested_beside_the_finished_pairs() -> None:
     assert both.p == pytest.approx(scipy.stats.fisher_exact([[2, 3], [2, 3]], alternative="greater").pvalue)
 
 
+def test_answer_names_arms_that_sometimes_diverge_among_others() -> None:
+    rows = [replace(one, p=0.5, verdict="not-resolved") for one in diverging(1).rows if one.arm != "position=1d"]
+    assert "position=2d (1 of 5 trials diverged), " in sentences.names(rows)
+    assert " at ," not in sentences.names(rows)
+
+
 def test_equivalence_is_corrected_too() -> None:
     """Holm adjusts the one-sided tests; the smallest margin met is the end of the 90% interval."""
     plan = synthetic.position(margin=0.0125)
