@@ -1,7 +1,7 @@
 """The built-in datasets, with pinned sizes and checksums that are verified when the images are read.
 
-The digits come with scikit-learn. All other datasets are downloads of torchvision, which reads the MNISTs, whereas
-`vitcore.data.cifar` reads CIFAR.
+The digits come with scikit-learn. Torchvision downloads all other datasets. It also reads MNIST and Fashion-MNIST,
+whereas `vitcore.data.cifar` reads CIFAR.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "
 def read_digits() -> Raw:
     """Read scikit-learn's 1,797 digits (M, 1, 8, 8), which have no test set (UCI, Alpaydin and Kaynak 1998).
 
-    Raises ValueError if scikit-learn is not installed or the images are not the pinned ones.
+    Raises ValueError if scikit-learn is not installed or the images have another checksum.
     """
     with gzip.open(digits_file()) as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
@@ -144,7 +144,7 @@ def read_digits() -> Raw:
 
 
 def digits_file() -> Path:
-    """Return the path of scikit-learn's digits, without importing scikit-learn, which is slow.
+    """Return the path of the digits' file in scikit-learn, without importing scikit-learn, which is slow.
 
     Raises ValueError if scikit-learn is not installed.
     """
@@ -155,7 +155,7 @@ def digits_file() -> Path:
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
-    """Read CIFAR or an MNIST from the folder `data_dir`, training images first.
+    """Read CIFAR, MNIST or Fashion-MNIST from the folder `data_dir`, training images first.
 
     Raises ValueError if files are missing or damaged.
     """

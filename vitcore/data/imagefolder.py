@@ -39,7 +39,7 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder. Their image size is the shorter side of the first image.
+    """Return the facts about a folder of images. The image size is the shorter side of the first image.
 
     The function reads every file, once per process. Raises ConfigError if the folder is invalid or its first image
     cannot be read.
@@ -75,7 +75,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 def check_images(root: Path, channels: int) -> None:
     """Decode every image, on all cores.
 
-    Raises ConfigError if images are broken, with the first broken image and the number of others.
+    Raises ConfigError, which names the first broken image and counts the others, if an image is broken.
     """
 
     def failure(file: Path) -> str:
@@ -138,7 +138,7 @@ def list_flat(root: Path) -> Listing:
 def class_names(folder: Path) -> tuple[str, ...]:
     """Return the names of the class folders, sorted.
 
-    Raises ConfigError if there are fewer than two.
+    Raises ConfigError if there are fewer than two class folders.
     """
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:

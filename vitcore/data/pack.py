@@ -9,8 +9,8 @@ a pack checks the fingerprint, the index and the size of each shard. The first t
 checks the image's CRC-32. `verify` reads everything.
 
 The channels come last, as in a decoded JPEG, and because uint8 images are resized fastest in this layout. Shards are
-read, not mapped into memory: a shard that is truncated while a job runs then causes an error with its name, not a
-SIGBUS. Mapped pages would also count as memory of the job, for which SLURM may end it.
+read, not mapped into memory. A shard that is truncated while a job runs therefore causes an error with its name, not a
+SIGBUS. Mapped pages would also count as memory of the job, which SLURM ends if it exceeds its memory.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
-    """Raise ValueError unless each image has one record with a valid label, and images lie end to end."""
+    """Raise ValueError unless each image has one record with a valid label and a shard's images lie end to end."""
     if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
         raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
     if (label := int(records["label"].max())) >= len(manifest.classes):

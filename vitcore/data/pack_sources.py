@@ -58,7 +58,7 @@ class Source:
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:
-    """Return the source that `source` names; see the list of sources in this module.
+    """Return the source that `source` names. The forms of names are listed at the start of this module.
 
     data_dir: root of timm's datasets. Raises ValueError if the source does not exist or a class has too few images.
     """
@@ -153,7 +153,7 @@ def from_members(found: list[Member], origin: str) -> Source:
     """Return a source of the given images. An image's folder is its class, and the folder above is train or test.
 
     origin: start of the error message. Raises ValueError if there are fewer than two classes, if an image is in no
-    class folder, or if the training or test images are missing.
+    class folder, if a test image's class has no training image, or if there is train/ without test images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -229,9 +229,9 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    """Return the label of an image from the list `targets` or timm's reader.
+    """Return the label of an image, from the list `targets` or from timm's reader.
 
-    A dataset that has neither decodes the image.
+    A dataset that has neither decodes the image to return the label.
     """
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])
@@ -241,7 +241,7 @@ def label_of(dataset: Any, place: int) -> int:
 
 
 def classes_of(dataset: Any, count: int) -> tuple[str, ...]:
-    """Return the class names in the order of the labels, or numbers if the dataset has no `count` names."""
+    """Return the class names in the order of the labels, or numbers if the dataset does not name `count` classes."""
     known = getattr(getattr(dataset, "reader", dataset), "class_to_idx", None)
     if not known or len(known) != count:
         return tuple(map(str, range(count)))

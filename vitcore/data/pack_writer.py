@@ -89,13 +89,15 @@ def pack(
     """Pack `source` in the folder HOME/NAME, with `jobs` threads, and return that folder.
 
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
-    crops therefore never reach the ends of the longer side. At size 256, evaluation sees the usual center crop of 224.
+    crops therefore never reach the ends of the longer side. At size 256, the center crop for evaluation has 224 pixels
+    a side.
 
-    Format bytes takes 196,608 B per image of 256 x 256, or 262 GB for ImageNet-1k, and 0.2 ms of a core to read an
-    image. Format jpeg takes a tenth to a quarter of the disk space (quality 95), but 1.2 ms of a core to decode an
-    image in every epoch.
+    An image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k, and 0.2 ms of a core
+    to read. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but 1.2 ms of a core to
+    decode in every epoch.
 
-    Raises ValueError if the name is invalid, an image is unreadable, or the folder holds or begins another pack.
+    advance: called with the number of images packed since the last call. Raises ValueError if the name is invalid, an
+    image is unreadable, or the folder holds or begins another pack.
     """
     check(name, options)
     folder = home / name
@@ -161,8 +163,8 @@ def repair(
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
     """Return the shards that a repair writes again.
 
-    They are the damaged shards, or all JPEG shards if the index is damaged, because the index holds their images'
-    sizes.
+    They are the damaged shards, or all JPEG shards if the index is damaged, because only the index has the positions of
+    the JPEGs.
     """
     every = INDEX in damaged and manifest.format == "jpeg"
     return [shard for shard in manifest.shards if every or shard.file in damaged]
@@ -224,7 +226,7 @@ def shorter_sides(source: Source) -> list[int]:
 
 
 def sample(source: Source) -> Iterator[Image]:
-    """Yield up to 64 evenly spaced images of the source, each open until the next.
+    """Yield up to 64 evenly spaced images of the source, and close each before the next.
 
     Raises ValueError, which names the image, if an image is unreadable.
     """

@@ -71,7 +71,7 @@ class Images:
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
     def at(self, places: Indices | slice) -> Images:
-        """Return the images at `places` (m,), in that order."""
+        """Return the images at `places` (m,), in the order of `places`."""
         where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
@@ -115,9 +115,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device.
-
-        Images that do not fit there (runtime.memory.room) are streamed from their pack.
+        """Return the data on a device. Images of a pack are streamed if they do not fit there (runtime.memory.room).
 
         The batches are equal in both cases.
         """

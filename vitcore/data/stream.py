@@ -92,7 +92,7 @@ class Reading(NamedTuple):
 
 
 class Ahead:
-    """A reader of `count` batches that reads the next batches while one is used.
+    """A reader of `count` batches that reads the next batches while the caller uses one.
 
     batches: a function from batch number to images. Batches requested in another order are correct but not read ahead.
     """

@@ -70,7 +70,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array.
+        """Return the array `name`.
 
         dimensions: expected number of dimensions, None for any. Raises ValueError if the array is missing or has
         another number of dimensions.
@@ -84,7 +84,7 @@ class Arrays:
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
-        """Return an array in PyTorch's layout, with `shape`.
+        """Return the array `name` in PyTorch's layout, with `shape`.
 
         Flax stores matrices as (in, out), heads and head width as separate dimensions, and convolution kernels as
         (rows, columns, in, out). Raises ValueError if the array is missing or cannot have this shape.
@@ -106,7 +106,7 @@ class Arrays:
 
     @property
     def layout(self) -> Layout:
-        """Return the names of the codebase that wrote the file."""
+        """Return the names of modules and position embedding that the file uses: VIT_JAX or BIG_VISION."""
         return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
 
 
@@ -164,7 +164,7 @@ def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
 def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
     """Read an array in float32.
 
-    Raises ValueError if it is unreadable, empty, a single number or not floating-point.
+    Raises ValueError if the array is unreadable, empty, a single number or not floating-point.
     """
     try:
         with archive.open(member) as file:

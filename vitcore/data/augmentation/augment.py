@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on their device.
 
-    cuts: whether the augmentation takes images as stored, which in packs are larger, and returns `image_size`.
-    Otherwise it takes and returns the center crop for evaluation.
+    cuts: whether the augmentation takes images as stored, which are larger in a pack, and returns images of size
+    `image_size`. Otherwise it takes and returns the center crop for evaluation.
     """
 
     slot = "augment"
@@ -47,8 +47,8 @@ class Augment(Variant):
 class Staged(Augment):
     """Base class of augmentations that apply `stages` one after another.
 
-    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. CUDA graphs
-    do not hold a class that overrides `__call__`.
+    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. A subclass
+    that overrides `__call__` is never put in a CUDA graph.
     """
 
     stages: ClassVar[tuple[type[Stage], ...]]
@@ -64,9 +64,9 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return `numerics`, plus 1 if a stage scales images with fewer than 256 levels.
+        """Return the version for the trial id: `numerics`, plus 1 if a stage scales the images to 0-255.
 
-        Versions before 0.12 did not scale the images, so that their results differ.
+        Versions of this package before 0.12 did not scale images, so their results differ.
         """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
@@ -85,7 +85,7 @@ class Staged(Augment):
         return torch.cat([part.choices(keys, side) for part in self.parts], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return augmented images by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""
+        """Return images augmented by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""
         if self.parts[0].in_place:
             images = images.clone()
         for part, own in zip(self.parts, torch.split(choices, [part.draws for part in self.parts], 1), strict=True):
@@ -96,7 +96,8 @@ class Staged(Augment):
 def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
     """Return whether a CUDA graph can hold `augment` and makes it faster. size: bytes of an image.
 
-    Large images keep a GPU busy without a graph. A graph would also distort all of them, although only some need it.
+    Large images keep a GPU busy without a graph. A graph would apply every distortion to every image, which costs more
+    for large images than it saves.
     """
     if not isinstance(augment, Staged) or type(augment).__call__ is not Staged.__call__:
         return False

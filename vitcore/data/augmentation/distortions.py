@@ -1,7 +1,7 @@
-"""Stages that apply torchvision's operations: those of RandAugment, TrivialAugment and 3-Augment.
+"""Stages of RandAugment, TrivialAugment and 3-Augment, which apply torchvision's operations.
 
 An amount is an operation's magnitude in the unit of the operation: pixels, degrees, bits or a factor. A level, from 0
-to 30, is the number of an amount in the operation's table.
+to 30, is an index into the amounts of an operation.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ class Distortion(Stage):
         return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Apply the operations to uint8 images (B, C, H, W) from 0 to 255, and leave `images` unchanged.
+        """Return distorted uint8 images (B, C, H, W) with values from 0 to 255, and leave `images` unchanged.
 
         choices, fixed: see `Stage.apply`.
         """
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Apply one operation to each image, and return the images.
+        """Apply one operation at one level to each image, and return the images.
 
-        choices: operation numbers (B,). levels: levels (B,) of the operations. sign: 1 or -1 (B,), for signed
-        operations only.
+        choices: operation numbers (B,). levels: (B,). sign: 1 or -1 (B,), which only signed operations use. fixed: see
+        `Stage.apply`.
         """
         table, signed = self.amounts(choices.device)
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
@@ -222,8 +222,8 @@ def wide() -> list[Operation]:
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
     """Return torchvision's 14 operations. The parameters are their amounts at the largest level.
 
-    shear: factor. translation: pixels. angle: degrees. enhancement: change of the factors of brightness, color,
-    contrast and sharpness. bits: low bits that posterize sets to 0.
+    shear: factor. translation: pixels. angle: degrees. enhancement: change of the factors for brightness, color,
+    contrast and sharpness. bits: number of low bits that posterize sets to 0.
     """
 
     def up_to(amount: float) -> Tensor:

@@ -42,7 +42,7 @@ class Stage:
 
     @classmethod
     def scales(cls, config: Config) -> bool:
-        """Return whether the stage scales images of `config` to 0-255."""
+        """Return whether the stage scales the images of `config` to 0-255 before its operations."""
         return False
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
@@ -109,7 +109,7 @@ class RandomShift(Stage):
         return take(self.padded(images), choices, *images.shape[-2:])
 
     def padded(self, images: Tensor) -> Tensor:
-        """Pad images (B, C, H, W) to (B, C, H + 2 pad, W + 2 pad)."""
+        """Pad images (B, C, H, W) to (B, C, H + 2 pad, W + 2 pad), with zeros or by reflection."""
         if self.fill == "zeros":
             return F.pad(images, [self.pad] * 4)
         across, down = (reflected(size, self.pad, images.device) for size in (images.shape[3], images.shape[2]))
@@ -126,9 +126,9 @@ def reflected(size: int, pad: int, device: torch.device) -> Tensor:
 
 
 def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Return crops (B, C, rows, columns) at each image's corner, by indexing a view of all windows.
+    """Return crops (B, C, rows, columns), taken by indexing a view of all windows.
 
-    places: the top left corners (B, 2), as row and column.
+    places: row and column (B, 2) of the top left corner of each crop.
     """
     top, left = sent(places, images.device).unbind(1)
     windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
@@ -136,7 +136,7 @@ def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the crops of `gathered`, copied one image at a time, which is faster on a CPU."""
+    """Return the crops that `gathered` returns, copied one image at a time, which is faster on a CPU."""
     found = torch.empty((*images.shape[:2], rows, columns), dtype=images.dtype)
     for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
         window[...] = image[:, top : top + rows, left : left + columns]

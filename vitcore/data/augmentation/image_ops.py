@@ -1,7 +1,8 @@
 """Operations of augmentations on a batch of uint8 images: torchvision's functions, with an amount for each image.
 
-images: (B, C, H, W), uint8, C = 1 or 3. amount: the operations' magnitudes (B,), float, on the images' device.
-Geometric operations take the nearest pixel, and black outside the image. Their matrices map output to input pixels.
+images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each image (B,), in pixels, degrees, bits
+or a factor, on the images' device. Geometric operations take the nearest pixel, and black outside the image. Their
+matrices map output to input pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +64,10 @@ def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
-    """Resample images by affine matrices (B, 2, 3), which map output to input pixels, measured from the center."""
+    """Return images resampled by affine matrices (B, 2, 3), to the nearest pixel.
+
+    The matrices map output to input coordinates, in pixels from the image's center.
+    """
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
     points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
@@ -160,7 +164,7 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
 def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
     """Filter rows with a kernel of five pixels, repeating the pixels at the edges.
 
-    centre, near, far: weights (B, 1, 1, 1) of a pixel and of its neighbors at distances 1 and 2, in units of 1 / ONE.
+    centre, near, far: weights (B, 1, 1, 1) of a pixel and of its neighbors at distances 1 and 2, in units of 2**-24.
     """
     columns = images.shape[3]
     wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
