@@ -1,7 +1,8 @@
-"""The Vision Transformer, its training, and looking inside it. Imports torch, nothing of ours.
+"""The Vision Transformer, its training, and the analysis of trained models.
 
-The public names load on first use, so importing the package loads no torch: `from vitcore import Config, ViT, train`.
-A new variant needs a base class and a dictionary: `from vitcore import Options, Position, POSITION`.
+The package imports PyTorch, but no other package of this repository. Public names load on first use, so that importing
+vitcore alone does not import PyTorch: `from vitcore import Config, ViT, train`. A new variant needs a base class and a
+dictionary of variants: `from vitcore import Options, Position, POSITION`.
 """
 
 from importlib import import_module

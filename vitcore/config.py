@@ -1,7 +1,8 @@
-"""Config: one flat, frozen, validated record of a trial, and how layers of settings are merged into one.
+"""Config, a flat, frozen and validated record of a trial's settings, and the merging of several layers of settings.
 
-A field's name is its override key, table column and command-line word. Importing this module loads no torch. Making a
-Config does, to validate it against the variants that exist.
+The name of a field is also its key in overrides, its column in tables and its word on the command line. Importing this
+module does not import PyTorch. Constructing a Config does, because its settings are validated against the existing
+variants.
 """
 
 from collections.abc import Mapping
@@ -26,12 +27,13 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 class Config(Options):
     """The settings of a trial: everything that its outcome depends on, and how it runs.
 
-    `model="S/16"` fills width, depth, heads, mlp_ratio and patch. With `model="timm/resnet18"`, the fields from width
-    to init do not apply. `epochs` becomes `steps`. `image_size`, `channels` and `classes` come from `data` unless set.
-    An option of a variant is spelled `Config(position="mine", **{"position.base": 100.0})`; `options` then holds every
-    option of the chosen variants, validated, including defaults.
+    `model="S/16"` sets width, depth, heads, mlp_ratio and patch. With a reference model such as
+    `model="timm/resnet18"`, the fields from width to init do not apply. `epochs` is accepted in place of `steps` and is
+    converted to `steps`. `image_size`, `channels` and `classes` come from `data` unless they are set. An option of a
+    variant is spelled `Config(position="mine", **{"position.base": 100.0})`. The field `options` then holds every
+    validated option of the chosen variants, including defaults.
 
-    Raises ConfigError for unknown keys, wrong types, impossible values and combinations.
+    Raises ConfigError if a key is unknown, a type is wrong, or a value or a combination of values is impossible.
     """
 
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
@@ -134,7 +136,11 @@ class Config(Options):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Derive missing settings from the given ones."""
+        """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
+
+        Raises ConfigError if a reference model from timm is combined with a setting that it fixes, such as `width`, or
+        if the name of a variant stands in a wrong place.
+        """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
 
@@ -157,7 +163,10 @@ class Config(Options):
 
     @model_validator(mode="after")
     def possible(self) -> "Config":
-        """Check the parts and options of the chosen variants, and fill in their defaults. Raises ConfigError."""
+        """Return this config after checking its variants and filling in the defaults of their options.
+
+        Raises ConfigError if a variant does not exist or the settings do not fit together.
+        """
         from vitcore.validation import complete_parts  # late: the parts are torch modules
 
         complete_parts(self)
@@ -165,37 +174,44 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out settings that a reference model does not have, so that the dump validates to an equal config."""
+        """Return the serialized settings without those that a reference model from timm does not have.
+
+        The remaining settings validate to an equal config.
+        """
         return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
+        """Return the number of rows and the number of columns of the patch grid."""
         return self.image_size // self.patch, self.image_size // self.patch
 
     @property
     def patches(self) -> list[int]:
-        """The patch sizes that training steps draw from: `patch` alone, unless the stem has several."""
+        """Return the patch sizes that training steps draw from, in pixels: by default `patch` alone."""
         from vitcore.model.stem import STEM
 
         return STEM[self.stem].patches(self)
 
     @property
     def layers(self) -> int:
-        """The number of encoder blocks: `depth` less the blocks that the stem replaces."""
+        """Return the number of encoder blocks: `depth` minus the number of blocks that the stem replaces."""
         from vitcore.model.stem import STEM
 
         return self.depth - STEM[self.stem].blocks(self)
 
     @property
     def stem_width(self) -> int:
-        """The width of the stem's tokens: `width` less the channels of a concatenated position."""
+        """Return the width of the stem's tokens: `width` minus the channels of a concatenated position embedding."""
         from vitcore.model.position import POSITION
 
         return POSITION[self.position].stem_width(self)
 
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
-        """Return the validated options of the variant chosen for `slot`. Raises ConfigError."""
+        """Return the validated options of the variant chosen for `slot`.
+
+        slot: a field that chooses a variant, such as `position`. schema: the variant's Options class. Raises
+        ConfigError if an option is unknown or invalid.
+        """
         prefix = f"{slot}."
         mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
         try:
@@ -205,7 +221,7 @@ class Config(Options):
 
 
 class Epochs(Options):
-    """The settings that convert epochs to steps."""
+    """The settings that determine the number of steps for a given number of epochs."""
 
     epochs: Annotated[float, Field(gt=0, le=1e8)]
     batch: Many
@@ -214,10 +230,13 @@ class Epochs(Options):
 
 
 def merge(*layers: Values) -> dict[str, Any]:
-    """Merge layers of settings, the strongest last. Raises ConfigError for `steps` beside `epochs` in a layer.
+    """Return layers of settings merged into one dictionary, in which later layers override earlier layers.
 
-    A named size, `steps` and `epochs` replace earlier ones. A layer that chooses another variant drops the
-    earlier options of its slot. A reference model drops the earlier architecture, and a named size drops a reference.
+    A layer that sets `steps` or `epochs` replaces the earlier length of the training. A named size such as `S/16`
+    becomes the fields that it stands for. A layer that chooses another variant drops the earlier options of the
+    variant's slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier
+    reference model. Raises ConfigError if a layer sets both `steps` and `epochs`, an unknown size, or malformed
+    `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -240,14 +259,21 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def chooses_another(layer: Values, before: Values, slot: str) -> bool:
-    """Tell whether `layer` changes the variant of `slot` that is set before it or by default."""
+    """Return whether `layer` chooses a variant of `slot` that differs from the variant in `before`.
+
+    If `before` does not set the slot, the default is compared.
+    """
     if slot not in layer or slot not in Config.model_fields:
         return False
     return bool(layer[slot] != before.get(slot, Config.model_fields[slot].default))
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Replace `options` by dotted keys ('position.base'). Raises ConfigError for keys without a dot."""
+    """Return the settings with the entries of `options` as dotted keys at the top level, such as 'position.base'.
+
+    A dotted key that `values` already has takes precedence. `values` itself is not changed. Raises ConfigError if
+    `options` is not a mapping, or if one of its keys has no dot.
+    """
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")

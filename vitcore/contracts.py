@@ -1,6 +1,7 @@
-"""The contracts of every variant, as checks that the tests and `ablate check` run.
+"""The contracts of variants: checks that the tests and `ablate check` run on every variant.
 
-A check takes (slot, name) and raises AssertionError that names the broken rule.
+A variant is an entry of a dictionary such as POSITION, and its slot is the field of Config that chooses it. A check
+takes (slot, name) and raises an AssertionError that names the broken contract.
 """
 
 import math
@@ -31,36 +32,47 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """Return the contracts of a variant by name: of every slot, of parts of the model, and of its slot."""
+    """Return the contracts of a variant as pairs (description, check).
+
+    They consist of the contracts of all variants, the contracts of model parts if the slot is a part of the model, and
+    the contracts of the slot. Raises AssertionError if the variant does not exist.
+    """
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
 
 def tiny(slot: str, name: str) -> Config:
-    """Return the config of a tiny training: 16 patches, two layers, four steps on digits."""
+    """Return the config of a tiny training with the given variant: two layers, and four steps on digits.
+
+    Images have 16 patches, or 4 patches if the variant is a stem.
+    """
     patch = 4 if slot == "stem" else 2  # a stem may halve the side more than once
     model = {"width": 16, "depth": 2, "heads": 2, "patch": patch, "pool": "gap"}
     return Config(**merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name}))
 
 
 def trains(slot: str, name: str) -> None:
-    """Check that logits have the objective's shape, and that finite gradients reach the part by the third step."""
+    """Check the shape of the logits, and that finite gradients reach the variant's parameters by the third step."""
     learns(tiny(slot, name), slot, name)
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """Check that the part trains with a class token and registers before the patches.
+    """Check that the variant trains with a class token and registers before the patches.
 
-    Gradients need to reach only some of its parameters: where the head reads the class token alone, the last layer's
-    position receives none.
+    Gradients need to reach only some of the variant's parameters. If the head reads the class token alone, the position
+    embedding of the last layer receives no gradient.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check shapes and gradients over three steps, as a head or branch that starts at zero passes none at first."""
+    """Check the shape of the logits and the variant's gradients over three steps.
+
+    A head or a branch that starts at zero passes no gradient in the first steps. every: whether gradients must reach
+    all of the variant's parameters, or only some.
+    """
     training = Training(config, load(config))
     batch = training.batch()
     with torch.no_grad():
@@ -86,14 +98,14 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
 
 
 def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
-    """Return the names of the part's parameters in the model."""
+    """Return the names of the model's parameters that belong to the variant."""
     kind = VARIANTS[slot][name]
     inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
     return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
 
 
 def deterministic(slot: str, name: str) -> None:
-    """Check that two trainings with one seed end with bitwise equal weights."""
+    """Check that two trainings with equal seeds end with bitwise equal weights."""
     first, second = Memory(), Memory()
     train(tiny(slot, name), first)
     train(tiny(slot, name), second)
@@ -101,7 +113,7 @@ def deterministic(slot: str, name: str) -> None:
 
 
 def resumes(slot: str, name: str) -> None:
-    """Check that a training stopped half-way and resumed ends with the weights of an uninterrupted one."""
+    """Check that a training that is stopped halfway and resumed ends with the weights of an uninterrupted training."""
     config, whole, halves = tiny(slot, name), Memory(), Memory()
     train(config, whole)
     left = iter(range(config.steps // 2))
@@ -112,7 +124,7 @@ def resumes(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def reads_its_tokens(slot: str, name: str) -> None:
-    """Check that the pooling reads no register, and the class token if and only if it asks for one."""
+    """Check that the pooling reads no register, and the class token if and only if it declares `class_token`."""
     config = Config(**tiny(slot, name).model_dump() | {"registers": 2})
     model = perturbed(config)
     generator = torch.Generator().manual_seed(0)
@@ -129,7 +141,7 @@ def reads_its_tokens(slot: str, name: str) -> None:
 
 
 def pooled(model: ViT, states: Tensor) -> Tensor:
-    """Return the pooling's output for the tokens (L, B, T, D) of each layer."""
+    """Return the vectors (B, D) that the model's pooling computes from the tokens (L, B, T, D) of L layers."""
     every_layer = model.pool.every_layer
     x = torch.stack([model.pool.keep(state) for state in states]) if every_layer else states[-1]
     return model.pool(x, model.prefix)  # type: ignore[no-any-return]
@@ -137,7 +149,7 @@ def pooled(model: ViT, states: Tensor) -> Tensor:
 
 @torch.no_grad()
 def says_where(slot: str, name: str) -> None:
-    """Check that moving the patches changes the logits if and only if the position is not none."""
+    """Check that permuting the patches changes the logits if and only if the position embedding is not "none"."""
     config = tiny(slot, name)
     model, images = perturbed(config), some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
@@ -149,7 +161,10 @@ def says_where(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def perturbed(config: Config) -> ViT:
-    """Return a float64 model with all parameters moved from their initial values, zero heads included."""
+    """Return a float64 model after adding noise with standard deviation 0.1 to every parameter.
+
+    The noise also moves heads and branches that start at zero.
+    """
     model = build(config).double()
     assert isinstance(model, ViT), "a reference model keeps timm's values"
     generator = torch.Generator().manual_seed(0)
@@ -159,7 +174,10 @@ def perturbed(config: Config) -> ViT:
 
 
 def shuffled(images: Tensor, patch: int) -> Tensor:
-    """Shuffle the patches of (B, C, H, W) so that no distance is kept; each patch is unchanged."""
+    """Return images (B, C, H, W) with their patches in a random order, which is equal for all images.
+
+    Pixels keep their positions within a patch. patch: side of a patch in pixels.
+    """
     B, C, H, W = images.shape
     cut = images.view(B, C, H // patch, patch, W // patch, patch).transpose(3, 4).flatten(2, 3)  # (B, C, N, P, P)
     order = torch.randperm(cut.shape[2], generator=torch.Generator().manual_seed(0))
@@ -168,7 +186,7 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 
 @torch.no_grad()
 def other_resolution(slot: str, name: str) -> None:
-    """Check that images of another size give logits, or a ValueError that names the part or the sizes."""
+    """Check that images of another size give finite logits, or a ValueError that names the variant or the sizes."""
     config = tiny(slot, name)
     model = ViT(config)
     side = config.image_size
@@ -188,13 +206,17 @@ def other_resolution(slot: str, name: str) -> None:
 
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
-    """Tell whether a text names an image's size: its pixels, its grid of patches, or their number."""
+    """Return whether `text` contains the numbers that specify the size of an image.
+
+    They are its height and width in pixels, its rows and columns of patches, or its number of patches. image: height
+    and width in pixels. patch: side of a patch in pixels.
+    """
     numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
 
 def independent(slot: str, name: str) -> None:
-    """Check that choosing the part leaves the initial values of all other parameters unchanged."""
+    """Check that choosing the variant leaves the initial values of all other parameters unchanged."""
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
     (mine, own), (theirs, others) = (drawn_outside(slot, one) for one in (name, other))
     common = mine.keys() & theirs.keys() - own - others
@@ -203,14 +225,17 @@ def independent(slot: str, name: str) -> None:
 
 
 def drawn_outside(slot: str, name: str) -> tuple[dict[str, nn.Parameter], set[str]]:
-    """Return the parameters of a model with the part, and the names of the parameters that the part draws."""
+    """Return the parameters of a model with the variant, and the names of the parameters that the variant draws.
+
+    The parameters are a dictionary by name.
+    """
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
     parameters = dict(model.named_parameters())
     return parameters, {key for key in parameters if type(nearest_owner(model, key)[0]) is kind}
 
 
 def exports(slot: str, name: str) -> None:
-    """Check that loaded weights and the graph of torch.export give the model's logits."""
+    """Check that reloaded weights, and the graph that torch.export makes, give the model's logits."""
     config = tiny(slot, name)
     model, copy = perturbed(config).eval(), ViT(config).double().eval()
     copy.load_state_dict(safetensors.torch.load(safetensors.torch.save(model.state_dict())))
@@ -224,7 +249,7 @@ def exports(slot: str, name: str) -> None:
 
 
 def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
-    """Check that the compiled model is one graph with the logits and gradients of the eager model."""
+    """Check that torch.compile makes a single graph with the logits and gradients of the eager model."""
     config = tiny(slot, name)
     model = perturbed(config)
     use_private_cache()
@@ -237,7 +262,10 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return the logits, and the gradients of the sum of their squares."""
+    """Return a dictionary with the logits, and with the gradient of each parameter by name.
+
+    The gradients are of the sum of squared logits. run: the eager or compiled form of `model`.
+    """
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]
@@ -252,7 +280,10 @@ def some_images(config: Config) -> Tensor:
 
 
 def documented(slot: str, name: str) -> None:
-    """Check that there is a docstring; in this package it names a source, a link or an arXiv number."""
+    """Check that the variant has a docstring.
+
+    In vitcore, the docstring must also name a source, by a link or an arXiv number.
+    """
     variant = VARIANTS[slot][name]
     text = variant.__doc__ or ""
     assert text.strip(), f"{slot}={name}: has no docstring that says what it is"
@@ -274,7 +305,10 @@ def same_in_any_batch(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def learns_an_image_alone(slot: str, name: str) -> None:
-    """Check that the loss of a batch is the mean of its images' losses, and that targets fit the logits."""
+    """Check that the loss of a batch is the mean of the losses of its images.
+
+    Also check that the validation loss is finite, and that each validation image has a score from 0 to 1.
+    """
     training = Training(config := tiny(slot, name), load(config))
     training.model.double()
     batch = training.batch()

@@ -1,7 +1,9 @@
-"""The identity of a trial: its id is a hash of the resolved config.
+"""The identity of a trial: the settings that its result depends on, from which the trial's id is hashed.
 
-Fields at their neutral value are left out, so that adding a field orphans no result; so are paths and how a trial runs.
-Data enter by fingerprint, parts by their `numerics`. Golden ids are pinned in tests/vitcore/test_identity.py.
+A field at its neutral value, which stands for the behavior before the field existed, is left out. A new field therefore
+leaves the ids of existing trials unchanged. Paths, and settings that only determine how a trial runs, are also left
+out. A data set enters by its fingerprint, and a variant by its version number `numerics`. The tests pin the ids of some
+configs (tests/vitcore/test_identity.py).
 """
 
 import hashlib
@@ -35,7 +37,7 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
 def neutral_values(config: Config) -> Settings:
-    """Return the neutral value of every field that has one, including fields whose value depends on another."""
+    """Return the neutral values of fields by name, including neutral values that depend on other fields."""
     places = POSITION[config.position].places
     mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
     return {
@@ -49,7 +51,7 @@ def neutral_values(config: Config) -> Settings:
 
 
 def identity(config: Config) -> Settings:
-    """Return the fields that identify a trial, as plain JSON values."""
+    """Return the settings that identify a trial, by name, as plain JSON values."""
     neutral = neutral_values(config)
     fields = {
         name: value
@@ -72,7 +74,7 @@ def identity(config: Config) -> Settings:
 
 
 def options(config: Config) -> Settings:
-    """Return the options of the chosen variants that differ from their neutral value."""
+    """Return the options of the chosen variants that differ from their neutral values, by dotted key."""
     neutral = {
         f"{slot}.{option}": value
         for slot, variants in VARIANTS.items()
@@ -82,23 +84,26 @@ def options(config: Config) -> Settings:
 
 
 def digest(fields: Settings) -> str:
-    """Return 12 hex digits of the sha256 of the canonical JSON of `fields`."""
+    """Return a hash of `fields`: the first 12 hexadecimal digits of the SHA-256 of their canonical JSON."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def trial_id(config: Config) -> str:
-    """Return the id of a trial: equal configs have equal ids, however they were spelled."""
+    """Return the id of a trial: 12 hexadecimal digits that are a hash of its identity.
+
+    Equal configs have equal ids, however their settings were spelled.
+    """
     return digest(identity(config))
 
 
 def arm_key(config: Config) -> str:
-    """Return the key that all trials of an arm share: a hash of the identity without its seeds."""
+    """Return the key that all trials of an arm share: a hash of the identity without seeds."""
     return digest(unseeded(config))
 
 
 def unseeded(config: Config) -> Settings:
-    """Return the identity without its seeds."""
+    """Return the identity of a trial without `seed` and `data_seed`."""
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 
@@ -109,10 +114,11 @@ def trial_ids(
     starts: Mapping[int, str] | None = None,
     key: str = "init_from",
 ) -> Iterator[str]:
-    """Return the ids of a trial with each of these seeds.
+    """Yield the id of the trial of `config` with each of `seeds`.
 
-    data_seed: as written in the config; None: equal to the seed, and so neutral. starts: for each seed, the trial that
-    the setting `key` names.
+    data_seed: the value that the config sets. None means that it equals the seed of each trial, and is left out of the
+    identity. starts: the id of the parent trial for each seed, if the trials have parents. key: the setting that names
+    the parent trial.
     """
     shared = unseeded(config)
     for seed in seeds:

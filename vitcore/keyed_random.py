@@ -1,7 +1,8 @@
-"""Random choices that are a hash of (seed, epoch, image, site, element).
+"""Random numbers that are hashes of (seed, epoch, image, site, element).
 
-Seed, epoch and image make an image's key. No choice depends on the batch, on the device or on earlier draws, so
-micro-batches, ranks and resumed trainings agree.
+Seed, epoch and image are combined in an image's key. A site is a named place in the program that draws random numbers,
+such as a dropout layer. An element is the index of a number that is drawn for an image at a site. No number depends on
+the batch, the device or earlier draws. Therefore micro-batches, ranks and resumed trainings agree.
 """
 
 import hashlib
@@ -19,28 +20,37 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return the keys (B,), int64, of images by index `places` (B,) and `epochs` (B,), distinct within a seed."""
+    """Return the keys (B,), int64, of images in given epochs, which are distinct for a fixed seed.
+
+    epochs: the epoch of each image (B,). places: the index of each image in the data set (B,).
+    """
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
 
 
 def code(site: str) -> int:
-    """Return a 32-bit code for the name of a site in the model."""
+    """Return a signed 32-bit integer that stands for `site`, the name of a site in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
 
 
 def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
-    """Draw which elements of each image stay (B, elements), each with probability 1 - rate."""
+    """Return a random boolean mask (B, elements) that is True with probability 1 - rate.
+
+    keys: the keys of the images (B,). site: the code of the site.
+    """
     return bits(keys, site, elements) >= round((rate - 0.5) * 2**32)
 
 
 def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Draw an integer in [0, limit) for each element of each image: (B, elements), int64."""
+    """Return a random int64 integer in [0, limit) for each element of each image: (B, elements)."""
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
 def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Draw the integers of `below` for keys on the CPU by NumPy, which is faster for a few elements."""
+    """Return the integers of `below` for keys on the CPU, computed by NumPy.
+
+    For a few elements NumPy is faster than PyTorch.
+    """
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
     found = spread(low, high, mixed(elements))
@@ -48,25 +58,29 @@ def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
-    """Draw a uniform int32 for each element of each image: (B, elements)."""
+    """Return a uniform random int32 for each element of each image: (B, elements)."""
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), mix(each))
 
 
 @cache
 def mixed(elements: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the mixed element numbers (elements,) of an image, cached."""
+    """Return the element numbers from 0 to elements - 1, hashed by `mix`: (elements,). The result is cached."""
     return mix(np.arange(elements, dtype=np.int32))
 
 
 def spread(low: Array, high: Array, each: Array) -> Array:
-    """Mix the halves of keys (B,) with mixed element numbers (elements,), all int32: (B, elements)."""
+    """Return uniform random int32 numbers (B, elements), as hashes of keys and element numbers.
+
+    low: the lower 32 bits of the keys combined with the site by XOR (B,), overwritten. high: the upper 32 bits of the
+    keys (B,). each: the element numbers, hashed by `mix` (elements,).
+    """
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + each)
 
 
 def mix(x: Array) -> Array:
-    """Mix 32 bits in place by lowbias32, a bijection (https://nullprogram.com/blog/2018/07/31/)."""
+    """Return `x` after hashing it in place by lowbias32, a bijection (https://nullprogram.com/blog/2018/07/31/)."""
     x ^= x >> 16 & 0xFFFF
     x *= 0x7FEB352D
     x ^= x >> 15 & 0x1FFFF
@@ -76,7 +90,7 @@ def mix(x: Array) -> Array:
 
 
 def mix64(x: Words) -> Words:
-    """Mix 64 bits with the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
+    """Return 64-bit words hashed by the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Options: frozen records that refuse unknown keys. ConfigError: the error for an invalid setting."""
+"""Frozen records of options that refuse unknown keys, and ConfigError, the error for an invalid setting."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,14 +24,15 @@ OTHER_NAMES = {  # what settings are called in other code
 
 
 class ConfigError(ValueError):
-    """An invalid setting: one line that names the key, the value and what is allowed."""
+    """The error for an invalid setting, with a one-line message that names the key, the value and what is allowed."""
 
 
 class Options(BaseModel):
-    """Base class of the options of a variant, declared beside its class.
+    """Base class of the options of a variant: a frozen record that refuses unknown keys.
 
-    Values are plain JSON (a list, not a tuple). Equal records have equal JSON: an int in a float field becomes a float,
-    and -0.0 becomes 0.0. Raises ConfigError.
+    A variant declares its options in a subclass. Values are plain JSON, so a sequence is a list and not a tuple. Equal
+    records have equal JSON, because an int in a float field becomes a float and -0.0 becomes 0.0. Raises ConfigError if
+    a key is unknown, a required value is missing, or a value is invalid.
     """
 
     model_config = ConfigDict(
@@ -54,7 +55,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first problem of a pydantic error as one line: the key, the value and what is allowed."""
+    """Return a one-line message on the first problem of `error`: the key, the value and what is allowed."""
     problems = error.errors(include_url=False)
     problem = problems[0]
     if problem["loc"] == ("data_seed",):  # it is the seed unless set: then the seed is to blame
@@ -77,18 +78,21 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def unsigned_zeros(value: Any) -> Any:
-    """Replace -0.0 by 0.0, alone or in a list, because the two are equal but differ in JSON."""
+    """Return `value` with -0.0 replaced by 0.0, also inside lists.
+
+    The two are equal but differ in JSON.
+    """
     if isinstance(value, list):
         return [unsigned_zeros(one) for one in value]
     return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" for the known word that is most similar to `word`; "" if none is."""
+    """Return "; did you mean ...?" with the known word that is most similar to `word`, or "" if none is similar."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def listed(known: Iterable[object]) -> str:
-    """Return the items, separated by commas."""
+    """Return the items as one text, separated by commas."""
     return ", ".join(str(one) for one in known)

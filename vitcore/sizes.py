@@ -1,4 +1,4 @@
-"""Named sizes for `model=`: this package's ViTs, and reference models of timm."""
+"""The values of the setting `model`: named sizes of this package's ViTs, and reference models from timm."""
 
 from vitcore.options import ConfigError, listed
 
@@ -25,19 +25,22 @@ ARCHITECTURE = (
 
 
 def is_reference(model: object) -> bool:
-    """Tell whether `model` names a model of timm."""
+    """Return whether `model` names a reference model, which is a classifier from timm."""
     return str(model).startswith(REFERENCE)
 
 
 def of_architecture(key: str) -> bool:
-    """Tell whether a reference model fixes this setting, or the setting that this option belongs to."""
+    """Return whether a setting belongs to the architecture, which a reference model from timm fixes.
+
+    key: a field of Config, or an option with a dot, such as `position.base`.
+    """
     return key.partition(".")[0] in ARCHITECTURE
 
 
 def sizes(model: object) -> dict[str, float]:
-    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16; nothing for "".
+    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16.
 
-    Raises ConfigError for an unknown name.
+    The result is empty if `model` is "". Raises ConfigError if the name is unknown.
     """
     if model == "":
         return {}

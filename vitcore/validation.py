@@ -1,4 +1,4 @@
-"""Completes and validates a Config: its variants, their options, and sizes that fit together."""
+"""Completion and validation of a Config: its variants, their options, and sizes that fit together."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ PATCHES = 2**16  # most patches of an image: attention has the square of their n
 
 
 def complete_parts(config: Config) -> None:
-    """Complete `init_from`, `teacher`, `options` and `position_at` of a new Config, and check it. Raises ConfigError.
+    """Check a new Config, and complete its `init_from`, `teacher`, `options` and `position_at` in place.
 
-    Config calls this once, before the record is shared.
+    Config calls this function once, before the record is shared. Raises ConfigError if the settings do not fit
+    together.
     """
     if not config.model:
         check_sizes(config)
@@ -72,12 +73,16 @@ def complete_parts(config: Config) -> None:
 
 
 def set_field(config: Config, name: str, value: object) -> None:
-    """Set a field of a Config, which is frozen outside of this file."""
+    """Set a field of a Config in place, although the record is frozen."""
     object.__setattr__(config, name, value)
 
 
 def check_sizes(config: Config) -> None:
-    """Raise ConfigError for heads that do not divide the width, patches the image, or an MLP of no width."""
+    """Raise ConfigError if the model's sizes do not fit together.
+
+    The heads must divide the width. The patches must divide the image, into at most PATCHES patches. The hidden width
+    of the MLP must be at least 1.
+    """
     width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
     if width % heads:
         raise ConfigError(f"heads={heads} does not divide width={width}: one of {listed(divisors(width, heads))}")
@@ -91,14 +96,14 @@ def check_sizes(config: Config) -> None:
 
 
 def check_fraction(config: Config) -> None:
-    """Raise ConfigError for a fraction of the data that is less than one image."""
+    """Raise ConfigError if `data_fraction` leaves less than one training image."""
     images = describe(config.data).train_size * (1 - config.val_fraction)
     if config.data_fraction * images < 1:
         raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
 
 
 def check_names(config: Config) -> None:
-    """Raise ConfigError for a device, a variant or an option's slot that does not exist."""
+    """Raise ConfigError if the device, a variant, `init` or the slot of an option has an unknown name."""
     named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
@@ -109,7 +114,12 @@ def check_names(config: Config) -> None:
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError for the name of a variant in a wrong place: swiglu=true, attention=axial."""
+    """Raise ConfigError if the name of a variant stands in a wrong place.
+
+    `swiglu=true` is refused because a variant is no key: the setting is `mlp=swiglu`. `attention=axial` is refused
+    because `attention` chooses the kernel: the setting is `self_attention=axial`. values: settings by key. fields: the
+    names of the fields of Config.
+    """
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):
@@ -118,9 +128,10 @@ def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -
 
 
 def place_of_position(config: Config) -> str:
-    """Return the site of the position, by default the kind's first; "" for a kind without a choice.
+    """Return the site where the position embedding is added, by default the first site that its variant allows.
 
-    position=none ignores the setting. Raises ConfigError for a site that no kind has, or that this kind does not have.
+    The result is "" for a variant without a choice of sites. With `position=none`, the setting is ignored. Raises
+    ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))
@@ -136,7 +147,7 @@ def place_of_position(config: Config) -> str:
 
 
 def check_token_merging(config: Config) -> None:
-    """Raise ConfigError for variants that are not defined for merged tokens."""
+    """Raise ConfigError if a chosen variant is not defined for merged tokens."""
     what = f"token_merging={config.token_merging}"
     check_patches_may_leave(config, what)
     attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
@@ -150,7 +161,7 @@ def check_token_merging(config: Config) -> None:
 
 
 def check_patches(config: Config) -> None:
-    """Raise ConfigError for an objective or a position that does not support several patch sizes."""
+    """Raise ConfigError if the objective or the position embedding does not support several patch sizes."""
     sizes = f"stem.patches={config.patches}"
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"{sizes}: objective={config.objective} predicts patches of one size: []")
@@ -162,14 +173,17 @@ def check_patches(config: Config) -> None:
 
 
 def divisors(number: int, near: int) -> list[int]:
-    """Return the (at most 8) divisors of `number` nearest to `near`, in ascending order."""
+    """Return the divisors of `number` that are nearest to `near`, at most 8, in ascending order."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     every = {*small, *(number // d for d in small)}
     return sorted(sorted(every, key=lambda d: (abs(d - near), d))[:8])
 
 
 def check_reference(config: Config) -> None:
-    """Raise ConfigError for a timm model that does not exist or does not fit these images."""
+    """Raise ConfigError if a reference model from timm does not exist or does not accept the images of `config`.
+
+    The name must not include pretrained weights, and `layer_decay` must be 1.
+    """
     import timm  # late: takes seconds
 
     name = config.model.removeprefix(REFERENCE)

@@ -1,4 +1,4 @@
-"""Variant: the common base of every entry of every dictionary."""
+"""Variant, the common base class of the entries in all dictionaries of variants."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 
 class Variant:
-    """One choice for a slot, the field of Config with the name `slot`.
+    """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
 
-    `numerics` is part of the identity of every trial that uses the variant. Raise it when a change alters the
-    variant's results. `digest`, the hash of the plug-in file, stands in for a variant of a plug-in that declares none.
-    Modules that the plug-in imports are not hashed: a variant that computes there must declare `numerics`.
+    `numerics` is an integer version of what the variant computes, and a part of the id of every trial that uses it.
+    Increase it when a change alters the variant's results. A variant in a plug-in may omit `numerics`. Then `digest`,
+    the hash of the plug-in file, takes its place. The hash does not cover modules that the plug-in imports. A variant
+    that computes in imported modules must therefore declare `numerics`.
 
-    An option at its neutral value is left out of the identity, so adding an option orphans no result. The neutral
-    value is the option's default, unless `neutral` has another. A change of a default puts the old value into
-    `neutral`, or raises `numerics`.
+    An option at its neutral value is left out of the identity of a trial, so that a new option changes no trial id. The
+    neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
+    value to `neutral` or increase `numerics`.
     """
 
     slot: ClassVar[str]
@@ -29,27 +30,37 @@ class Variant:
     digest: ClassVar[str]  # set where plug-ins are loaded
 
     class Options(options.Options):
-        """The options that only this variant understands; by default none."""
+        """The options that only this variant understands. The base class has none."""
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError if this variant cannot be built from `config`, whose options are already valid."""
+        """Raise ConfigError if this variant cannot be built from `config`.
+
+        The options in `config` are already validated.
+        """
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return the canonical values of options of which several values are equivalent."""
+        """Return, by option name, canonical values of options for which several values are equivalent.
+
+        Equivalent configs then have equal trial ids. By default, no option has equivalent values.
+        """
         return {}
 
     @classmethod
     def neutral_options(cls) -> options.Settings:
-        """Return the neutral value of every option that has one."""
+        """Return the neutral values of options by name, which are the defaults unless `neutral` has other values."""
         fields = cls.Options.model_fields
         defaults = {name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()}
         return {**defaults, **cls.neutral}
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return `numerics`, or the digest of the plug-in file. Raises ValueError for a class with neither."""
+        """Return the version of the variant that enters the id of a trial.
+
+        It is `numerics` if the class itself declares it, and the hash of the plug-in file otherwise. Raises ValueError
+        if the class has neither.
+        """
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

@@ -1,7 +1,7 @@
-"""The table of all slots, with their base classes and the dictionaries of their variants.
+"""The table of all slots, with their base classes and their dictionaries of variants.
 
-Identity, validation, plug-ins, the contract tests and `ablate list --variants` follow it. A variant is added in the
-file of its slot, never here.
+Trial ids, validation, plug-ins, contract tests and `ablate list --variants` read this table. A new variant is added in
+the file of its slot, not in this file.
 """
 
 from collections.abc import Mapping
