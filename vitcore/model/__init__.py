@@ -1,1 +1,1 @@
-"""The Vision Transformer, part by part."""
+"""The parts of the Vision Transformer, from the stem to the head."""

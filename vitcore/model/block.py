@@ -1,4 +1,7 @@
-"""Blocks of the encoder: attention and MLP with residual connections. A new one is a class and a line of BLOCK."""
+"""The blocks of the encoder: self-attention and an MLP with residual connections.
+
+A new block is a class and a line of BLOCK.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LayerScale(Initial):
-    """A learned factor for each channel of a branch (arXiv 2103.17239, equation 4)."""
+    """A learned factor for each channel of a residual branch (arXiv 2103.17239, equation 4)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -32,7 +35,7 @@ class LayerScale(Initial):
 
 
 class Block(Part):
-    """Maps tokens (B, T, D) to as many tokens, or to fewer if they are merged."""
+    """Base class of blocks, which map tokens (B, T, D) to as many tokens, or to fewer tokens if they are merged."""
 
     slot = "block"
     merges: ClassVar[bool] = False  # whether the block can merge tokens after its attention
@@ -49,7 +52,7 @@ class Block(Part):
 
 
 class TwoBranches(Block):
-    """A block with a residual connection around the attention, and another around the MLP."""
+    """Base class of blocks with a residual connection around the attention, and another around the MLP."""
 
     merges = True
 
@@ -63,7 +66,7 @@ class TwoBranches(Block):
 
 
 class PreNorm(TwoBranches):
-    """z' = MSA(LN(z)) + z;  z'' = MLP(LN(z')) + z'  (arXiv 2010.11929, equations 2 and 3)."""
+    """A pre-norm block: z' = MSA(LN(z)) + z, then MLP(LN(z')) + z' (arXiv 2010.11929, equations 2 and 3)."""
 
     numerics = 1
 
@@ -74,9 +77,9 @@ class PreNorm(TwoBranches):
 
 
 class PostNorm(TwoBranches):
-    """z' = LN(MSA(z) + z);  z'' = LN(MLP(z') + z')  (arXiv 1706.03762, section 3.1).
+    """A post-norm block: z' = LN(MSA(z) + z), then LN(MLP(z') + z') (arXiv 1706.03762, section 3.1).
 
-    The last block ends with a norm, so `final_norm=none` is the original encoder.
+    The last block ends with a norm, so `final_norm=none` gives the encoder of arXiv 1706.03762.
     """
 
     numerics = 1
@@ -109,9 +112,9 @@ BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": P
 
 
 def drop_rate(config: Config, layer: int) -> float:
-    """Return the stochastic-depth rate of a block (arXiv 1603.09382).
+    """Return the probability that stochastic depth drops a branch of the block (arXiv 1603.09382).
 
-    It rises linearly from 0 in the first block, as in timm, to `drop_path` in the last.
+    It rises linearly from 0 in the first block, as in timm, to `drop_path` in the last block.
     """
     return config.drop_path * layer / max(1, config.layers - 1)
 

@@ -1,4 +1,4 @@
-"""The model of a config: a ViT of this package, or a classifier of timm's as a reference."""
+"""The construction of the model of a config: a ViT of this package, or a classifier from timm as a reference."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def build(config: Config) -> Model:
-    """Build the model that `config` trains.
+    """Return the model that `config` trains.
 
-    It maps images (B, C, H, W) to logits (B, classes), or to the outputs of another objective. In training it also
-    takes the images' keys (B,).
+    It maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. In training, the
+    model also takes the random keys of the images (B,).
     """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
 class Reference(nn.Module):
-    """A classifier of https://github.com/huggingface/pytorch-image-models, trained from scratch: `model=timm/NAME`.
+    """A reference model: a classifier from timm, trained from scratch (`model=timm/NAME`).
 
-    timm draws its initial values, on the CPU from `config.seed`. Its weights have timm's names after `model.`
+    timm is https://github.com/huggingface/pytorch-image-models. It draws the initial values on the CPU, from
+    `config.seed`. The parameters have timm's names after the prefix `model.`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -54,7 +55,11 @@ class Reference(nn.Module):
         self.drops = asked or any(dropping(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the logits (B, classes). The sum of the images' keys seeds dropout, so a resumed training agrees."""
+        """Return the logits (B, classes).
+
+        keys: the random keys of the images (B,), required if the model drops values in training. Their sum seeds
+        dropout, so that a resumed training agrees with an uninterrupted training.
+        """
         if not (self.drops and self.training):
             return self.model(images)  # type: ignore[no-any-return]
         assert keys is not None, "dropout in training needs the images' keys"
@@ -62,12 +67,15 @@ class Reference(nn.Module):
             return self.model(images)  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D)."""
+        """Return the input of the last layer (B, D), called pre-logits."""
         return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator, no-any-return]
 
 
 def classifier(config: Config) -> nn.Module:
-    """Build timm's model with the settings that it supports. Raises ConfigError for a dropout rate that it does not."""
+    """Return timm's model, constructed with those settings of `config` that it supports.
+
+    Raises ConfigError if a dropout rate is set that the model does not support.
+    """
     import timm  # late: takes seconds
 
     known: dict[str, Any] = {"img_size": config.image_size}
@@ -87,18 +95,24 @@ def classifier(config: Config) -> nn.Module:
 
 
 def dropping(module: nn.Module) -> bool:
-    """Tell whether a module drops values in training, by its rate: `p` in PyTorch, `drop_prob` in timm."""
+    """Return whether a module drops values in training, by its rate: `p` in PyTorch, `drop_prob` in timm."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def ties_images(model: nn.Module) -> bool:
-    """Tell whether a model couples the images of a batch, as batch norm does, so micro-batches would change it."""
+    """Return whether a model couples the images of a batch, as batch norm does.
+
+    Micro-batches would change the training of the model.
+    """
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError if micro-batches would change the training, as with batch norm. Allocates nothing."""
+    """Raise ConfigError if micro-batches would change the training, as they do with batch norm.
+
+    The check allocates no memory for the model.
+    """
     if not 0 < config.micro_batch < config.batch:
         return
     with torch.device("meta"):
@@ -111,7 +125,10 @@ def check_micro_batch(config: Config) -> None:
 
 
 def check_patch(config: Config, patch: int) -> None:
-    """Raise ConfigError if a model of `config` cannot cut its images into patches of this size. Allocates nothing."""
+    """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels.
+
+    The check allocates no memory for the model.
+    """
     with torch.device("meta"):
         model = build(config).eval()
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
@@ -123,7 +140,7 @@ def check_patch(config: Config, patch: int) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed PyTorch's global generators within the block, and restore them after it."""
+    """Seed PyTorch's global random generators within a `with` block, and restore their states after it."""
     cuda = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)

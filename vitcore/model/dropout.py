@@ -1,4 +1,7 @@
-"""Dropout and stochastic depth whose masks are keyed by image, so that micro-batches, ranks and resumes agree."""
+"""Dropout and stochastic depth, with masks that depend on the random key of each image.
+
+Micro-batches, ranks and resumed trainings therefore draw equal masks.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,32 @@ def drop_path(rate: float, site: str) -> Noise:
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """Return x, at less cost than a module that does nothing."""
+    """Return `x` unchanged, at less cost than nn.Identity."""
     return x
 
 
 class Dropout(nn.Module):
-    """Sets elements to zero with probability `rate` in training, and scales up the others (arXiv 1207.0580)."""
+    """Dropout in training: elements are zeroed with probability `rate`, and the others are scaled up (arXiv 1207.0580).
+
+    `site` is the name of the layer in the model, from which random masks are derived.
+    """
 
     def __init__(self, rate: float, site: str) -> None:
         super().__init__()
         self.rate, self.site = rate, code(site)
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return x (B, ...) with the noise of training."""
+        """Return x (B, ...), with dropout in training and unchanged in evaluation.
+
+        keys: the random keys of the images (B,).
+        """
         if not self.training:
             return x
         assert keys is not None, "dropout in training needs the images' keys"
         return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Draw which elements of x stay, in a shape that expands to the shape of x."""
+        """Return a random mask that is True for elements to keep, in a shape that expands to the shape of x."""
         return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 
@@ -64,7 +73,10 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return n of the patches of each image: x (B, N, D) to (B, n, D), n at least 1."""
+        """Return a random subset (B, n, D) of each image's patches x (B, N, D), with n at least 1.
+
+        In evaluation, the result is x. keys: the random keys of the images (B,).
+        """
         if not self.training:
             return x
         assert keys is not None, "patch dropout in training needs the images' keys"
@@ -74,9 +86,9 @@ class PatchDropout(nn.Module):
 
 
 def check_patches_may_leave(config: Config, setting: str) -> None:
-    """Raise ConfigError for parts that need every patch on the grid inside of the encoder.
+    """Raise ConfigError if a part of the model needs every patch of the grid inside of the encoder.
 
-    setting: the key and value that take patches away, for the message.
+    setting: the key and value that remove patches, for the error message.
     """
     if config.position not in (free := leaving_free("rotate", "bias", "between")):
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Encoder(nn.Module):
-    """L blocks, optionally after a norm as in CLIP (arXiv 2103.00020).
+    """A sequence of L blocks, with an optional norm before the first block as in CLIP (arXiv 2103.00020).
 
-    The ViT applies the final `norm`, before or after pooling.
+    The encoder owns the final `norm`, but the ViT applies it, before or after the pooling.
     """
 
     def __init__(self, config: Config) -> None:
@@ -31,7 +31,10 @@ class Encoder(nn.Module):
         self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
-        """Yield the tokens (B, T, D) after each block. Positions at the input are in x already."""
+        """Yield the tokens (B, T, D) after each block.
+
+        x: tokens that already include position embeddings added at the input.
+        """
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         for layer, block in enumerate(self.blocks):

@@ -1,4 +1,7 @@
-"""From the pooled vector to logits (arXiv 2010.11929, section 3.1 and D.3). A new one is a class and a line of HEAD."""
+"""The heads of the model, which map the pooled vector to logits (arXiv 2010.11929, section 3.1 and D.3).
+
+A new head is a class and a line of HEAD.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class Head(Part):
-    """Maps a vector (B, D) to logits (B, classes). The last layer starts as `head_init` says."""
+    """Base class of heads, which map vectors (B, D) to logits (B, classes).
+
+    The setting `head_init` chooses the initial weights of the last layer.
+    """
 
     slot = "head"
 
     class Options(Part.Options):
-        """The last layer's bias."""
+        """The option of the head: the initial bias of its last layer."""
 
         #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency.
         #: From 0, all logits first fall together; short trainings learn nothing else (big_vision: `init_head_bias`).
@@ -38,7 +44,7 @@ class Head(Part):
         self.bias = nn.Parameter(torch.empty(config.classes))
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), the paper's pre-logits, which few-shot probes read."""
+        """Return the input of the last layer (B, D), called pre-logits, which few-shot probes read."""
         return x
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,13 +52,13 @@ class Head(Part):
 
 
 class LinearHead(Head):
-    """The last layer alone (arXiv 2010.11929, section 3.1: for fine-tuning)."""
+    """A single linear layer (arXiv 2010.11929, section 3.1: for fine-tuning)."""
 
     numerics = 1
 
 
 class MLPHead(Head):
-    """A hidden layer of width D with tanh, then the last layer (arXiv 2010.11929, section 3.1: for pre-training)."""
+    """A hidden layer of width D with tanh, then a linear layer (arXiv 2010.11929, section 3.1: for pre-training)."""
 
     numerics = 1
 

@@ -1,7 +1,8 @@
-"""Initial values by one rule for all arms, as in google-research/vision_transformer (models_vit.py).
+"""Initial values of parameters, as in google-research/vision_transformer (models_vit.py).
 
-Each parameter has a generator, keyed by (seed, name), and is drawn on the CPU. So removing a part leaves the values of
-all others unchanged, and values do not depend on the device.
+Each parameter has a random generator, seeded by (seed, name), and is drawn on the CPU. Therefore, removing a part of
+the model leaves the values of all other parameters unchanged, and values do not depend on the device. A bare table is a
+parameter outside of linear layers, convolutions and norms, such as a learned position embedding.
 """
 
 import hashlib
@@ -22,7 +23,11 @@ Drawn = tuple[int, str]  # the number of values of a parameter; its shape and ho
 
 @torch.no_grad()
 def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
-    """Draw every parameter of a model of this width, bare tables as INIT[init] says; skip the meta device."""
+    """Draw the initial values of every parameter of a model in place, except on the meta device.
+
+    init: the entry of INIT by which bare tables, such as learned position embeddings, are drawn. width: the model's
+    width.
+    """
     scale = INIT[init]
     for module in model.modules():
         if isinstance(module, Initial):
@@ -37,7 +42,7 @@ def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
 
 
 def generator(seed: int, name: str) -> Generator:
-    """Return the generator of a parameter, a pure function of (seed, name)."""
+    """Return the random generator of the parameter `name`, seeded by a hash of (seed, name)."""
     key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
 
@@ -53,10 +58,10 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
-    """Return how each parameter of a model is initialized.
+    """Return the number of values of each parameter, with a text on its shape and distribution, by parameter name.
 
-    Two models with equal entries for a name have equal initial values there at equal seeds, because the generator's key
-    is (seed, name).
+    If two models have equal entries for a name, then equal seeds give them equal initial values, because the random
+    generator is seeded by (seed, name).
     """
     found = {}
     for name, parameter in model.named_parameters():
@@ -68,32 +73,40 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
 
 
 class Initial(nn.Module):
-    """A module that draws its parameters, and the parameters of layers inside it."""
+    """Base class of modules that draw the initial values of their parameters and of the layers inside them."""
 
     draws: Mapping[str, Draw] = {}  # how to draw parameters that do not follow the rule of their layer
     draw_table: Draw  # how to draw a bare table, by an entry of INIT
     tables_are_biases = False  # whether bare tables are biases of the attention's logits
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill `values`, the parameter called `name` in this module."""
+        """Fill `values` in place with the initial values of the parameter called `name` in this module."""
         self.draw_of(name)(values, generator)
 
     def draw_of(self, name: str) -> Draw:
-        """Return how to draw the parameter called `name`: by `draws`, or by the rule of its layer.
+        """Return the function that draws the parameter called `name` in this module.
 
-        A linear layer is Xavier uniform with bias zero, as in models_vit.py. A convolution is LeCun normal (flax's
-        default), a norm one and zero. A bare table, such as learned positions, follows `init`.
+        An entry of `draws` takes precedence over the type of the layer. A linear layer has Xavier uniform weights and
+        zero biases, as in models_vit.py. A convolution has LeCun normal weights (flax's default) and zero biases. A
+        norm has scale one and bias zero. A bare table, such as a learned position embedding, is drawn by the setting
+        `init`.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         return self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
 
 
 class Part(Variant, Initial):
-    """A variant that is a module of the model. The constructor makes its parameters; `initial` draws them."""
+    """Base class of variants that are modules of the model.
+
+    The constructor creates the parameters, and `initial` draws their values.
+    """
 
 
 def rule_of(owner: nn.Module, name: str) -> Draw | None:
-    """Return how to draw the parameter `name` of the layer `owner`; None for a bare table."""
+    """Return the function that draws the parameter `name` of the layer `owner`, by the type of the layer.
+
+    The result is None for other modules, whose parameters are bare tables, such as learned position embeddings.
+    """
     if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
         return ones if name == "weight" else zeros
     if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":
@@ -114,7 +127,10 @@ def constant(value: float) -> Draw:
 
 
 def stacked(count: int, draw: Draw) -> Draw:
-    """Return how to draw `count` stacked projections separately; one fan over the whole stack would shrink them."""
+    """Return a function that applies `draw` to each of `count` stacked projections separately.
+
+    The fan of the whole stack would make Xavier uniform values too small.
+    """
     return partial(fill_stacked, count=count, draw=draw)
 
 
@@ -135,7 +151,7 @@ zeros, ones = constant(0.0), constant(1.0)
 
 
 def xavier_uniform(values: Tensor, generator: Generator) -> None:
-    """Draw from U(-a, a) with a^2 = 6 / (fan_in + fan_out)."""
+    """Fill `values` in place with draws from U(-a, a), where a^2 = 6 / (fan_in + fan_out)."""
     nn.init.xavier_uniform_(values, generator=generator)
 
 
@@ -152,7 +168,7 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
 
 @dataclass(frozen=True)
 class Scale:
-    """The standard deviations of bare tables."""
+    """The standard deviations with which bare tables, such as learned position embeddings, are drawn."""
 
     table: Callable[[int], float]  # from the model's width
     bias: float  # where the table is a bias of the attention's logits

@@ -1,6 +1,6 @@
-"""The MLP of a block. A new one is a class and a line of MLP.
+"""The MLP of a block.
 
-Shapes: B images, T tokens, D width, F hidden width.
+A new MLP is a class and a line of MLP. Shapes: B images, T tokens, D width, F hidden width.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Part):
-    """Maps each token (B, T, D) alone: up, an activation, down, with dropout after each layer."""
+    """Base class of MLPs, which map each token of (B, T, D) separately.
+
+    A linear layer `up`, an activation, and a linear layer `down` follow each other. Dropout follows the activation and
+    `down`.
+    """
 
     slot = "mlp"
     draws = {"up.bias": normal(1e-6), "down.bias": normal(1e-6)}
     ups = 1  # hidden vectors that `up` computes
 
     class Options(Part.Options):
-        """The hidden width."""
+        """The option of the MLP: its hidden width."""
 
         hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
 
@@ -47,16 +51,16 @@ class FeedForward(Part):
 
     @classmethod
     def hidden_by_ratio(cls, config: Config) -> int:
-        """Return the hidden width that `mlp_ratio` gives."""
+        """Return the hidden width that follows from `mlp_ratio`."""
         return round(config.width * config.mlp_ratio)
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return `hidden` as None if `mlp_ratio` gives that width."""
+        """Return the option `hidden` as None if it equals the width that `mlp_ratio` gives."""
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:
-        """Map the hidden vectors (B, T, ups F) to one (B, T, F)."""
+        """Return the activated hidden vectors (B, T, F) of x (B, T, ups F), the output of `up`."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, keys: Keys = None) -> Tensor:
@@ -64,7 +68,7 @@ class FeedForward(Part):
 
 
 class GELU(FeedForward):
-    """Two layers with a GELU between them (arXiv 2010.11929, section 3.1 and the caption of Table 3)."""
+    """An MLP with a GELU between two layers (arXiv 2010.11929, section 3.1 and the caption of Table 3)."""
 
     numerics = 1
 
@@ -73,7 +77,7 @@ class GELU(FeedForward):
 
 
 class SquaredReLU(FeedForward):
-    """Two layers with a squared ReLU between them (Primer: arXiv 2109.08668, section 3)."""
+    """An MLP with a squared ReLU between two layers (Primer: arXiv 2109.08668, section 3)."""
 
     numerics = 1
 
@@ -82,9 +86,10 @@ class SquaredReLU(FeedForward):
 
 
 class GatedLinearUnit(FeedForward):
-    """gate(x W) * (x V), then down (arXiv 2002.05202). One product computes the two hidden vectors, the gate's first.
+    """Base class of gated MLPs, which compute gate(x W) * (x V), then `down` (arXiv 2002.05202).
 
-    The hidden width is 2/3 of `mlp_ratio`'s, rounded to a multiple of 8: as many parameters as without the gate.
+    A single linear layer computes x W and x V, in this order. The hidden width is 2/3 of the width that `mlp_ratio`
+    gives, rounded to a multiple of 8. The number of parameters is then about equal to the number without a gate.
     """
 
     draws = {**FeedForward.draws, "up.weight": stacked(2, xavier_uniform)}
@@ -96,7 +101,7 @@ class GatedLinearUnit(FeedForward):
 
 
 class SwiGLU(GatedLinearUnit):
-    """A hidden vector gated by the SiLU of another (arXiv 2002.05202, equation 6)."""
+    """A gated MLP: hidden vectors are multiplied by the SiLU of other hidden vectors (arXiv 2002.05202, equation 6)."""
 
     numerics = 1
 
@@ -106,7 +111,7 @@ class SwiGLU(GatedLinearUnit):
 
 
 class GEGLU(GatedLinearUnit):
-    """A hidden vector gated by the GELU of another (arXiv 2002.05202, equation 6)."""
+    """A gated MLP: hidden vectors are multiplied by the GELU of other hidden vectors (arXiv 2002.05202, equation 6)."""
 
     numerics = 1
 

@@ -1,4 +1,7 @@
-"""Norms of the blocks, of the encoder's output and of queries and keys. A new one is a class and a line of NORM."""
+"""The norms of the blocks, of the encoder's output, and of queries and keys.
+
+A new norm is a class and a line of NORM.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ EPSILON = 1e-6  # as in flax's and timm's ViT
 
 
 class Norm(Part):
-    """A norm over the last axis, constructed from a config and the number of channels."""
+    """Base class of norms over the last axis, which are constructed from a config and the number of channels."""
 
     slot = "norm"
 
 
 class LayerNorm(nn.LayerNorm, Norm):
-    """Normalizes each token to mean 0 and variance 1, then scales and shifts it (arXiv 1607.06450)."""
+    """Layer norm: each token is normalized to mean 0 and variance 1, then scaled and shifted (arXiv 1607.06450)."""
 
     numerics = 1
 
@@ -43,5 +46,5 @@ NORM: dict[str, Callable[[Config, int], Norm]] = {"layer": LayerNorm, "rms": RMS
 
 
 def norm(config: Config, width: int) -> Norm:
-    """Return the norm that `config` chooses, over `width` channels."""
+    """Return a norm over `width` channels, of the variant that `config` chooses."""
     return NORM[config.norm](config, width)

@@ -1,6 +1,7 @@
-"""Poolings map tokens to a vector for each image (arXiv 2010.11929, D.3). A new one is a class and a line of POOLING.
+"""The poolings of the model, which map the tokens of each image to a vector (arXiv 2010.11929, D.3).
 
-Shapes: B images, T tokens (`prefix` of them before the N patches), D width, L layers, H heads, d_h = D / H.
+A new pooling is a class and a line of POOLING. Shapes: B images, T tokens (`prefix` of them before the N patches), D
+width, L layers, H heads, d_h = D / H.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Pooling(Part):
-    """Maps tokens (B, T, D) to vectors (B, D)."""
+    """Base class of poolings, which map tokens (B, T, D) to vectors (B, D)."""
 
     slot = "pool"
     class_token: ClassVar[bool] = False  # whether it reads a class token; the model has one only then
@@ -31,11 +32,18 @@ class Pooling(Part):
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """Return the tokens to keep of a layer's tokens (B, T, D), if the pooling reads every layer; default: all."""
+        """Return the tokens that the pooling needs from a layer's tokens x (B, T, D), by default all.
+
+        The model calls this method only if `every_layer` is True.
+        """
         return x
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
-        """Map tokens (B, T, D), class token first, or the kept tokens of every layer (L, B, ..., D), to (B, D)."""
+        """Return the pooled vectors (B, D).
+
+        x: the tokens (B, T, D) of the last layer, with a class token first. If `every_layer` is True, x holds the kept
+        tokens of every layer (L, B, ..., D). prefix: the number of tokens before the patches.
+        """
         raise NotImplementedError
 
 
@@ -51,7 +59,10 @@ class ClassToken(Pooling):
 
 
 class GlobalAverage(Pooling):
-    """The mean of the patches alone (arXiv 2010.11929, D.3, where it needs another learning rate)."""
+    """Global average pooling: the mean of the patch tokens (arXiv 2010.11929, D.3).
+
+    In the experiment of D.3, it needs another learning rate than the class token.
+    """
 
     numerics = 1
     plain = True
@@ -61,9 +72,10 @@ class GlobalAverage(Pooling):
 
 
 class AttentionPooling(Pooling):
-    """A learned query attends to the patches, then an MLP with a residual (MAP: arXiv 2106.04560, section 3.1).
+    """Attention of a learned query to the patches, then an MLP with a residual (MAP: arXiv 2106.04560, section 3.1).
 
-    As in big_vision's MAPHead, heads and MLP have the model's sizes, and weight decay leaves the query alone.
+    As in big_vision's MAPHead, the number of heads and the MLP's width are the model's. With
+    `weight_decay_on=matrices`, the query has no weight decay.
     """
 
     numerics = 1
@@ -97,11 +109,11 @@ class AttentionPooling(Pooling):
 
 
 class GeneralizedMean(Pooling):
-    """(mean x^p)^(1/p) over the patches, one learned p: 1 is the mean, infinity the maximum (arXiv 1711.02512).
+    """The generalized mean (mean x^p)^(1/p) over the patches, with a single learned p (arXiv 1711.02512).
 
-    The paper pools positive features, after a ReLU. Here values below 1e-6 count as 1e-6, as in the authors' code
-    (https://github.com/filipradenovic/cnnimageretrieval-pytorch), so a feature is pooled where it is positive. The
-    computation is in logarithms, where no power underflows.
+    p = 1 is the mean, and p = infinity is the maximum. The source pools the output of a ReLU. This class replaces
+    values below 1e-6 by 1e-6, as in the authors' code (https://github.com/filipradenovic/cnnimageretrieval-pytorch), so
+    a feature is pooled where it is positive. The computation is in logarithms, so that no power underflows.
     """
 
     numerics = 1
@@ -117,9 +129,9 @@ class GeneralizedMean(Pooling):
 
 
 class EveryLayer(Pooling):
-    """A learned mean of the class token over the outputs of all layers (ELMo: arXiv 1802.05365, equation 1).
+    """A learned weighted mean of the class token over the outputs of all layers (ELMo: arXiv 1802.05365, equation 1).
 
-    The weights are a softmax over the layers, equal at the start. The paper's overall scale is left to the head.
+    The weights are a softmax over the layers, and are equal at the start. ELMo's overall scale is left to the head.
     """
 
     numerics = 1

@@ -1,6 +1,7 @@
-"""Multi-head self-attention over the tokens. A new one is a class and a line of SELF_ATTENTION.
+"""Multi-head self-attention over the tokens.
 
-Shapes: B images, T tokens (`prefix` of them before the N patches), D width, H heads, d_h = D / H.
+A new variant is a class and a line of SELF_ATTENTION. Shapes: B images, T tokens (`prefix` of them before the N
+patches), D width, H heads, d_h = D / H.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class SelfAttention(Part):
-    """Maps tokens (B, T, D) to (B, T, D). One product computes queries, keys and values."""
+    """Base class of self-attention, which maps tokens (B, T, D) to tokens (B, T, D).
+
+    A single linear layer computes queries, keys and values.
+    """
 
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
@@ -49,7 +53,7 @@ class SelfAttention(Part):
         return self.dropout(self.out(x), context.keys)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries, keys and values (B, H, T, d_h), and the bias of the logits or None."""
+        """Return queries, keys and values (B, H, T, d_h), and the bias of the attention logits or None."""
         B, T, _ = x.shape
         # Unbound before they are transposed, the gradients keep the product's layout and are copied once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
@@ -59,28 +63,32 @@ class SelfAttention(Part):
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
-        """Return the values weighted by attention (B, H, T, d_h)."""
+        """Return the sums of the values, weighted by attention, (B, H, T, d_h).
+
+        bias: a tensor that is added to the attention logits, or None.
+        """
         if self.training and self.drops_weights:
             return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
         return attend(q, k, v, bias)
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Return the attention weights (B, H, T, T) and the bias of their logits, for inspection."""
+        """Return the attention weights (B, H, T, T), and the bias of their logits or None, for inspection."""
         q, k, _, bias = self.inputs(x, context)
         return softmax_of(q, k, bias), bias
 
 
 class Full(SelfAttention):
-    """Every token attends to every token (arXiv 2010.11929, appendix A)."""
+    """Full self-attention, in which every token attends to every token (arXiv 2010.11929, appendix A)."""
 
     numerics = 1
     merges = True
 
 
 class Gated(SelfAttention):
-    """Full attention whose output is multiplied by sigmoid(x W), element by element (arXiv 2505.06708, G1).
+    """Full attention whose output is multiplied by sigmoid(x W), element by element (arXiv 2505.06708, variant G1).
 
-    It equals timm's `Attention(gated=True)`. The gate has a bias where queries, keys and values have one.
+    It equals timm's `Attention(gated=True)`. The gate has a bias if the projection to queries, keys and values has a
+    bias.
     """
 
     numerics = 1
@@ -111,10 +119,11 @@ class ValueResidual(SelfAttention):
 
 
 class Axial(SelfAttention):
-    """Patches attend within their row in even layers, within their column in odd ones (arXiv 2010.11929, D.6).
+    """Attention within rows in even layers and within columns in odd layers (arXiv 2010.11929, D.6).
 
-    The paper's axial block is two of our blocks: attention along rows and an MLP, then attention along columns and
-    another MLP. So `depth` is twice the paper's. No token may stand outside of the grid.
+    An axial block of the source is two blocks of this model: attention along rows and an MLP, then attention along
+    columns and another MLP. Therefore `depth` is twice the number of axial blocks. Class tokens and registers are not
+    allowed, because they are outside of the grid.
     """
 
     numerics = 1
@@ -134,12 +143,12 @@ class Axial(SelfAttention):
         return self.oriented(x).flatten(2, 3)
 
     def lines(self, x: Tensor, context: Context) -> Tensor:
-        """Reshape (B, H, N, d_h) to (B, H lines, length, d_h), where lines are rows or columns."""
+        """Return x (B, H, N, d_h) as (B, H * lines, length, d_h), where the lines are rows or columns of the grid."""
         B, H, _, d = x.shape
         return self.oriented(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
 
     def oriented(self, x: Tensor) -> Tensor:
-        """Swap rows and columns of (B, H, rows, columns, d_h) in the layers that attend along columns."""
+        """Return x (B, H, rows, columns, d_h), with rows and columns swapped in layers that attend along columns."""
         return x.transpose(2, 3) if self.layer % 2 else x
 
     def weights(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
@@ -152,10 +161,11 @@ class Axial(SelfAttention):
 
 
 class Differential(SelfAttention):
-    """The difference of two attention maps in each head, each of half its width (arXiv 2410.05258, section 2.1).
+    """The difference of two attention maps in each head, applied to the head's values (arXiv 2410.05258, section 2.1).
 
-    (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, then an RMS norm of each head, scaled by 1 - lambda_init. It equals
-    timm's `DiffAttention`. `heads` counts pairs of maps.
+    Queries and keys of a map have half of the head's channels. A head computes (softmax(q1 k1^T) - lambda softmax(q2
+    k2^T)) v, then an RMS norm, and multiplies the result by 1 - lambda_init. It equals timm's `DiffAttention`. `heads`
+    counts pairs of maps.
     """
 
     numerics = 1
@@ -190,7 +200,10 @@ class Differential(SelfAttention):
         return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)  # type: ignore[no-any-return]
 
     def difference(self, both: Tensor) -> Tensor:
-        """Subtract lambda times each head's second map from the first: (B, 2 H, T, d) to (B, H, T, d)."""
+        """Return the first minus lambda times the second of each head's two tensors, (B, H, T, d).
+
+        both: the attention maps, or the outputs of the maps, (B, 2 H, T, d).
+        """
         first, second = both.view(len(both), self.heads, 2, *both.shape[2:]).unbind(2)
         plus, minus = torch.dot(self.lambda_q1, self.lambda_k1), torch.dot(self.lambda_q2, self.lambda_k2)
         return first - (plus.exp() - minus.exp() + self.lambda_init) * second
@@ -210,6 +223,9 @@ SELF_ATTENTION: dict[str, type[SelfAttention]] = {
 
 
 def need_sites_free(config: Config, *sites: str) -> None:
-    """Raise ConfigError if the position embedding acts at a site that the attention does not support."""
+    """Raise ConfigError if the position embedding acts at a site that the attention variant does not support.
+
+    sites: names of methods of Position, such as "bias".
+    """
     if config.position not in (free := leaving_free(*sites)):
         raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")

@@ -1,6 +1,7 @@
-"""Stems map an image to patch tokens. A new one is a class and a line of STEM.
+"""The stems of the model, which map images to patch tokens.
 
-Shapes: B images, C channels, P patch, N patches in raster order, D width. Every stem divides the side by P.
+A new stem is a class and a line of STEM. Shapes: B images, C channels, P patch size, N patches in raster order, D
+width. Every stem divides the height and the width of an image by P.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
 
 
 class Stem(Part):
-    """Maps images (B, C, H, W) to tokens (B, N, D)."""
+    """Base class of stems, which map images (B, C, H, W) to tokens (B, N, D)."""
 
     slot = "stem"
     local: ClassVar[bool] = False  # whether a token depends on the pixels of its patch alone
 
     @classmethod
     def blocks(cls, config: Config) -> int:
-        """Return the number of encoder blocks that the stem replaces."""
+        """Return the number of encoder blocks that the stem replaces, by default 0."""
         return 0
 
     @classmethod
     def patches(cls, config: Config) -> list[int]:
-        """Return the patch sizes that training steps draw from, by default one."""
+        """Return the patch sizes that training steps draw from, in pixels: by default `patch` alone."""
         return [config.patch]
 
     def __init__(self, config: Config) -> None:
@@ -44,10 +45,10 @@ class Stem(Part):
 
 
 class PatchStem(Stem):
-    """Cuts the image into P x P patches and projects each (arXiv 2010.11929, equation 1).
+    """A linear projection of P x P patches to tokens (arXiv 2010.11929, equation 1).
 
-    The weight (D, C, P, P) is laid out as for the equal strided convolution. Patches of another size, `self.patch`, are
-    projected by the resized weight (PI-resize: arXiv 2212.08013, section 3.4).
+    The weight (D, C, P, P) has the layout of the equivalent convolution with stride P. Patches of another size, which
+    is set in `self.patch`, are projected by the resized weight (PI-resize: arXiv 2212.08013, section 3.4).
     """
 
     numerics = 1
@@ -55,7 +56,7 @@ class PatchStem(Stem):
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
 
     class Options(Stem.Options):
-        """The options of the projection."""
+        """The options of the patch projection: its form, its bias, and its patch sizes."""
 
         #: A matrix product over cut patches, or a strided convolution. The two are equal to rounding.
         form: Literal["linear", "convolution"] = "linear"
@@ -71,7 +72,7 @@ class PatchStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the patch sizes in ascending order, or the empty list for `patch` alone."""
+        """Return the option `patches` in ascending order, or as the empty list if `patch` is the only size."""
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
 
@@ -102,7 +103,7 @@ class PatchStem(Stem):
         return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
 
     def weight_at(self, size: int) -> Tensor:
-        """Return the weight (D, C, size, size) for patches of `size` pixels."""
+        """Return the weight (D, C, size, size) for patches of `size` x `size` pixels."""
         if size == self.weight.shape[-1]:
             return self.weight
         resize = getattr(self, f"to_{size}", None)
@@ -110,18 +111,21 @@ class PatchStem(Stem):
 
 
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
-    """Return the weight (D, C, P, P) for patches of another size, (D, C, Q, Q), by `inverse_resize` (Q, P).
+    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q).
 
-    Over patches of white noise, no other weight comes closer to the original's product with the patch resized to P.
+    resize: the matrix (Q, P) that `inverse_resize` returns. Consider patches of white noise with P x P pixels, which
+    are resized to Q x Q pixels. For their projections, the new weight minimizes the expected squared difference from
+    the original projections (arXiv 2212.08013, section 3.4).
     """
     resize = resize.to(weight)
     return resize @ weight @ resize.T
 
 
 def inverse_resize(patch: int, other: int) -> Tensor:
-    """Return the pseudo-inverse (Q, P) of the transposed bilinear resizing of one axis, in float64.
+    """Return the pseudo-inverse (Q, P) of the transposed matrix for bilinear resizing of an axis, in float64.
 
-    The pseudo-inverse for two axes is the Kronecker product of this matrix with itself.
+    The matrix resizes from `patch` (P) to `other` (Q) pixels. For two axes, the pseudo-inverse is the Kronecker product
+    of the result with itself.
     """
     lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
     resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as the paper's code
@@ -130,10 +134,11 @@ def inverse_resize(patch: int, other: int) -> Tensor:
 
 
 class ConvStem(Stem):
-    """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 (arXiv 2106.14881, the stem of ViT_C).
+    """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
 
-    P = 1 is one 3x3 convolution of stride 1. The paper's norm is `batch`, which couples the images of a batch; the
-    default is a group norm. The paper's ViT_C has one block fewer: `fewer_blocks=1`.
+    For P = 1, it has a single 3x3 convolution of stride 1. The source uses batch norm (`norm=batch`), which couples the
+    images of a batch. The default is therefore a group norm. The source's ViT_C has one encoder block fewer than its
+    ViT, which is `fewer_blocks=1`.
     """
 
     numerics = 1
@@ -172,7 +177,7 @@ class ConvStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the default channels as the empty list."""
+        """Return the option `channels` as the empty list if it equals the default channels."""
         same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
         return {"channels": []} if same else {}
 
@@ -196,17 +201,18 @@ class ConvStem(Stem):
 
 
 class HMLPStem(Stem):
-    """Patches that grow: convolutions without overlap, norms and GELU (arXiv 2203.09795, section 5).
+    """Convolutions without overlap, with norms and GELUs, that merge ever larger patches (arXiv 2203.09795, section 5).
 
-    P = 16 is 4 x 2 x 2 with D / 4, D / 4 and D channels, as in the paper. For every multiple of 4 above 4 the last two
-    sides are 2. No patch sees another, so the default norm is over the channels of each place; the paper's is `batch`.
+    For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in the source. For every
+    multiple of 4 above 4, the last two sides are 2. Each patch is processed without the pixels of other patches. The
+    default norm is therefore a layer norm over the channels at each location. The source uses `norm=batch`.
     """
 
     numerics = 1
     local = True
 
     class Options(Stem.Options):
-        """The norm."""
+        """The option of the hierarchical MLP stem: its norm."""
 
         norm: Literal["batch", "layer"] = "layer"  #: The norm after each convolution.
 
@@ -222,7 +228,7 @@ class HMLPStem(Stem):
 
     @staticmethod
     def sides(patch: int) -> list[int]:
-        """Return the side of each convolution; their product is the patch."""
+        """Return the kernel side of each convolution in pixels. The product of the sides is `patch`."""
         twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
         return [patch >> twos, *[2] * twos]
 
@@ -236,24 +242,25 @@ class HMLPStem(Stem):
 
 
 class ResidualStem(Stem):
-    """A stem with residual blocks, each of which starts as the identity (vit_jax/models_resnet.py)."""
+    """Base class of stems with residual blocks, which start as the identity (vit_jax/models_resnet.py)."""
 
     def draw_of(self, name: str) -> Draw:
         return zeros if name.endswith("norm3.weight") else super().draw_of(name)  # the scale of a block's last norm
 
 
 class ResNetStem(ResidualStem):
-    """The paper's hybrid: a ResNet, then 1x1 patches of its feature map (arXiv 2010.11929, sections 3.1 and 4.1).
+    """The stem of the hybrid ViT: a ResNet, then 1x1 patches of its features (arXiv 2010.11929, sections 3.1 and 4.1).
 
-    The ResNet is BiT's (arXiv 1912.11370), built from timm's modules: weight-standardized convolutions, group norm, a
-    7x7 root with max pooling, TensorFlow's 'same' padding. P = 32 is the whole network. P = 16 moves the blocks of the
-    last stage to the third (50 layers: stages of 3, 4 and 9 blocks). P = 8 is the first two stages, P = 4 the first.
+    As in BiT (arXiv 1912.11370), the ResNet has weight-standardized convolutions, group norm, a 7x7 root with max
+    pooling, and TensorFlow's 'same' padding. It consists of timm's modules. P = 32 is the whole network. P = 16 moves
+    the blocks of the last stage to the third stage, so that 50 layers have stages of 3, 4 and 9 blocks. P = 8 is the
+    first two stages. P = 4 is the first stage.
     """
 
     numerics = 1
 
     class Options(Stem.Options):
-        """The options of the ResNet."""
+        """The option of the ResNet stem: the number of layers of its network."""
 
         layers: Literal[26, 50] = 50  #: Layers of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
 
@@ -276,7 +283,7 @@ class ResNetStem(ResidualStem):
 
     @classmethod
     def stages(cls, config: Config) -> list[int]:
-        """Return the number of blocks of each stage."""
+        """Return the number of residual blocks in each stage."""
         whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(cls.slot, cls.Options).layers]
         return {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}[config.patch]
 
@@ -290,11 +297,12 @@ class ResNetStem(ResidualStem):
 
 
 class SmallResNetStem(ResidualStem):
-    """The paper's hybrid at the scale of small images: a ResNet, then 1x1 patches (arXiv 2010.11929, section 3.1).
+    """A hybrid stem for small images: a ResNet, then 1x1 patches of its features (arXiv 2010.11929, section 3.1).
 
-    As in BiT's ResNet (arXiv 1912.11370), it has group norm and weight-standardized convolutions. The blocks are timm's
-    `Bottleneck`, as in its ViT hybrids. One 3x3 convolution of stride 1 replaces the 7x7 root and max pooling, which
-    are made for 224 pixels. Every stage has two blocks and halves the side: P = 2 has one stage, P = 16 four.
+    As in BiT (arXiv 1912.11370), the ResNet has group norm and weight-standardized convolutions. Its blocks are timm's
+    `Bottleneck`, as in timm's ViT hybrids. BiT's 7x7 root and max pooling are made for images of 224 pixels, so one 3x3
+    convolution of stride 1 replaces them. Every stage has two blocks, and divides height and width by 2 unless P = 1. P
+    = 2 has one stage, and P = 16 has four stages.
     """
 
     numerics = 1
@@ -336,14 +344,18 @@ class SmallResNetStem(ResidualStem):
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Layer norm over the channels of each place of (B, C, H, W)."""
+    """A layer norm over the channels at each location of feature maps (B, C, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
-    """Return (channels, stride) of each 3x3 convolution; without `channels`, they double at stride 2."""
+    """Return the number of output channels and the stride of each 3x3 convolution.
+
+    channels: the option `channels`. If it is empty, channels double up to the width, with stride 2, or stride 1 for
+    patches of one pixel.
+    """
     first = min(config.patch, 2)
     if not channels:
         return [(width, first) for width in doubling(config)]
@@ -352,24 +364,34 @@ def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
 
 
 def doubling(config: Config) -> list[int]:
-    """Return the channels of the stages, doubling up to D: one stage for each halving, at least one."""
+    """Return the number of channels in each stage, which doubles up to the width.
+
+    Each halving of the image has a stage. Patches of one pixel have a single stage without a halving.
+    """
     stages = max(1, config.patch.bit_length() - 1)
     return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
 
 
 def need_halvings(config: Config) -> None:
-    """Raise ConfigError for a patch that is no power of two."""
+    """Raise ConfigError if `patch` is not a power of two."""
     if config.patch & (config.patch - 1):
         raise ConfigError(f"patch={config.patch}: stem={config.stem} halves the image: a power of two")
 
 
 def groups(channels: int) -> int:
-    """Return the number of groups: 16 channels each (arXiv 1803.08494, Table 3), or the nearest whole split."""
+    """Return the number of groups of a group norm over `channels` channels.
+
+    A group has 16 channels (arXiv 1803.08494, Table 3). If 16 does not divide `channels`, fewer groups divide them
+    equally.
+    """
     return math.gcd(channels, max(1, channels // 16))
 
 
 def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Module:
-    """Return timm's group norm, which includes the activation, with the groups of this file."""
+    """Return a group norm over `channels` channels that includes a ReLU.
+
+    norm: timm's class of group norms with an activation. The number of groups is `groups(channels)`.
+    """
     return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
 
 

@@ -1,4 +1,4 @@
-"""Token merging (ToMe): each layer merges the most similar patches (arXiv 2210.09461, section 3).
+"""Token merging (ToMe), in which each layer merges the most similar patches (arXiv 2210.09461, section 3).
 
 Shapes: B images, T tokens (`prefix` of them before the patches), D width, H heads, d_h = D / H.
 """
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Return tokens (B, T, D) with `count` patches fewer, merged by the keys that the attention left in `context`.
+    """Return tokens (B, T, D) with `count` patches fewer, merged by the similarity of their attention keys.
 
-    Leaves the sizes, the number of patches that each token stands for, in `context` for later layers.
+    context: holds the attention's keys, and receives the size of each token for later layers. The size is the number of
+    patches that a token stands for.
     """
     if not count:
         return x
@@ -29,11 +30,13 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
 
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
-    """Merge x (B, T, D) and sizes (B, T) to T - count tokens, at most half of the patches (bipartite soft matching).
+    """Return tokens and sizes with `count` patches fewer, but at least half of the patches (bipartite soft matching).
 
-    Patches alternate between two sets. Of the first set, the `count` patches whose keys (B, T, d_h) have the largest
-    cosine similarity to a key of the second set are averaged into that patch, weighted by size. The rest of the first
-    set comes before the second set. Prefix tokens stay in place.
+    Patches alternate between two sets. The method selects the `count` patches of the first set whose keys have the
+    largest cosine similarity to a key of the second set. Each selected patch is averaged into its most similar patch of
+    the second set, weighted by size. The rest of the first set comes before the second set. Prefix tokens stay in
+    place. x: tokens (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches that
+    each token stands for (B, T).
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)
@@ -52,5 +55,5 @@ def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> t
 
 
 def wide(places: Tensor, x: Tensor) -> Tensor:
-    """Expand places (B, n) to all channels of x (B, T, D): (B, n, D)."""
+    """Return the indices `places` (B, n), expanded to all channels of x (B, T, D): (B, n, D)."""
     return places[..., None].expand(-1, -1, x.shape[2])

@@ -1,4 +1,4 @@
-"""ViT: stem -> tokens -> encoder -> pool -> head (arXiv 2010.11929)."""
+"""The Vision Transformer: stem, tokens, encoder, pooling and head (arXiv 2010.11929)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ViT(Initial):
-    """A Vision Transformer with its initial values, drawn on the CPU from `config.seed`.
+    """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
     `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout and
-    stochastic depth also need `keys` (B,), one for each image (vitcore.keyed_random).
+    stochastic depth also need `keys` (B,), the random key of each image (vitcore.keyed_random).
     """
 
     # The class token starts at zero, as in the reference; registers differ from each other (facebookresearch/dinov2).
@@ -53,11 +53,11 @@ class ViT(Initial):
         return self.head(self.pooled(images, keys))  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), the paper's pre-logits, which few-shot probes read."""
+        """Return the input of the last layer (B, D), called pre-logits, which few-shot probes read."""
         return self.head.features(self.pooled(images))
 
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the pooled tokens (B, D), which the head reads."""
+        """Return the pooled vectors (B, D), which the head reads."""
         context = self.context(images, keys)
         states = self.encoder(self.embed(images, context), context)
         if self.pool.every_layer:
@@ -70,12 +70,12 @@ class ViT(Initial):
         return self.encoder.norm(self.pool(weigh(x), self.prefix))  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
-        """Return the tokens (B, T, D) after each block."""
+        """Yield the tokens (B, T, D) after each block."""
         context = self.context(images, keys)
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 
     def context(self, images: Tensor, keys: Keys) -> Context:
-        """Return the state that all layers of a forward pass share."""
+        """Return the state that all layers of a forward pass share, such as the patch grid and the random keys."""
         return Context(self.position, self.grid(images), self.prefix, keys)
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
@@ -93,9 +93,9 @@ class ViT(Initial):
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:
-        """Cut images into patches of `patch` pixels within the block (FlexiViT: arXiv 2212.08013).
+        """Cut images into patches of `patch` x `patch` pixels within a `with` block (FlexiViT: arXiv 2212.08013).
 
-        Raises ConfigError for a stem whose weights cannot be resized.
+        Raises ConfigError if the weights of the stem cannot be resized.
         """
         if not isinstance(self.stem, PatchStem):
             raise ConfigError(f"patches of {patch} pixels: stem={self.config.stem} has no weights that resize: patch")
@@ -106,11 +106,17 @@ class ViT(Initial):
             self.patch = self.stem.patch = self.config.patch
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the patch embeddings (B, N, D), without position. `keys` is for subclasses that corrupt patches."""
+        """Return the patch embeddings (B, N, D), without position embeddings.
+
+        keys: the random keys of the images (B,), for subclasses that corrupt patches.
+        """
         return self.stem(images)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the rows and columns of patches. Raises ConfigError for images that the stem cannot cut."""
+        """Return the number of rows and the number of columns of patches in images (B, C, H, W).
+
+        Raises ConfigError if the number of channels is wrong, or if the patches do not divide the images.
+        """
         channels, height, width = images.shape[-3:]
         if channels != self.config.channels:
             raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
