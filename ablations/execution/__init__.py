@@ -1,1 +1,1 @@
-"""Runs trials: the pool of workers, the worker, faults and retries."""
+"""The running of trials: the pool of workers, the worker process, the classification of errors, and retries."""

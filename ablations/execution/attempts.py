@@ -1,7 +1,8 @@
-"""Whether a trial gets another attempt. Every machine decides alike, from the attempts on disk.
+"""The decision whether a trial gets another attempt. Every machine decides from the attempts on disk.
 
 An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
-the process was killed or the machine failed. Attempts under other code, or before the last `retry`, do not count.
+the process was killed or the machine failed. Attempts that ran other code do not count, nor do those before the last
+`ablate retry`.
 """
 
 import os
@@ -24,8 +25,9 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 class EndedAttempt:
     """A failed attempt.
 
-    machine: a machine fault, or a kill. step: the step at which training began; None if it did not. where: type and
-    frames of an exception. node: SLURM's name of the node.
+    machine: True for a machine fault or a kill; False for an exception. step: the step at which training began; None if
+    the attempt ended before training. where: the type and innermost frames of an exception. node: SLURM's name of the
+    node.
     """
 
     machine: bool
@@ -36,7 +38,10 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts before `current`, oldest first."""
+    """Return the failed attempts before `current`, oldest first.
+
+    code: the digest of this process's code. Attempts that ran other code are left out.
+    """
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -44,7 +49,11 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 
 
 def failure_of(path: Path, code: str) -> EndedAttempt | None:
-    """Return how an attempt failed; None if it was stopped on request, published a result, or ran other code."""
+    """Return how the attempt in the directory `path` failed; None if it did not fail or ran other code.
+
+    An attempt has not failed if it released its lease on request or wrote a result. code: the digest of this process's
+    code.
+    """
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):
         return None
@@ -59,14 +68,18 @@ def failure_of(path: Path, code: str) -> EndedAttempt | None:
 
 
 def failed_node(failure: Failure | None, env: Environment | None) -> str:
-    """Return SLURM's name of the node of the failed rank, if recorded, else of the attempt; "" if unknown."""
+    """Return SLURM's name of the node on which an attempt failed; "" if unknown.
+
+    The node of the failed rank comes first, if `failure` records it. Otherwise it is the node in `env`, where the
+    attempt ran.
+    """
     if failure is not None and failure.node is not None:
         return failure.node
     return env.node if env else ""
 
 
 def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
-    """Return the file's content; None if it is missing or broken."""
+    """Return the content of a file as a `schema` object; None if the file is missing or broken."""
     try:
         return store.read(path, schema)
     except (FileNotFoundError, store.Broken):
@@ -74,7 +87,11 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Return why machine faults allow no further attempt; "" if they allow one."""
+    """Return why repeated machine faults rule out another attempt; "" if they allow one.
+
+    past: the trial's failed attempts, oldest first. WITHOUT_PROGRESS machine faults without a newer checkpoint rule it
+    out.
+    """
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
@@ -84,21 +101,27 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
-    """Return whether an exception at `place` allows another attempt: not a repeated one, and not the third."""
+    """Return whether a trial may be tried again after an exception with the traceback `place`.
+
+    It may not if an earlier attempt raised an exception with an equal traceback, or if this is the third exception.
+    """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """Return the node of the newest attempt if an earlier attempt failed there too; else ""."""
+    """Return the node on which the newest attempt and an earlier one failed; "" if there is none.
+
+    past: the trial's failed attempts, oldest first.
+    """
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
 
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
-    """Return the seconds to wait before the next attempt, as a machine fault may pass.
+    """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass.
 
-    Kills add no delay, because preemption looks like them.
+    The delay grows by a factor of 5 with each machine fault. Kills add no delay, because preemption looks like a kill.
     """
     count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

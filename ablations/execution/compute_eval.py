@@ -1,4 +1,4 @@
-"""Computes an eval from the weights of a finished trial, and writes it."""
+"""The computation of an eval from the weights of a finished trial."""
 
 import hashlib
 from pathlib import Path
@@ -13,9 +13,10 @@ from vitcore.runtime.device import computing
 
 
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
-    """Compute and write an eval. number: replaces the integer in its name.
+    """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
-    Raises ValueError if weights or data are missing, or if the model does not accept the images.
+    number: an integer that replaces the one in the eval's name. code: the digest of the code, which is recorded. Raises
+    ValueError if weights or data are missing, or if the model does not accept the images.
     """
     entry, named = evals.find(name)
     config = Config(**trial.config())
@@ -27,7 +28,10 @@ def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str
 
 
 def winner_weights(trial: store.Trial) -> bytes:
-    """Return the winner's weights as safetensors. Raises ValueError if they were not kept or are damaged."""
+    """Return the weights of the attempt that published the trial's result, in safetensors format.
+
+    Raises ValueError if the weights were not kept or their checksum is wrong.
+    """
     state = trial.state()
     assert state.attempt is not None
     assert state.result is not None

@@ -1,6 +1,7 @@
-"""The classification of exceptions as bugs, bad input, lack of memory or machine faults.
+"""The classification of exceptions as bugs, invalid input, lack of memory or machine faults.
 
-SIGNS are patterns of messages of PyTorch, the CUDA libraries and the kernel. The first one that matches counts.
+SIGNS maps patterns of error messages from PyTorch, the CUDA libraries and the kernel to faults. The first pattern that
+matches counts.
 """
 
 import errno
@@ -27,7 +28,10 @@ INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of kind BUG, INPUT, MEMORY or MACHINE. fatal: the CUDA context is lost, and the process must end."""
+    """The classification of an exception.
+
+    kind: BUG, INPUT, MEMORY or MACHINE. fatal: True if the CUDA context is lost, so that the process must end.
+    """
 
     kind: str
     fatal: bool = False
@@ -53,10 +57,11 @@ SIGNS = {
 
 
 class RankLost(RuntimeError):
-    """Another rank was lost before the training ended.
+    """The error that another rank was lost before the training ended.
 
-    fault, where, trace: from the exception that the rank reported; without a report, a machine fault. node: SLURM's
-    name of the rank's node, "" if unknown; None: this process's node.
+    fault, where, trace: the classification, location and traceback of the exception that the lost rank reported.
+    Without a report, the fault is a machine fault. node: SLURM's name of the lost rank's node; "" if unknown, None for
+    the node of this process.
     """
 
     def __init__(
@@ -67,7 +72,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    """Return the fault that an exception stands for."""
+    """Return the classification of an exception: bug, invalid input, lack of memory or machine fault."""
     from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
@@ -91,12 +96,15 @@ def classify(error: BaseException) -> Fault:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the exception's type and message on one line."""
+    """Return the exception's type and message as one line of text."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def fault_location(error: BaseException) -> list[str]:
-    """Return an exception's type and innermost frames, file:function:line each. They identify its cause."""
+    """Return the type and innermost frames of an exception, which identify its cause.
+
+    The first string is the type. Each of the others is a frame: file:function:line.
+    """
     if isinstance(error, RankLost) and error.where:
         return error.where
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]

@@ -1,7 +1,7 @@
-"""The heartbeat of a worker: a thread that reports every few seconds, and ends the process after its parent.
+"""The heartbeat of a worker: a thread that reports every few seconds and ends the process if its parent has ended.
 
-The heartbeat tells the pool a stopped process from one that compiles for long. The thread runs while the main thread
-builds a model or waits for a device.
+The heartbeat lets the pool distinguish a stopped process from one that spends a long time compiling. The thread runs
+while the main thread builds a model or waits for a device.
 """
 
 import os
@@ -15,7 +15,10 @@ ORPHANED = 3  # exit status
 
 
 def start(parent: int, beat: Callable[[], None]) -> None:
-    """Call `beat` every BEAT_SECONDS while `parent` lives; ORPHAN_SECONDS later, end this process."""
+    """Start a thread that calls `beat` every BEAT_SECONDS while the process `parent` lives.
+
+    parent: the process id of the parent. ORPHAN_SECONDS after the parent has ended, the thread ends this process.
+    """
 
     def run() -> None:
         while os.getppid() == parent:

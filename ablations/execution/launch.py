@@ -1,4 +1,4 @@
-"""Worker processes: starting them, reading their messages and ending them."""
+"""Worker processes: how they are started, read and ended."""
 
 import json
 import os
@@ -27,7 +27,7 @@ Environment = dict[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """The directories of a run, and the settings of its workers."""
+    """The directories that a run uses, and the settings that its workers share."""
 
     runs: Path
     data_dir: Path | None
@@ -47,16 +47,21 @@ PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
-    """Return a worker's environment: this process's variables, `own`, and the paths of code and data."""
+    """Return the environment variables of a worker process.
+
+    They are the variables of this process, overridden by `own`. PYTHONPATH, and ABLATE_DATA if `place` has a data
+    directory, are set last.
+    """
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
-    """Yield each worker's own environment variables. asked: the number of workers; None: machine.default_workers.
+    """Yield, for each worker, the environment variables in which it differs from this process.
 
-    Workers are spread evenly over the GPUs, and share them if there are more workers than GPUs.
+    ranks: the number of GPUs per trial. asked: the number of workers; None for machine.default_workers. Workers are
+    spread evenly over the GPUs. They share GPUs if there are more workers than GPUs.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
@@ -68,7 +73,11 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
 
 
 class WorkerProcess:
-    """A worker's process, which runs this process's code. Threads put its messages and its exit into `events`."""
+    """A worker process that runs the code of this process.
+
+    own: environment variables for this worker alone. events: the queue into which threads put the worker's messages and
+    its exit.
+    """
 
     def __init__(
         self, place: Place, own: Environment, on_cpu: bool, events: "SimpleQueue[tuple[WorkerProcess, Heard]]"
@@ -90,7 +99,10 @@ class WorkerProcess:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Report each line of standard output as an event, then the exit."""
+        """Put each line of the worker's standard output into the queue as an event, then the exit.
+
+        Runs in a thread.
+        """
         assert self.process.stdout is not None
         errors = threading.Thread(target=self.read_errors, daemon=True)
         errors.start()
@@ -102,7 +114,7 @@ class WorkerProcess:
         self.events.put((self, messages.Exited(self.process.wait())))
 
     def read_errors(self) -> None:
-        """Report each line of standard error."""
+        """Put each non-empty line of the worker's standard error into the queue as an event."""
         assert self.process.stderr is not None
         with self.process.stderr as lines:
             for line in lines:
@@ -116,18 +128,21 @@ class WorkerProcess:
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Close the worker's input, so that it ends after its current job."""
+        """Close the worker's standard input, so that the worker ends after its current job."""
         assert self.process.stdin is not None
         with suppress(OSError):  # it is gone already
             self.process.stdin.close()
 
     def stop(self) -> None:
-        """Ask the worker to save a checkpoint at its next step and end."""
+        """Ask the worker to save a checkpoint at its next step and then end."""
         self.process.terminate()
         self.close()
 
     def end(self, deadline: float) -> None:
-        """Wait until the process has ended; kill it at the deadline (monotonic clock)."""
+        """Wait until the process has ended, and kill it at the deadline.
+
+        deadline: seconds of the monotonic clock.
+        """
         try:
             self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

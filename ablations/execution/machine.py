@@ -1,4 +1,4 @@
-"""The cores, GPUs and nodes that this process may use, on its machine or in its SLURM job."""
+"""The cores, GPUs and nodes that this process may use, on this machine or in a SLURM job."""
 
 import os
 import re
@@ -15,7 +15,10 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
-    """Count the usable cores: the smallest of CPU affinity, SLURM's allocation and the control group's quota."""
+    """Return the number of usable CPU cores.
+
+    It is the minimum of the CPU affinity, SLURM's allocation and the quota of the control group.
+    """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -26,9 +29,10 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """Return the usable GPUs as CUDA reads CUDA_VISIBLE_DEVICES: its names, up to the first invalid one.
+    """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    Without the variable they count from 0: in a container, device files may have other numbers.
+    If the variable is set, these are its entries up to the first invalid one, as CUDA reads it. Otherwise the GPUs are
+    numbered from 0, because device files in a container may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -37,14 +41,17 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """Return the default number of concurrent trials, each on `ranks` GPUs or, without GPUs, `ranks` cores."""
+    """Return the default number of trials that run at once.
+
+    Each trial takes `ranks` GPUs. Without GPUs, it takes `ranks` cores.
+    """
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 
 def oom_kills() -> int:
-    """Count the processes of this control group that the kernel has killed because memory ran out.
+    """Return how many processes of this control group the kernel has killed for lack of memory.
 
-    0 where no control group counts them, as on older kernels.
+    Returns 0 if no control group counts them, as on older kernels.
     """
     count = 0
     with suppress(OSError):
@@ -62,5 +69,5 @@ def nodes() -> int:
 
 
 def is_login_node() -> bool:
-    """Return whether this is a login node: sbatch exists, and this process is in no job."""
+    """Return whether this machine is a login node: sbatch exists, and this process runs in no SLURM job."""
     return shutil.which("sbatch") is not None and not os.environ.get("SLURM_JOB_ID")

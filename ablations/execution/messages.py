@@ -1,4 +1,7 @@
-"""The messages between the pool and a worker: jobs to the worker, events from it, one line of JSON each."""
+"""The messages between the pool and a worker, each one line of JSON.
+
+The pool sends jobs to the worker. The worker sends events to the pool.
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,43 +13,49 @@ from vitcore.analysis.model_cost import Cost
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has started."""
+    """The message that the worker has started and can take a job."""
 
 
 @dataclass(frozen=True)
 class Alive:
-    """The worker runs: its heartbeat."""
+    """The heartbeat of a worker, which shows that its process runs."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A warning, to be shown once per run."""
+    """A warning, which is shown once per run."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The worker waits for space on a full disk."""
+    """The message that the worker waits for space on a full disk."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class Started:
-    """An attempt has begun."""
+    """The message that an attempt has begun.
+
+    attempt: the name of its directory.
+    """
 
     attempt: str
 
 
 @dataclass(frozen=True)
 class Compiling:
-    """The first step is being compiled."""
+    """The message that the first step is being compiled."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The step reached so far, and the validation accuracy of the last evaluation."""
+    """The progress of a training.
+
+    step: the step reached so far. accuracy: the validation accuracy at the last evaluation; None before the first one.
+    """
 
     step: int
     accuracy: float | None
@@ -54,11 +63,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """A worker's job has ended.
+    """The message that a worker's job has ended.
 
-    kind: `again`: to be tried again after `pause` seconds; `stopped`: on request; `held`: by another attempt;
-    `interrupted`: the trial cannot go on here. leaving: the worker takes no further job. elsewhere: another run, or
-    an earlier one, has ended the trial.
+    kind: how it ended. `finished`, `diverged`, `failed` and `blocked` (by its parent) are final in this run. `again`:
+    the trial will be tried again after `pause` seconds. `stopped`: the trial stopped on request. `held`: another
+    process holds the trial. `interrupted`: the trial cannot go on in this run.
+
+    seconds: the training time. leaving: the worker takes no further job. elsewhere: another run, or an earlier one, has
+    ended the trial.
     """
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]
@@ -72,14 +84,17 @@ class Ended:
 
 @dataclass(frozen=True)
 class Said:
-    """The worker has written a line to standard error."""
+    """A line that the worker has written to standard error."""
 
     line: str
 
 
 @dataclass(frozen=True)
 class Exited:
-    """The worker's process has ended."""
+    """The exit of a worker's process.
+
+    code: the exit status; negative for a signal.
+    """
 
     code: int
 

@@ -1,4 +1,4 @@
-"""The pool of workers as a state machine: the states of workers and trials, and their transitions.
+"""The pool of workers as a state machine: the states of workers and trials, and the transitions between them.
 
     worker   ABSENT --start--> STARTING --Ready--> IDLE --job--> BUSY --Ended--> IDLE, or LEAVING
              any --Exited--> ABSENT; a slot whose workers do not start is removed
@@ -6,7 +6,7 @@
              RUNNING --Exited--> WAITING; ENDED if too many workers died of it
              WAITING --the disk says that it is over or blocked--> ENDED
 
-ablations.execution.runner feeds it the clock, the signals and the events of the workers, one at a time.
+ablations.execution.runner passes the time, the signals and the messages of the workers to the pool, one at a time.
 """
 
 import queue
@@ -32,7 +32,7 @@ LONGEST_LOOK = 1.0  # silence counted per check: this process itself may have be
 
 
 class WorkerState(Enum):
-    """The state of a slot's worker."""
+    """The state of the worker in a slot."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -42,7 +42,7 @@ class WorkerState(Enum):
 
 
 class PoolTrialState(Enum):
-    """The state of a trial in this run."""
+    """The state of a trial in the current run."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -50,10 +50,14 @@ class PoolTrialState(Enum):
 
 
 class Display(Protocol):
-    """A display of the pool's progress."""
+    """The interface of displays, which show the progress of a run."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show a running trial. step: None until the first step is done."""
+        """Show a running trial.
+
+        step: the step reached; None until the first step is done. accuracy: the last validation accuracy; None before
+        it.
+        """
 
     def compiling(self, slot: int, job: Job) -> None: ...
     def idle(self, slot: int) -> None: ...
@@ -63,7 +67,10 @@ class Display(Protocol):
 
 @dataclass
 class RunSummary:
-    """The trials of a run by how they ended: ids, with a cause unless they are done."""
+    """The trials of a run, grouped by how they ended.
+
+    done: ids. failed, blocked, interrupted: trial id -> cause. stopped: True if the run was asked to stop.
+    """
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -72,7 +79,7 @@ class RunSummary:
     stopped: bool = False  # on request
 
     def add(self, job: Job, end: messages.Ended) -> None:
-        """Record a trial that is finished, diverged, failed or blocked."""
+        """Add a trial that is finished, diverged, failed or blocked to the summary."""
         if end.kind == "failed":
             self.failed[job.id] = end.cause
         elif end.kind == "blocked":
@@ -83,7 +90,11 @@ class RunSummary:
 
 @dataclass
 class PoolTrial:
-    """A trial in the pool. due: the earliest start (monotonic clock); deaths: workers that died before it began."""
+    """A trial in the pool.
+
+    due: the earliest time at which the trial may start, in seconds of the monotonic clock. deaths: the number of
+    workers that died on the trial before its attempt began.
+    """
 
     job: Job
     state: PoolTrialState = PoolTrialState.WAITING
@@ -97,7 +108,10 @@ class PoolTrial:
 
 @dataclass
 class Slot:
-    """A place for one worker, and the trial that the worker trains while BUSY."""
+    """A place for one worker.
+
+    environment: environment variables for this slot's worker alone. trial: the trial that the worker trains while BUSY.
+    """
 
     number: int
     environment: dict[str, str]
@@ -111,7 +125,10 @@ class Slot:
 
 
 class Pool:
-    """The slots and trials of a run. on_over: called after each trial that ends."""
+    """The pool of one run: its slots and its trials.
+
+    on_over: a function that is called after each trial that ends. summary: where the pool records how trials ended.
+    """
 
     def __init__(
         self,
@@ -133,17 +150,20 @@ class Pool:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether trials are left and nobody asked to stop."""
+        """Return whether trials are left and the run was not asked to stop."""
         return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
 
     def stop(self) -> None:
-        """Ask to stop: after Ctrl-C, SIGTERM, at the deadline, or when the run is called off."""
+        """Record that the run should stop: on Ctrl-C, SIGTERM, at the deadline or when the run is called off."""
         self.summary.stopped = True
 
     # -- time passes ---------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Give trials to idle workers, start workers for the remaining trials, and kill silent workers."""
+        """Give trials to idle workers, start workers for the remaining trials, and kill silent workers.
+
+        Called several times a second.
+        """
         now = time.monotonic()
         for slot in self.slots_in(WorkerState.IDLE):
             if (trial := self.next_trial(now)) is not None:
@@ -161,15 +181,25 @@ class Pool:
         return [slot for slot in self.slots if slot.state in states]
 
     def due(self, now: float) -> list[PoolTrial]:
-        """Return the trials that may be given to a worker now, in their order."""
+        """Return the trials that may be given to a worker now, in the order in which they wait.
+
+        now: seconds of the monotonic clock.
+        """
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin, after ending or holding the trials before it."""
+        """Return the first waiting trial that may begin; None if no trial may.
+
+        Trials before it that may not begin are ended or made to wait.
+        """
         return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
-        """Read from the disk whether a trial may begin. If not, end it, or hold it for another run or its parent."""
+        """Return whether a trial may begin, according to the disk.
+
+        A trial that may not begin is ended if it is over or blocked. Otherwise it waits for another run or for its
+        parent.
+        """
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.to_do:
             self.end(trial, end_elsewhere(found))
@@ -178,7 +208,10 @@ class Pool:
         return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
 
     def await_parent(self, trial: PoolTrial, found: Standing) -> None:
-        """Hold a trial while a run trains it or its parent; interrupt it if no run does."""
+        """Make a trial wait while any run trains the trial or its parent; interrupt the trial if none does.
+
+        found: the state of the trial on disk.
+        """
         parent = self.trials.get(found.start.open[0])
         open_here = parent is not None and parent.state is not PoolTrialState.ENDED
         if found.kind is Kind.RUNNING or found.start.running or open_here:
@@ -192,7 +225,10 @@ class Pool:
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
-        """Kill workers without a heartbeat, such as stopped processes. Their exit frees the trial."""
+        """Kill workers that have sent no message for SILENT_SECONDS, such as suspended processes.
+
+        The exit of a worker frees its trial.
+        """
         passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
         for slot in self.slots:
             slot.silent += passed
@@ -204,7 +240,10 @@ class Pool:
     # -- events of workers ---------------------------------------------------------------------------------------------
 
     def handle(self, worker: WorkerProcess, event: messages.Heard) -> None:
-        """Change the states for an event of a worker. Ignore a worker that has been replaced."""
+        """Update the states of slots and trials for an event of a worker.
+
+        Events of workers that have been replaced are ignored.
+        """
         slot = next((one for one in self.slots if one.worker is worker), None)
         if slot is None:
             return
@@ -223,7 +262,7 @@ class Pool:
                 self.handle_trial(slot, slot.trial, event)
 
     def handle_trial(self, slot: Slot, trial: PoolTrial, event: messages.Heard) -> None:
-        """Change the states for an event of the trial that a worker trains."""
+        """Update the states of a slot and its trial for an event of that trial."""
         match event:
             case messages.Started():
                 trial.deaths = 0
@@ -240,7 +279,10 @@ class Pool:
                 self.settle(trial, event)
 
     def show_error_line(self, slot: Slot, line: str) -> None:
-        """Show a line of standard error. While a worker starts, only keep it: the last line sums up a traceback."""
+        """Show a line of a worker's standard error, and keep it.
+
+        While a worker starts, lines are only kept. The last line of a traceback sums it up.
+        """
         if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
             self.display.say(line)
         slot.said = line
@@ -251,7 +293,10 @@ class Pool:
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited, and queue or give up its trial."""
+        """Free the slot of a worker that has exited, and resume or give up its trial.
+
+        code: the exit status; negative for a signal.
+        """
         trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
         assert slot.worker is not None
         slot.worker.close()
@@ -270,7 +315,10 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Remove a slot whose workers do not start. Raises ValueError if it was the last slot."""
+        """Count a failed start of a worker, and remove the slot after too many.
+
+        code: the exit status; negative for a signal. Raises ValueError if the last slot is removed.
+        """
         if code < 0:
             slot.killed_starts += 1
         else:
@@ -283,7 +331,10 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, trial: PoolTrial, how: str) -> None:
-        """Queue a trial whose worker died behind the others, as it may be the cause; after DEATHS, interrupt it."""
+        """Move a trial whose worker died to the end of the queue, as the trial may be the cause.
+
+        After DEATHS deaths before its attempt began, the trial is interrupted. how: how the worker's process exited.
+        """
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
@@ -293,7 +344,7 @@ class Pool:
     # -- transitions of trials -----------------------------------------------------------------------------------------
 
     def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
-        """Act on the end of a worker's job."""
+        """Update the state of a trial whose job has ended: end it, interrupt it or let it wait."""
         match end.kind:
             case "held":
                 self.wait(trial, HELD_SECONDS)
@@ -309,18 +360,21 @@ class Pool:
                 self.end(trial, end)
 
     def wait(self, trial: PoolTrial, seconds: float = 0.0) -> None:
-        """Queue a trial behind the others, for at least `seconds`."""
+        """Move a trial to the end of the queue, where it waits for at least `seconds`."""
         trial.state, trial.due = PoolTrialState.WAITING, time.monotonic() + seconds
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
-        """End a trial that cannot go on in this run. Its checkpoints stay for the next run."""
+        """End a trial in this run because it cannot go on.
+
+        Its checkpoints stay for the next run.
+        """
         trial.state = PoolTrialState.ENDED
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
-        """Record how a trial ended, and let its children begin."""
+        """Record how a trial ended, and let the trials that start from it begin."""
         trial.state = PoolTrialState.ENDED
         self.summary.add(trial.job, end)
         self.display.over(trial.job, end)
@@ -331,7 +385,10 @@ class Pool:
 
 
 def end_elsewhere(found: Standing) -> messages.Ended:
-    """Return the event for a trial that another run, or an earlier one, has ended."""
+    """Return the message for a trial that another run, or an earlier one, has ended.
+
+    found: the state of the trial on disk.
+    """
     if found.over:
         return messages.Ended("finished", found.why, elsewhere=True)
     return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)

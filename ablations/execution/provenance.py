@@ -1,4 +1,4 @@
-"""The provenance of a number: the code, the versions and the machine, recorded with every attempt."""
+"""The provenance of results: the code, the versions and the machine, recorded with every attempt."""
 
 import hashlib
 import os
@@ -23,7 +23,10 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 @cache
 def source_digest(home: Path = HOME) -> str:
-    """Return the digest of the packages' sources, here or in a snapshot."""
+    """Return a digest of the source code of the four packages, as 12 hexadecimal digits.
+
+    home: the directory with the packages, such as a campaign's copy of the code.
+    """
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((home / package).rglob("*.py")):
@@ -32,13 +35,16 @@ def source_digest(home: Path = HOME) -> str:
 
 
 def code_digest(plugins: dict[str, str]) -> str:
-    """Return the digests of sources and loaded plug-ins. A failure counts only under equal code."""
+    """Return the digests of the packages and of the loaded plug-ins, joined by "+".
+
+    plugins: file -> digest. A recorded failure counts only while this digest stays equal.
+    """
     return "+".join([source_digest(), *sorted(plugins.values())])
 
 
 @cache
 def revision() -> str | None:
-    """Return the git revision, marked dirty if the checkout differs from it; None outside a checkout."""
+    """Return the git revision, with the suffix -dirty after uncommitted changes; None outside a git checkout."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -60,7 +66,10 @@ def versions() -> dict[str, str]:
 
 
 def environment_record(config: "Config", device: str, accelerator: str, plugins: dict[str, str]) -> dict[str, Fact]:
-    """Return the content of env.json. device: the hardware's name; accelerator: cuda or cpu."""
+    """Return the content of env.json, the record of an attempt's environment.
+
+    device: the name of the hardware. accelerator: cuda or cpu. plugins: file -> digest.
+    """
     return {
         "schema": store.SCHEMA,
         "started": store.now(),
@@ -79,7 +88,10 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
-    """Return which kernels are used where PyTorch has a choice, since each rounds differently."""
+    """Return the choices that PyTorch makes between kernels: compilation, attention, precision of products.
+
+    They are recorded because each kernel rounds differently. accelerator: cuda or cpu.
+    """
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named

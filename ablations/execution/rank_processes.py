@@ -1,7 +1,8 @@
-"""The ranks 1 ... N - 1 of a trial on several GPUs. The worker is rank 0: it starts, watches and ends them.
+"""The processes for ranks 1 to N - 1 of a trial on N GPUs, as seen from the worker, which is rank 0.
 
-In a SLURM job on several nodes, one srun starts the ranks on the other nodes, one task per GPU. If a rank ends early,
-the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
+The worker starts, watches and ends them. In a SLURM job on several nodes, one srun starts the ranks on the other nodes,
+with one task per GPU. If a rank ends early, the attempt ends too, and another attempt resumes from the checkpoint. No
+rank outlives the worker.
 """
 
 import json
@@ -41,7 +42,11 @@ SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a w
 
 @dataclass(frozen=True)
 class RankFailure:
-    """A rank's report of the exception that ended it. followed: another rank was lost before."""
+    """A rank's report of the exception that ended it.
+
+    followed: True if the rank ended because another rank was lost. where: the type and innermost frames of the
+    exception.
+    """
 
     rank: int
     cause: str
@@ -58,7 +63,10 @@ class RankFailure:
 
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report to rank 0 why this rank ends; return whether it failed by itself, not because another was lost."""
+    """Report to rank 0 the exception that ends this rank; return whether this rank caused the failure.
+
+    Returns False if the rank ended because another rank was lost.
+    """
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
@@ -69,7 +77,7 @@ def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
 
 
 def read_failures(store: TCPStore) -> list[RankFailure]:
-    """Return the reports so far, in order."""
+    """Return the failures that ranks have reported so far, in order of arrival."""
     words: list[RankFailure] = []
     while store.check([key := f"{WORD}/{len(words) + 1}"]):
         words.append(RankFailure(**json.loads(store.get(key))))
@@ -78,9 +86,10 @@ def read_failures(store: TCPStore) -> list[RankFailure]:
 
 @dataclass(frozen=True)
 class RankOrder:
-    """The settings of a rank. local: the index of its GPU among the visible ones on its node.
+    """The settings of a rank's process.
 
-    tasks: the settings are for all tasks of an srun, of which the first has rank `rank`.
+    host, port: the address of the store that connects the ranks. local: the index of the rank's GPU among the visible
+    GPUs of its node. tasks: True if the settings are for all tasks of an srun, the first of which has rank `rank`.
     """
 
     config: Settings
@@ -94,7 +103,7 @@ class RankOrder:
     tasks: bool = False
 
     def placed(self) -> "RankOrder":
-        """Return the settings of this process, if it is a task of an srun."""
+        """Return the settings of this process, with its own rank and GPU if it is a task of an srun."""
         if not self.tasks:
             return self
         rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
@@ -114,10 +123,11 @@ def joined_ranks(
     data_dir: Path | None,
     hung: Callable[[RankLost], None] = lambda lost: None,
 ) -> Iterator[Ranks]:
-    """Start the other ranks of a trial, and join them as rank 0; with gpus=1 there are none.
+    """Start the other ranks of a trial, and yield the communicator of this process, which is rank 0.
 
-    Raises RankLost with the first failure if a rank does not start or is lost. If this process hangs in a collective
-    operation with a lost rank, a thread calls `hung` and kills the process.
+    With gpus=1, no ranks are started. If this process hangs in a collective operation with a lost rank, a thread calls
+    `hung` with the failure and kills the process. Raises RankLost with the first failure if a rank does not start or is
+    lost.
     """
     if config.gpus == 1:
         yield ALONE
@@ -143,7 +153,10 @@ def rank_command(order: RankOrder) -> list[str]:
 
 
 class RankProcesses:
-    """The ranks 1 ... N - 1, as rank 0 sees them."""
+    """The processes of ranks 1 to N - 1, started and watched by rank 0.
+
+    hung: a function that is called with the failure before this process, if it hangs, is killed.
+    """
 
     def __init__(
         self, config: Config, plugins: Sequence[str], data_dir: Path | None, hung: Callable[[RankLost], None]
@@ -169,11 +182,17 @@ class RankProcesses:
         return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
 
     def start(self, rank: int) -> "subprocess.Popen[bytes]":
-        """Start a rank on this node. It shares our output, and ends when the pipe to it closes."""
+        """Start and return the process of a rank on this node.
+
+        It inherits standard output, and it ends when the pipe to its standard input closes.
+        """
         return subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start the ranks on the other nodes of the job with one srun, whose standard input they share."""
+        """Start and return one srun, which runs the ranks on the other nodes of the job.
+
+        The ranks share the standard input of srun.
+        """
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         options = {
             "relative": 1,
@@ -188,7 +207,10 @@ class RankProcesses:
         return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
-        """Wait until all ranks are ready. Raises RankLost."""
+        """Wait until all ranks are ready.
+
+        Raises RankLost if a rank fails, or if ranks are not ready after START_SECONDS.
+        """
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
             if (self.lost() or read_failures(self.words)) and (error := self.loss()):
@@ -198,13 +220,13 @@ class RankProcesses:
             time.sleep(0.02)
 
     def lost(self) -> list[int]:
-        """Return the ranks that ended early by themselves."""
+        """Return the ranks whose processes ended early, unless another lost rank was the cause."""
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def loss(self) -> RankLost | None:
-        """Return the first failure of a rank; None if no rank failed.
+        """Return the first failure of a rank; None if no rank has failed after WORDS_SECONDS.
 
-        The report of a rank that ended because another was lost counts only if there is no other failure.
+        The report of a rank that ended because another rank was lost counts only if there is no other failure.
         """
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
@@ -219,7 +241,10 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """Return the failure of a rank that ended without a report. With an srun it may be any of its ranks."""
+        """Return the failure of a process that ended without a report.
+
+        For an srun, the failed rank may be any of its ranks.
+        """
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1
@@ -229,7 +254,10 @@ class RankProcesses:
         return RankLost(f"{name} {how}", node="" if elsewhere else None)
 
     def watch(self) -> None:
-        """Watch the ranks in a thread; kill this process if it hangs in a collective with a lost rank."""
+        """Watch the ranks until the training is over. Runs in a thread.
+
+        Kills this process if it hangs in a collective operation with a lost rank.
+        """
         while not self.over.wait(LOOK_SECONDS):
             self.end_silent()
             failed = bool(self.lost()) or not all(word.followed for word in read_failures(self.words))
@@ -241,7 +269,10 @@ class RankProcesses:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def end_silent(self) -> None:
-        """Kill ranks without a heartbeat, as a stopped process is; on another node, terminate their srun."""
+        """Kill the ranks that have sent no heartbeat for SILENT_SECONDS, such as suspended processes.
+
+        A silent rank on another node is ended by terminating its srun.
+        """
         for rank, (beats, seconds) in self.beats.items():
             now = int(self.words.add(f"{BEAT}/{rank}", 0))
             waits = now == beats > 0  # `wait` handles a rank that has not begun to beat
@@ -252,7 +283,7 @@ class RankProcesses:
                 process.kill() if rank < self.here else process.terminate()  # which srun passes on
 
     def end(self) -> None:
-        """Close the standard input of all ranks, which ends them; kill those that remain."""
+        """Close the standard input of all ranks, which ends them, and kill those that remain."""
         self.over.set()
         for process in self.processes.values():
             assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Reopening trials: the selection of `ablate retry`, and parents whose weights are gone."""
+"""The reopening of trials: those that `ablate retry` selects, and parents whose weights are gone."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,7 +15,10 @@ Wanted = Callable[[store.Trial, store.TrialState], bool]
 
 
 def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
-    """Return a predicate for the trials to retry. oom: failed trials that ran out of memory."""
+    """Return a predicate that selects the trials to retry by their state.
+
+    failed, diverged: select trials that failed or diverged. oom: select failed trials that ran out of memory.
+    """
 
     def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
         if state.status != "failed":
@@ -27,9 +30,9 @@ def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
 
 
 def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
-    """Reopen the selected trials, and with `evals_too` forget failed evals; return whether each could be reopened.
+    """Reopen the selected trials; return, for each of them, whether it could be reopened.
 
-    A trial is left alone if a process holds it, or if it has another result by now.
+    evals_too: also forget failed evals. A trial is skipped if a process holds it or if its result has changed since.
     """
     reopened = []
     for trial in trials:
@@ -42,9 +45,10 @@ def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> lis
 
 
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
-    """Return id -> name of the parents to train again: a job still starts from them, and their weights are gone.
+    """Return id -> name of the parents to train again.
 
-    code: count only failures under this code; None: under any code.
+    These are parents whose weights are gone although an unfinished job starts from them. code: a digest, to count only
+    failures under that code; None for all failures.
     """
     standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
@@ -55,13 +59,19 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """Return the jobs that a run would train, lost parents included."""
+    """Return the jobs that a run would train, including parents whose weights are gone.
+
+    code: a digest, to count only failures under that code; None for all failures.
+    """
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).to_do]
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Reopen the lost parents; return their names. A parent is left alone if it is held or already reopened."""
+    """Reopen the parents whose weights are gone; return the names of those reopened.
+
+    A parent is skipped if a process holds it or if it has been reopened already. code: as in `lost_parents`.
+    """
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)
@@ -73,14 +83,17 @@ def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None
 
 
 def renewal_line(names: Sequence[str]) -> str:
-    """Return the message about parents to train again; "" if there are none."""
+    """Return a message that names the parents to train again; "" if there are none."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     listed = ", ".join(names[:3]) + more
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """Return the message about how many trials were reopened."""
+    """Return a message with the number of trials that were reopened.
+
+    asked: the number of trials in the study. reopened: for each selected trial, whether it could be reopened.
+    """
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:
         return f"none of {asked} trials {how}: there is nothing to retry"
@@ -96,6 +109,6 @@ ADVICE = {  # by kind of failure (ablations.execution.faults); {0}: the study
 
 
 def advice(kind: str, study: str) -> str:
-    """Return what to do about a failure of this kind."""
+    """Return the advice to the user for a failure of this kind (`faults.Fault.kind`)."""
     other = "look: ablate logs {0} --failed; changed code runs it by itself, the same after: ablate retry {0}"
     return ADVICE.get(kind, other).format(study)

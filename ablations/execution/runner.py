@@ -1,7 +1,7 @@
-"""Running trials on this machine: a pool, fed with the messages of its workers, the clock and the signals.
+"""The running of trials on this machine: a loop that passes messages, time and signals to the pool of workers.
 
-Only the disk says which trials are done. A worker that dies is replaced, and its trial resumed. The run waits for
-trials that another run holds. A failed trial does not stop the others.
+The disk alone decides which trials are done. A worker that dies is replaced, and its trial is resumed. The run waits
+for trials that another run holds. A failed trial does not stop the others.
 """
 
 import math
@@ -33,10 +33,11 @@ def run(
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
 ) -> RunSummary:
-    """Run all jobs that are not over; return how all of them ended. on_over: called after each.
+    """Run all jobs that are not over; return how all of them ended.
 
-    At the deadline (monotonic clock, seconds), and when called_off() is true, running trials save a checkpoint and
-    stop. Raises store.NewerSchema if a newer version wrote a trial; ValueError if no worker starts.
+    workers: the number of workers; None for the default. on_over: a function that is called after each job. deadline:
+    seconds of the monotonic clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint
+    and stop. Raises store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:
@@ -76,7 +77,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Let `handler` handle these signals; restore the previous handlers afterwards."""
+    """Within the block, handle the signals `numbers` with `handler`; then restore the previous handlers."""
     saved = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -86,7 +87,7 @@ def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.
 
 
 def dismiss(workers: Sequence[WorkerProcess]) -> None:
-    """Ask all workers to save a checkpoint and end; kill them after STOP_SECONDS."""
+    """Ask all workers to save a checkpoint and end, and kill them after STOP_SECONDS."""
     for worker in workers:
         worker.stop()  # idle ones too: none is busy unless the run stops early
     deadline = time.monotonic() + STOP_SECONDS

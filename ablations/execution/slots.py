@@ -1,4 +1,4 @@
-"""The slots of the pool: one worker each, by default one per core or GPU."""
+"""The slots of the pool, with one worker each. By default, a slot is made for each core or GPU."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -10,9 +10,10 @@ from ablations.planning.jobs import Job, all_on_cpu
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """Make one slot per worker, at most one per job. All jobs use the same number of GPUs.
+    """Return the slots of a pool: one per worker, and at most one per job.
 
-    Raises ValueError if there are too few GPUs.
+    All jobs must use the same number of GPUs. asked: the number of workers; None for the default. Raises ValueError if
+    the machine has too few GPUs.
     """
     check_gpus(jobs, 0 if all_on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
@@ -21,9 +22,10 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raise ValueError for a trial on several GPUs that `count` nodes with `each` GPUs cannot run.
+    """Raise ValueError if the nodes cannot run a trial on several GPUs.
 
-    A trial takes an equal number of GPUs on each node. where: begins the message.
+    A trial takes an equal number of GPUs on each node. each: the number of GPUs per node. count: the number of nodes.
+    where: the place that the message names.
     """
     for job in jobs:
         if job.ranks == 1:
@@ -36,7 +38,11 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Group jobs by their number of GPUs: parents first, then the largest, else in the given order."""
+    """Return the jobs in groups that use the same number of GPUs each and run one after another.
+
+    Groups of jobs without parents come first. Among them, groups with more GPUs come first. Jobs keep their order
+    within a group. If all jobs use the same number of GPUs, they form one group.
+    """
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]

@@ -1,8 +1,9 @@
 """A worker: a process that imports torch once and trains many trials, one after the other.
 
 It reads one job per line from standard input and writes one event per line to standard output. The output of a trial
-goes to the log of its attempt. On SIGTERM, or when its parent is gone, the worker saves a checkpoint at the next step
-and ends. Its heartbeat shows the pool that it runs, and ends an orphan that reaches no step.
+goes to the log of its attempt. On SIGTERM, or when its parent has ended, the worker saves a checkpoint at the next step
+and ends. Its heartbeat shows the pool that it runs. The heartbeat also ends an orphaned worker that reaches no further
+step.
 """
 
 import contextlib
@@ -51,7 +52,10 @@ EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals o
 
 
 class Worker:
-    """The trials of one worker process, and the state that they share."""
+    """The worker's state, which outlasts single trials, and the steps of running a trial.
+
+    channel: the stream to which the worker writes its events.
+    """
 
     def __init__(self, place: Place, channel: TextIO) -> None:
         self.place, self.runs = place, place.runs
@@ -79,14 +83,17 @@ class Worker:
             self.emit(messages.Progress(step, accuracy))
 
     def announce(self, facts: Facts) -> None:
-        """Emit why a step is not compiled, or not one CUDA graph, unless the config asks for that."""
+        """Warn the pool if a step is not compiled or is not one CUDA graph, unless the config asks for that.
+
+        facts: what training recorded about the computation of steps.
+        """
         if why := facts.get("compile_failed"):
             self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
         if (graph := str(facts.get("cuda_graph", ""))).startswith(NONE) and not graph.endswith(ASKED):
             self.emit(messages.Note(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}"))
 
     def serve(self, job: Job) -> None:
-        """Run one trial and emit the event of its end."""
+        """Run the trial of a job and send the event of its end to the pool."""
         trial = store.trial(self.runs, job.id, self.place.checkpoints)
         try:
             if (attempt := self.claimed(job, trial)) is None:
@@ -98,7 +105,7 @@ class Worker:
             self.emit(messages.Ended("interrupted", reason_with_file(error)))
 
     def claimed(self, job: Job, trial: store.Trial) -> store.Attempt | None:
-        """Claim a new attempt; None if the trial is over or held by another process."""
+        """Claim and return a new attempt; return None if the trial is over or another process holds it."""
         attempt = self.patience(lambda: trial.claim(self.watch))
         if attempt is not None:
             attempt.patience = self.patience
@@ -108,7 +115,10 @@ class Worker:
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
-        """Return the failed attempts before this one. If they allow no further attempt, fail the trial: None."""
+        """Return the failed attempts before this one; None if they rule out another attempt.
+
+        In that case the trial is recorded as failed.
+        """
         self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
@@ -122,7 +132,10 @@ class Worker:
         return provenance.code_digest(self.plugins)
 
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
-        """Train a trial and publish its result. A failure is recorded, and the worker goes on."""
+        """Train a trial and publish its result.
+
+        past: the earlier failed attempts. A failure is recorded, and the worker goes on with the next job.
+        """
         try:
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
@@ -136,7 +149,10 @@ class Worker:
             self.fail(error, trial, attempt, past)
 
     def prepared(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
-        """Write the attempt's config and environment. Raises ValueError if the config has another id than planned."""
+        """Write the config and the environment of the attempt; return the config.
+
+        Raises ValueError if the config's id is not the planned one, as after a change of code or data.
+        """
         config = Config(**job.config)
         if trial_id(config) != job.id:
             raise ValueError(f"planned with other code or data: it is trial {trial_id(config)} now, plan it anew")
@@ -154,7 +170,7 @@ class Worker:
         return config
 
     def conclude(self, job: Job, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
-        """Publish the result of a training that was not stopped, and compute the evals that the trial owes."""
+        """Publish the result of a training that was not stopped, and compute the evals that the job requests."""
         if outcome.micro_batch:
             attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
         if outcome.status != "stopped":
@@ -167,7 +183,10 @@ class Worker:
     def train(
         self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
     ) -> Outcome:
-        """Train on as many ranks as the config asks for. A lost rank ends this process if it would hang."""
+        """Train on as many ranks as the config requests; return the outcome.
+
+        If this process would hang because a rank is lost, it records the failure and is killed.
+        """
         data_dir = self.place.data_dir
         parent, weights = self.weights_of(config, "init_from"), self.weights_of(config, "teacher")
         teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
@@ -181,7 +200,10 @@ class Worker:
             )
 
     def weights_of(self, config: Config, key: str) -> bytes | None:
-        """Return the verified weights of the trial that `key` names, if any. Raises ConfigError if they are missing."""
+        """Return the verified weights of the trial that the setting `key` names; None if it names none.
+
+        Raises ConfigError if the trial has not finished or its weights are missing or damaged.
+        """
         if not is_trial(name := getattr(config, key)):
             return None
         trial = store.trial(self.runs, name)
@@ -193,7 +215,10 @@ class Worker:
             raise ConfigError(f"{key}={name}: {error}") from None
 
     def ensure_device(self, config: Config) -> None:
-        """Raise NoGpu if a GPU that the config asks for is missing; RuntimeError if it was there and is lost."""
+        """Check that the GPUs which the config requests can be used.
+
+        Raises NoGpu if a GPU is missing. Raises RuntimeError if the GPU was present when the worker began, and is lost.
+        """
         if self.place.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":
@@ -206,7 +231,7 @@ class Worker:
     def fail(
         self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
     ) -> None:
-        """Record a failure and decide whether the trial is tried again."""
+        """Record the failure of an attempt, and send the pool whether the trial will be tried again."""
         fault, place = faults.classify(error), faults.fault_location(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
         again, pause, left = fault.kind == faults.BUG and attempts.may_retry_exception(past, place), 0.0, ""
@@ -232,7 +257,10 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the evals that a trial owes, and emit its end. seconds: the training time to report."""
+        """Compute the evals of a trial that are still missing, and send the event of its end.
+
+        seconds: the training time to report.
+        """
         result = trial.state().result
         if result is None:
             return self.emit(messages.Ended("held"))
@@ -256,11 +284,14 @@ class Worker:
 
 
 class NoGpu(ConfigError):
-    """No GPU can be used, and one was asked for."""
+    """The error that a GPU was requested and cannot be used."""
 
 
 def require_gpu() -> None:
-    """Raise NoGpu, naming driver and CUDA version, if PyTorch finds no GPU."""
+    """Check that PyTorch finds a GPU.
+
+    Raises NoGpu, with the versions of driver and CUDA, if it finds none.
+    """
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
