@@ -1,12 +1,13 @@
-"""A real SLURM on one machine: started in seconds, private to its directory, gone without a trace.
+"""A real SLURM cluster on one machine, for tests: it starts in seconds and keeps all its files in one directory.
 
-    slurm/devcluster/install.sh                     once: Debian's packages; starts no system service
-    python -m slurm.devcluster up                   munged, MariaDB, slurmdbd, slurmctld and two slurmd
-    eval "$(python -m slurm.devcluster env)"        from here on sbatch, squeue and sacct speak to it
-    python -m slurm.devcluster down
+    slurm/devcluster/install.sh                     once: installs Debian's packages, starts no system service
+    python -m slurm.devcluster up                   starts munged, MariaDB, slurmdbd, slurmctld, two slurmd
+    eval "$(python -m slurm.devcluster env)"        sbatch, squeue and sacct then talk to this cluster
+    python -m slurm.devcluster down                 ends all processes and removes the directory
 
-In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts it, and takes it down even if the process is
-killed. It needs root on Linux (Debian 12, SLURM 22.05), no systemd, no cgroups, and only the standard library.
+In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts the cluster, and takes it down even if the
+Python process is killed. The cluster needs root on Linux (Debian 12, SLURM 22.05) and the standard library of Python.
+It needs neither systemd nor cgroups.
 """
 
 from slurm.devcluster.cluster import Cluster

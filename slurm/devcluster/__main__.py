@@ -1,4 +1,4 @@
-"""Control the cluster from a shell: `python -m slurm.devcluster`."""
+"""The command `python -m slurm.devcluster`, which controls a cluster from a shell."""
 
 import argparse
 import os
@@ -88,9 +88,9 @@ def up(given: argparse.Namespace) -> int:
 
 
 def status(cluster: Cluster) -> int:
-    """Print the status of all daemons and the jobs; return 0 if all daemons answer, else 1.
+    """Print the status of all daemons and the queue. Return the exit status: 0 if all daemons answer, 1 otherwise.
 
-    The daemons are queried in parallel, because with a dead slurmctld each query takes its full timeout.
+    The daemons are queried in parallel, because each query takes its full timeout if slurmctld is dead.
     """
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(cluster.answers, cluster.daemons))

@@ -1,4 +1,4 @@
-"""The cluster: starting and stopping it, and killing, freezing and restarting its daemons."""
+"""A cluster that can be started and ended, and whose daemons can be killed, frozen and restarted."""
 
 import contextlib
 import os
@@ -24,9 +24,10 @@ START_SECONDS = 60.0
 
 
 class Cluster(Client):
-    """A cluster in a directory that was empty or missing before. SLURM writes only there.
+    """A SLURM cluster on this machine, which writes only to its directory.
 
-    As a context manager the cluster ends with the block, and with the process if the process is killed.
+    folder: a directory that is empty or missing. As a context manager, the cluster ends with the block, and also if
+    the process is killed.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
@@ -36,7 +37,7 @@ class Cluster(Client):
 
     @classmethod
     def at(cls, folder: Path) -> "Cluster":
-        """Return the cluster in this directory. Raises ValueError if there is none."""
+        """Return the cluster that was started in this directory. Raises ValueError if it holds no cluster."""
         folder = resolved(folder)
         return cls(folder, load(folder))
 
@@ -50,10 +51,11 @@ class Cluster(Client):
     # -- up and down -------------------------------------------------------------------------------------------------
 
     def up(self, guarded: bool = False) -> None:
-        """Start all daemons; return when a job would run. guarded: end the cluster with this process.
+        """Start all daemons and wait until a job could run. After an error nothing is left behind.
 
-        Raises Unavailable if the machine lacks something, ValueError if the directory or a port is taken, and
-        RuntimeError with the log of a daemon that does not start. After an error nothing is left behind.
+        guarded: end the cluster when this process ends. Raises Unavailable if the machine lacks a program, root or
+        free ports. Raises ValueError if the directory is not empty or a port is taken. Raises RuntimeError
+        with a line of the log if a daemon does not start.
         """
         if reason := requirements.unmet(self.settings.accounting):
             raise Unavailable(reason)
@@ -71,7 +73,7 @@ class Cluster(Client):
             raise
 
     def down(self) -> None:
-        """End all processes of the cluster and remove its directory, as far as they exist."""
+        """End all processes of the cluster that exist, and remove its directory."""
         teardown.tear_down(self.folder)
         if self._guard:
             self._guard.communicate(b"down already")
@@ -84,7 +86,7 @@ class Cluster(Client):
             raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
 
     def _claim(self) -> None:
-        """Claim the directory by creating the settings file. Raises ValueError if the directory is taken."""
+        """Claim the directory by creating the settings file. Raises ValueError if the directory is not empty."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(path.name != FILE for path in self.folder.iterdir()) and not (self.folder / FILE).exists():
@@ -95,7 +97,7 @@ class Cluster(Client):
         self.folder.chmod(0o700)
 
     def _watch(self) -> None:
-        """Start a process that takes the cluster down after the end of this process."""
+        """Start a process that takes the cluster down when this process ends."""
         command = [sys.executable, "-m", "slurm.devcluster.guard", str(self.folder)]
         self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
 
@@ -126,14 +128,21 @@ class Cluster(Client):
         return daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemons of a name, such as slurmctld or a node's; slurmd stands for all nodes."""
+        """Return the daemons that a name stands for.
+
+        name: a daemon such as slurmctld, the name of a node for the node's slurmd, or `slurmd` for those of all nodes.
+        Raises ValueError if no daemon has this name.
+        """
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
 
     def start(self, name: str, wait: bool = True) -> None:
-        """Start the daemons that do not run; wait until they answer. slurmctld keeps its saved state."""
+        """Start the daemons of this name that do not run. slurmctld continues from its saved state.
+
+        wait: return only when the daemons answer.
+        """
         for daemon in self.named(name):
             if self.pid(daemon) is None:
                 self._launch(daemon.name, daemon.command)
@@ -141,12 +150,12 @@ class Cluster(Client):
             self.wait(name)
 
     def kill(self, name: str) -> None:
-        """Kill daemons with SIGKILL, and wait for their end."""
+        """Kill the daemons of this name with SIGKILL, and wait until they have ended."""
         self.send(name, signal.SIGKILL)
         until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
     def freeze(self, name: str) -> None:
-        """Stop daemons with SIGSTOP, so that they do not answer."""
+        """Stop the daemons of this name with SIGSTOP, so that they live on without answering."""
         self.send(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
@@ -166,9 +175,9 @@ class Cluster(Client):
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
-        """Wait until the daemons of a name answer; without a name, until all daemons do.
+        """Wait until the daemons of this name answer; without a name, until all daemons answer.
 
-        Raises RuntimeError with the log of a daemon that does not answer or has died.
+        timeout: seconds for each daemon. Raises RuntimeError with a line of the log if a daemon is dead or silent.
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
@@ -192,7 +201,10 @@ class Cluster(Client):
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """Return the daemon's process id if it runs. A pid file alone is not enough: the number may be reused."""
+        """Return the daemon's process id; None if it does not run.
+
+        The pid file alone is not trusted, because the system may have given the number to another process.
+        """
         try:
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The daemons: the command that starts each, and a query that it must answer."""
+"""The daemons of a cluster: the command that starts each daemon, and a query that a working daemon answers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,16 @@ Command = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon. `command` starts it and returns; it works if the output of `question` matches `answer`."""
+    """A daemon of the cluster.
+
+    command: starts the daemon in the background. question: a command that succeeds if the daemon works. answer: a
+    regular expression that the output of `question` then matches.
+    """
 
     name: str
     command: Command
     question: Command
-    answer: str = ""  # a regular expression
+    answer: str = ""
 
     @property
     def program(self) -> str:
@@ -23,7 +27,7 @@ class Daemon:
 
 
 def daemons(folder: Path, settings: Settings) -> list[Daemon]:
-    """Return the daemons in the order of their dependencies."""
+    """Return the daemons in the order in which they must be started."""
     run, log, socket = f"{folder}/run", f"{folder}/log", f"--socket={folder}/run/munge.socket"
     files = (f"--pid-file={run}/munged.pid", f"--log-file={log}/munged.log", f"--seed-file={run}/munge.seed")
     # --force: the directory is closed to other users, and munged would rather have its socket open to all

@@ -1,4 +1,4 @@
-"""The cluster's configuration files, all in its directory."""
+"""The configuration files of a cluster, all in the cluster's directory."""
 
 import os
 import secrets
@@ -85,7 +85,7 @@ def _accounting(folder: Path, settings: Settings) -> dict[str, str]:
 
 
 def nodes(settings: Settings) -> str:
-    """Return the nodes' lines of slurm.conf. Each node is this machine under another name and port."""
+    """Return the lines of slurm.conf that define the nodes: this machine under several names and ports."""
     gpus = f" Gres=gpu:{settings.gpu_type}:{settings.gpus}" if settings.gpus else ""
     return "".join(
         f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port}"
@@ -95,7 +95,10 @@ def nodes(settings: Settings) -> str:
 
 
 def partitions(settings: Settings) -> str:
-    """Return the partitions' lines of slurm.conf. PreemptMode applies when jobs of `urgent` need nodes."""
+    """Return the lines of slurm.conf that define the partitions.
+
+    When jobs of the partition `urgent` need nodes, jobs of `main` are requeued and jobs of `cancel` are cancelled.
+    """
     common = "Nodes=ALL MaxTime=1-00:00:00"
     return (
         f"PartitionName=main Default=YES {common} PriorityTier=1 PreemptMode=REQUEUE\n"
@@ -156,7 +159,7 @@ def _lines(values: Mapping[str, str]) -> str:
 
 
 def _private(path: Path, content: str | bytes) -> None:
-    """Write a file with mode 0600: SLURM and munge refuse keys and passwords that others can read."""
+    """Write a file with mode 0600, because SLURM and munge refuse keys and passwords that other users can read."""
     data = content.encode() if isinstance(content, str) else content
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

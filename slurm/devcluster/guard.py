@@ -1,6 +1,7 @@
-"""A process that takes a cluster down when the process that started the cluster is gone.
+"""A process that takes a cluster down when the process that started the cluster, its parent, is gone.
 
-The kernel then closes the pipe on standard input. A process that has ended its cluster writes to the pipe first.
+When the parent ends, the kernel closes the pipe on standard input. A parent that has taken the cluster down itself
+writes to the pipe first.
 """
 
 import sys

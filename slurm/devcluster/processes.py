@@ -1,8 +1,9 @@
-"""The processes of a cluster.
+"""The running processes of a cluster, found in /proc.
 
-Pid files are not enough: numbers are reused, and jobs have no pid file. A process is recognized by the mark in its
-environment, by the cluster's slurm.conf in a job's environment, or by a daemon's open files (slurmstepd overwrites its
-environment with its title).
+Pid files are not enough, because the system reuses process ids and jobs have no pid file. A process belongs to the
+cluster if its environment has the variable DEVCLUSTER for the cluster's directory, if it runs in a job and SLURM_CONF
+names the cluster's slurm.conf, or if it is a daemon with open files in the directory. The last test is for slurmstepd,
+which overwrites its environment with its title.
 """
 
 import contextlib
@@ -23,7 +24,10 @@ class Process:
 
 
 def owned(folder: Path) -> list[Process]:
-    """Return the cluster's daemons, jobs and all their descendants, without this process and its ancestors."""
+    """Return the processes of the cluster in `folder`: daemons, jobs and all processes that these have started.
+
+    This process and its ancestors are left out.
+    """
     processes = {process.pid: process for process in running()}
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
     while children := {pid for pid, process in processes.items() if process.parent in ours} - ours:
@@ -32,7 +36,7 @@ def owned(folder: Path) -> list[Process]:
 
 
 def running() -> Iterator[Process]:
-    """Yield every process of the machine except zombies."""
+    """Yield every process of this machine except zombies."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # gone meanwhile
@@ -61,7 +65,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def _callers(processes: dict[int, Process]) -> set[int]:
-    """Return this process and its ancestors: a shell inside a job may take the cluster down."""
+    """Return the ids of this process and its ancestors, so that a shell in a job can take the cluster down."""
     callers, pid = set(), os.getpid()
     while pid in processes and pid not in callers:
         callers.add(pid)

@@ -1,4 +1,4 @@
-"""The requirements of a cluster: programs, root, free ports."""
+"""What a machine needs to run a cluster: programs, root and free ports."""
 
 import os
 import random
@@ -15,11 +15,11 @@ PORTS = range(10000, 32000)
 
 
 class Unavailable(RuntimeError):
-    """This machine cannot run a cluster."""
+    """An error: this machine cannot run a cluster."""
 
 
 def unmet(accounting: bool = True) -> str:
-    """Return why no cluster can run on this machine, in one line; "" if one can."""
+    """Return in one line why this machine cannot run a cluster; "" if it can. accounting: with slurmdbd."""
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
     if missing:
@@ -30,7 +30,7 @@ def unmet(accounting: bool = True) -> str:
 
 
 def free_ports(count: int) -> int:
-    """Return the first port of `count` free ports in a row."""
+    """Return the first port of `count` free ports in a row. Raises Unavailable if none are found."""
     for _ in range(1000):
         first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
         if not taken(range(first, first + count)):

@@ -1,4 +1,4 @@
-"""The settings of a cluster, chosen before it starts and stored in its directory."""
+"""The settings of a cluster, chosen before it starts and stored in its directory as JSON."""
 
 import dataclasses
 import json
@@ -12,7 +12,10 @@ LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its 
 
 @dataclass(frozen=True)
 class Settings:
-    """The size of a cluster. The machine need not have as much: SLURM believes its configuration."""
+    """The size and limits of a cluster. cpus, memory, gpus: of each node.
+
+    The machine need not have as much, because SLURM believes its configuration.
+    """
 
     nodes: int = 2  # two, so that a job can start again while its first process lives on
     cpus: int = 8
@@ -37,22 +40,25 @@ class Settings:
 
     @property
     def names(self) -> list[str]:
-        """The nodes' names."""
+        """The names of the nodes: node1, node2, ..."""
         return [f"node{number}" for number in range(1, self.nodes + 1)]
 
     @property
     def ports(self) -> range:
-        """The ports of slurmctld and slurmdbd, then one per node."""
+        """The ports of slurmctld, of slurmdbd and of each node, in this order."""
         return range(self.port, self.port + 2 + self.nodes)
 
     def save(self, folder: Path) -> None:
-        """Write the settings, which claims the directory. Raises FileExistsError if a cluster has claimed it."""
+        """Write the settings into the directory, which claims it for this cluster.
+
+        Raises FileExistsError if the directory has settings already.
+        """
         with open(folder / FILE, "x") as file:
             json.dump(dataclasses.asdict(self), file, indent=1)
 
 
 def load(folder: Path) -> Settings:
-    """Read the settings of the cluster in `folder`. Raises ValueError if there is none."""
+    """Return the settings of the cluster in `folder`. Raises ValueError if the folder holds no cluster."""
     try:
         return Settings(**json.loads((folder / FILE).read_text()))
     except (OSError, TypeError, ValueError):
@@ -60,7 +66,10 @@ def load(folder: Path) -> Settings:
 
 
 def resolved(folder: Path) -> Path:
-    """Return the directory without links and `~`. Raises ValueError for a path that SLURM's files cannot hold."""
+    """Return the absolute path of the directory, without links and `~`.
+
+    Raises ValueError if the path is too long for sockets or has characters that SLURM does not take.
+    """
     path = folder.expanduser().resolve()
     if len(str(path)) > LONGEST_PATH:
         raise ValueError(f"{path}: sockets need a directory of at most {LONGEST_PATH} characters")

@@ -1,4 +1,4 @@
-"""Taking a cluster down, in any state of its processes and its directory."""
+"""Functions that take a cluster down, whatever the state of its processes and its directory."""
 
 import contextlib
 import fcntl
@@ -13,9 +13,10 @@ from slurm.devcluster.waiting import until
 
 
 def tear_down(folder: Path) -> None:
-    """End all processes of a cluster, even stopped ones, and remove its directory if that still exists.
+    """End all processes of the cluster in `folder`, even stopped ones, and remove the folder if it exists.
 
-    Waits for an `up` in progress there. Raises ValueError for a directory that holds something else.
+    If the cluster is being started, this function waits for it. Raises ValueError if the folder holds files of anything
+    but a cluster.
     """
     if folder.is_dir() and any(folder.iterdir()) and not (folder / settings.FILE).exists():
         raise ValueError(f"{folder}: holds no cluster, nothing is removed")
@@ -25,7 +26,7 @@ def tear_down(folder: Path) -> None:
 
 
 def kill_all(folder: Path) -> None:
-    """Kill all processes of the cluster, including children that start in the meantime."""
+    """Kill all processes of the cluster in `folder`, including children that start in the meantime."""
     until(lambda: not _killed(folder), f"{folder}: the end of its processes", every=0.05)
 
 
@@ -39,7 +40,10 @@ def _killed(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the lock for starting or ending the cluster. The kernel releases it if the holder is killed."""
+    """Hold the lock for starting or ending the cluster within the block; no lock if the folder holds no cluster.
+
+    The kernel releases the lock if the process is killed.
+    """
     try:
         file = open(folder / settings.FILE)  # noqa: SIM115  # closed below
     except FileNotFoundError:
@@ -51,7 +55,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the directory, the settings last, so that a half-removed cluster is still recognized."""
+    """Remove the directory. The settings go last, so that a half-removed cluster is still recognized."""
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
             if path.name != settings.FILE:

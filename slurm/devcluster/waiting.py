@@ -1,4 +1,4 @@
-"""Waiting for other processes."""
+"""A function that waits for other processes."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,11 @@ T = TypeVar("T")
 
 
 def until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
-    """Call `check` until its answer is true; return the answer. Raises TimeoutError that names `what`."""
+    """Call `check` until its return value is true. Return this value.
+
+    what: the awaited event, for the error message. timeout, every: in seconds. Raises TimeoutError if the value is
+    false for longer than `timeout`.
+    """
     deadline = time.monotonic() + timeout
     while not (answer := check()):
         if time.monotonic() > deadline:

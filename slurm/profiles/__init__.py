@@ -1,1 +1,1 @@
-"""Profiles: how a cluster is asked for a job."""
+"""Profiles, which say what a user asks a SLURM cluster for: their files, their checks and a first draft."""

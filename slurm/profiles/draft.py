@@ -1,4 +1,4 @@
-"""A first profile for a cluster, drafted from SLURM's answers for the user to correct."""
+"""The draft of a profile for a cluster, made from SLURM's answers and meant to be corrected by the user."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,13 +8,17 @@ from slurm.profiles.profile import Profile
 from slurm.queries import durations, partitions, policy
 from slurm.queries.partitions import Nodes
 
-LONGEST = Profile().seconds  # more is not asked for: short jobs start sooner, and trials continue in the next
+LONGEST = Profile().seconds  # not more: short jobs start sooner, and the next job continues their trials
 MOST_CPUS, MOST_GIGABYTES = 4, 16
 YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def init() -> str:
-    """Draft a profile for this cluster and user. Raises NoSlurm, Unreachable; ValueError if no partition is open."""
+    """Return the draft of a profile for this cluster and user, as commented YAML.
+
+    Raises NoSlurm if SLURM is not installed. Raises Unreachable if SLURM does not answer. Raises ValueError if no
+    partition takes jobs.
+    """
     known = policy.records()
     own = policy.own_account(known)
     accounts = [own, *policy.accounts(known)] if own else []
@@ -22,9 +26,11 @@ def init() -> str:
 
 
 def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[str]) -> str:
-    """Return a profile as commented YAML. accounts: the user's, the default account first.
+    """Return the draft of a profile, as commented YAML.
 
-    It names an open partition, if possible one with GPUs, then the default one. Raises ValueError if none is open.
+    known: the nodes of each partition. accounts: the user's accounts, the default account first. qualities: the names
+    of every QOS. Open partitions with GPUs are preferred, and among them the default partition. Raises ValueError if
+    no partition is open.
     """
     if not (opened := [nodes for nodes in known if nodes.open]):
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
@@ -55,30 +61,36 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return a line that sets `key` to the first value that is a word; no line if none is."""
+    """Return one pair of a YAML line that sets `key` to the first valid value, and the line's comment.
+
+    values: names from SLURM. Returns no pair if none of them may stand in a profile.
+    """
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
     return [(f"{key}: {scalar(words[0])}", comment)] if words else []
 
 
 def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return a comment line with the other values that could be chosen."""
+    """Return the pair of `chosen` with the line commented out: a setting that the user may want."""
     return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
 
 
 def scalar(value: str) -> str:
-    """Quote text so that YAML reads it back as text."""
+    """Return text as a YAML scalar, in quotes if YAML could read it as anything but text."""
     plain = re.fullmatch(r"[A-Za-z][\w.+-]*", value) and value.lower() not in YAML_WORDS
     return value if plain else f'"{value}"'
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """Return the share of a node's cores or memory that goes with one of its GPUs."""
+    """Return how many of a node's cores, or of its GB of memory, to ask for with one of its GPUs.
+
+    whole: all that the node has. most: the upper limit.
+    """
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 
 
 def table(known: Iterable[Nodes]) -> list[str]:
-    """Return the partitions as comment lines."""
+    """Return the lines of a table of the open partitions, as YAML comments."""
     heads = ("partition", "nodes", "CPUs", "memory", "GPUs", "longest")
     rows = [heads, *(row(nodes) for nodes in known if nodes.open)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(heads))]

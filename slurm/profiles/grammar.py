@@ -1,6 +1,6 @@
-"""Patterns for values in a profile. Other values are refused before they reach a script.
+"""Patterns for values in a profile. A value that matches none is refused before it reaches a batch script.
 
-The patterns are narrower than the shell's and sbatch's: no white space, quotes, `$`, `%`, `\\`, `;`, newlines or
+The patterns allow less than the shell and sbatch do: no white space, quotes, `$`, `%`, `\\`, `;`, newlines or
 control characters, no leading `-`, no `..`.
 """
 
@@ -16,26 +16,34 @@ MOST_CHARACTERS = 200
 
 
 def words(one: str) -> str:
-    """Return the pattern of a comma-separated list."""
+    """Return the pattern of a comma-separated list. one: the pattern of an item."""
     return f"{one}(,{one})*"
 
 
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """Return the value if it matches the pattern. Raises ValueError with key, value and what is allowed."""
+    """Return the value if it matches the pattern.
+
+    meaning: what is allowed, in words for the error message. Raises ValueError if the value does not match, contains
+    `..` or is longer than MOST_CHARACTERS.
+    """
     if len(value) > MOST_CHARACTERS or ".." in value or not re.fullmatch(pattern, value, re.ASCII):
         raise ValueError(f"{key}={shown(value)}: {meaning}")
     return value
 
 
 def one_line(key: str, value: str, meaning: str) -> str:
-    """Return the value. Raises ValueError if it holds a newline or another unprintable character."""
+    """Return the value if it stays on one line.
+
+    meaning: what is allowed, in words for the error message. Raises ValueError if the value holds a newline or another
+    unprintable character.
+    """
     if not value.isprintable():
         raise ValueError(f"{key}={shown(value)}: {meaning}")
     return value
 
 
 def shown(value: object) -> str:
-    """Escape and shorten a value for an error message."""
+    """Return a value as text for an error message, escaped and shortened to 60 characters."""
     text = str(value)
     if not re.fullmatch(r"[\w.:/,+@-]{1,60}", text, re.ASCII):
         text = ascii(value)
@@ -43,5 +51,5 @@ def shown(value: object) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join distinct names, each as in `shown`."""
+    """Return distinct names as text for an error message, separated by commas."""
     return ", ".join(dict.fromkeys(shown(name) for name in names))

@@ -1,7 +1,7 @@
-"""The options of sbatch and srun that a profile may set, with patterns of their values.
+"""The options of sbatch and srun that a profile may set, with patterns for their values.
 
-Options that decide what runs, its name or its output (`array`, `export`, `output`, `signal`, `wrap`, ...) are not
-among them: they belong to the submission.
+A profile may not set options that decide what runs, the job name or the output (`array`, `export`, `output`,
+`signal`, `wrap`, ...). The submission sets them.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,26 @@ FOLDER = r"/[\w./+@=-]*"
 
 @dataclass(frozen=True)
 class Options:
-    """The allowed options of one key of a profile."""
+    """The options that one key of a profile, `extra` or `srun`, may set."""
 
     key: str
     valued: Mapping[str, tuple[str, str]]  # option with a value: (pattern, meaning)
     switches: Mapping[str, str | None]  # option without a value: the opposite option, if any
 
     def check_all(self, values: object) -> dict[str, Value]:
-        """Return the options with checked values. Raises ValueError with the option, the value and what is allowed."""
+        """Return the options of a profile with checked values.
+
+        Raises ValueError if `values` is not a dictionary, an option is unknown or a value is not allowed.
+        """
         if not isinstance(values, dict):
             raise ValueError(f"{self.key}={grammar.shown(values)}: options and their values")
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """Return the value for SLURM. Raises ValueError with the option, the value and what is allowed."""
+        """Return the value of an option if it is allowed: text, or a Boolean for an option without a value.
+
+        Raises ValueError if the option is unknown or the value is not allowed.
+        """
         key = f"{self.key}.{grammar.shown(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):
@@ -48,13 +54,13 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return an option's name and value; True stands for an option without a value."""
+        """Return an option's name and value for SLURM. The value is True for an option without a value."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)
 
     def words(self, values: Mapping[str, Value]) -> list[str]:
-        """Return the options as words for a command line."""
+        """Return the options as words of a command line, such as `--nice=10`."""
         flags = (self.flag(*item) for item in values.items())
         return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags]
 

@@ -1,10 +1,11 @@
-"""The check before a submission whether SLURM would take a job of a profile, and which key is wrong if not.
+"""A check before a submission: whether SLURM would take a job of a profile, and which key is wrong if not.
 
-`sbatch --test-only` judges the script. It refuses more than sbatch does: if the only fitting nodes are drained or
-reserved, sbatch would queue the job. Its refusals rarely name the setting ("Requested node configuration is not
-available"). So a key is blamed only if no node satisfies it, or if SLURM's answer, not about nodes, changes without it.
-Everything else is a warning, and sbatch decides. Some requests SLURM accepts and never starts, such as a time above
-any limit, or an unknown QOS where none is enforced. They are refused here.
+`sbatch --test-only` judges the batch script. It is stricter than sbatch, which would queue a job even if the only
+fitting nodes are drained or reserved. Its refusals rarely name the setting ("Requested node configuration is not
+available"). A key is therefore blamed only if no node satisfies it, or if the refusal is not about nodes and changes
+when the key is left out. Any other refusal becomes a warning, and sbatch decides. SLURM accepts some requests and
+never starts them, such as a time above any limit, or an unknown QOS where QOS are not enforced. This check refuses
+them.
 """
 
 import re
@@ -38,9 +39,10 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Return why SLURM could queue a job of the profile but not start it now; "" if it could start.
+    """Return why a job of the profile would have to wait in the queue; "" if it could start now.
 
-    Raises Refused with the wrong key, its value, SLURM's reason and the values that SLURM has; Unreachable, NoSlurm.
+    Raises Refused if a setting is wrong. The message has the key, its value, SLURM's reason and the values that SLURM
+    has. Raises Unreachable if SLURM does not answer. Raises NoSlurm if SLURM is not installed.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):
@@ -55,7 +57,10 @@ def check(profile: Profile) -> str:
 
 
 def test_only(profile: Profile) -> str:
-    """Return SLURM's refusal of a job of the profile; "" if it accepts. Raises Unreachable, NoSlurm."""
+    """Return SLURM's refusal of a job of the profile; "" if SLURM accepts it.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if SLURM is not installed.
+    """
     tasks = arrays.Tasks("", [], [[]])
     script = arrays.script(Path("/tmp"), tasks, submitit_parameters(profile, "preflight"), Path("/tmp"))
     try:
@@ -66,7 +71,7 @@ def test_only(profile: Profile) -> str:
 
 
 def blame(profile: Profile, refusal: str) -> str:
-    """Prefix SLURM's refusal with the setting found to cause it; "" if none can be singled out."""
+    """Return an error message that names the setting which causes the refusal; "" if none can be singled out."""
     decisive = (key for key, other in variations(profile) if test_only(other) != refusal)
     for key in lacking(profile) if OF_NODES.search(refusal) else decisive:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
@@ -77,7 +82,7 @@ def blame(profile: Profile, refusal: str) -> str:
 
 
 def lacking(profile: Profile) -> Iterator[str]:
-    """Yield the keys that no node of the profile's partitions satisfies, in any state."""
+    """Yield the keys that the nodes of the profile's partitions cannot satisfy, even if all nodes were up and idle."""
     mine = partitions.of(profile.partition, partitions.nodes())
     if not mine:
         return
@@ -94,7 +99,7 @@ def lacking(profile: Profile) -> Iterator[str]:
 
 
 def number(nodes: Nodes, kind: str | None) -> int:
-    """Return the number of GPUs per node, of one type or of all."""
+    """Return the number of GPUs per node. kind: count only GPUs of this type."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
 
 
@@ -103,13 +108,13 @@ def megabytes(size: str) -> float:
 
 
 def states(profile: Profile) -> str:
-    """Return the states of the profile's nodes as text: '; nodes: 2 drained, 1 idle'; "" if none are known."""
+    """Return the states of the profile's nodes as text, such as '; nodes: 2 drained, 1 idle'; "" if unknown."""
     names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
     return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield each key that the profile sets, with the profile without it."""
+    """Yield each key that the profile sets, with a copy of the profile in which it is unset or as small as possible."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -120,14 +125,14 @@ def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
 
 
 def named(profile: Profile, key: str) -> str:
-    """Return a setting as text: 'memory=16G'."""
+    """Return a setting as text, such as 'memory=16G'. key: a key of the profile, or 'extra.OPTION'."""
     field, _, option = key.partition(".")
     value = getattr(profile, field)
     return f"{key}={value[option] if option else value}"
 
 
 def never(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield key and reason for settings with which SLURM accepts a job but never starts it."""
+    """Yield the key and the reason for each setting with which SLURM accepts a job but never starts it."""
     qualities = policy.all_qualities(policy.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"
@@ -149,7 +154,7 @@ def never(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def offer(profile: Profile, key: str) -> str:
-    """Return the values that SLURM has for a key, as the end of a message; "" if unknown."""
+    """Return the values that SLURM has for a key, as the end of an error message; "" if unknown."""
     known = partitions.nodes()
     mine = partitions.of(profile.partition, known)
     match key:
@@ -178,7 +183,7 @@ def offer(profile: Profile, key: str) -> str:
 
 
 def gpus(nodes: Nodes) -> str:
-    """Return GPUs as text: '4 GPUs of type a100'."""
+    """Return the GPUs of a node as text, such as '4 GPUs of type a100'."""
     kinds = [f"{number} GPUs" + (f" of type {kind}" if kind else "") for kind, number in nodes.gpus.items()]
     return " and ".join(kinds) or "no GPU"
 

@@ -1,12 +1,12 @@
-"""Profiles: how a cluster is asked for a job. They are files of the user; the code names no cluster.
+"""Profiles: YAML files in which a user writes what to ask a SLURM cluster for. The code names no cluster.
 
     partition: gpu
     gpus: 1
     time: 4:00:00
     setup: [module load cuda]
 
-The node runs the shell lines of `setup` first. `container` is a command before Python, which no shell reads. All other
-fields must match narrow patterns, so that none can add an option, a command or a path.
+The node runs the shell lines of `setup` before each job. `container` is a command that precedes Python and that no
+shell reads. All other fields must match narrow patterns, so that no value can add an option, a command or a path.
 """
 
 import difflib
@@ -49,7 +49,11 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """A validated profile. Raises ValueError with the key, the value and what is allowed."""
+    """A validated profile: what each job of a submission asks the cluster for.
+
+    Raises ValueError if a key is unknown or a value is not allowed. The message has the key, the value and what is
+    allowed.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -88,7 +92,11 @@ class Profile(BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """Make a profile of a file's content, ignoring empty keys. Raises ValueError that begins with `origin`."""
+        """Return a profile made from a file's content. Keys without a value are ignored.
+
+        origin: the source of the content, with which error messages begin. Raises ValueError if a key is unknown or a
+        value is not allowed.
+        """
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
         except ValueError as error:
@@ -96,7 +104,10 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Raise ValueError for keys that a recipe may not ask for."""
+        """Check the resources that a recipe asks for.
+
+        Raises ValueError if a key is unknown or belongs in a profile only, or if a value is not allowed.
+        """
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.of(content, "resources")
@@ -153,34 +164,40 @@ class Profile(BaseModel):
 
     @property
     def seconds(self) -> int:
-        """The time limit of one job."""
+        """The time limit of one job in seconds."""
         return in_seconds(self.time)
 
     @property
     def minutes(self) -> int:
-        """The time limit in minutes, SLURM's own resolution, rounded up."""
+        """The time limit of one job in minutes, rounded up because SLURM knows whole minutes only."""
         return -(-self.seconds // 60)
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words of the container's command, which precede Python."""
+        """The words of the command `container`, which precede Python; empty without a container."""
         return split(self.container) if self.container else ()
 
     @property
     def start(self) -> dict[str, str]:
-        """sbatch options for when the jobs of `submit` may begin."""
+        """The options of sbatch that say when the submitted jobs may begin: `begin` and `dependency`, if set."""
         asked = {"begin": self.begin, "dependency": self.dependency}
         return {key: value for key, value in asked.items() if value}
 
     @property
     def gres(self) -> str | None:
-        """The value of --gres: GPUs and other generic resources. Every SelectType of SLURM understands it."""
+        """The value of sbatch's option --gres: GPUs and other generic resources; None if there are none.
+
+        GPUs are asked for with --gres because every SelectType of SLURM understands it.
+        """
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
 
 def split(container: str) -> tuple[str, ...]:
-    """Split a container's command into words. Raises ValueError."""
+    """Return the words of a container's command.
+
+    Raises ValueError if the command has no words, begins with an option or cannot be split.
+    """
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
         words = shlex.split(grammar.one_line("container", container, meaning))
@@ -192,7 +209,11 @@ def split(container: str) -> tuple[str, ...]:
 
 
 def in_seconds(time: str | int) -> int:
-    """Convert '4:00:00', '2-00:00:00' or a number of minutes to seconds. Raises ValueError."""
+    """Return a time limit in seconds.
+
+    time: text such as '4:00:00' or, with days, '2-00:00:00'; or a number of minutes. Raises ValueError if it has
+    another form, or is shorter than a minute or longer than a year.
+    """
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
         seconds = time * 60
@@ -207,7 +228,11 @@ def in_seconds(time: str | int) -> int:
 
 
 def exported(name: object, value: object) -> str:
-    """Return the text of an exported variable. Raises ValueError."""
+    """Return the value of an environment variable as text.
+
+    Raises ValueError if the name is invalid or reserved for SLURM and submitit, or if the value is neither a number
+    nor one line of text.
+    """
     key = f"environment.{grammar.shown(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
@@ -219,7 +244,7 @@ def exported(name: object, value: object) -> str:
 
 
 def explain(error: ValidationError) -> str:
-    """Format the first validation error in one line with the key, the value and what is allowed."""
+    """Return the first validation error as one line with the key, the value and what is allowed."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(grammar.shown(part) for part in problem["loc"][:1])
     match problem["type"]:
@@ -237,14 +262,14 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles, below $XDG_CONFIG_HOME and ~/.config. New profiles go into the first."""
+    """Return the folders of profiles, below $XDG_CONFIG_HOME and ~/.config. New profiles go into the first folder."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
 
 
 def path_to_write(name: str) -> Path:
-    """Return the file for a new profile. Raises ValueError for an invalid name."""
+    """Return the path of a new profile of this name. Raises ValueError if the name is invalid."""
     if name.endswith((".yaml", ".yml")):
         raise ValueError(f"profile {grammar.shown(name)}: a name without its ending, or --out FILE")
     grammar.require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
@@ -252,7 +277,7 @@ def path_to_write(name: str) -> Path:
 
 
 def path_of(name_or_file: str) -> Path:
-    """Return the file of a profile's name or path. Raises ValueError listing the existing profiles."""
+    """Return the file of a profile that is given by name or path. Raises ValueError if it does not exist."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
         if not os.path.isfile(path):  # which also takes what no file can be called
@@ -274,9 +299,11 @@ SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
 
 
 def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = ()) -> dict[str, Any]:
-    """Return parameters for submitit.SlurmExecutor. Raises ValueError for an invalid tag or node name.
+    """Return the parameters of a submitit.SlurmExecutor whose jobs ask for what the profile says.
 
-    The job name is label:tag, and the comment begins with the tag. avoided: nodes to exclude besides the profile's.
+    tag: the text by which the jobs are found in the queue: it ends the job name and begins the comment. label: the
+    beginning of the job name. avoided: names of nodes to exclude, besides those that the profile excludes. Raises
+    ValueError if the tag or the name of a node is invalid.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))
@@ -310,6 +337,6 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return the job name label:tag, with the label shortened and without special characters."""
+    """Return the job name `label:tag`, with the label shortened to 60 characters and special characters replaced."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag
