@@ -1,4 +1,4 @@
-"""Checkpoints: when to write one, and validating one that was read."""
+"""Checkpoints of a training: when to write them, and validation when they are read."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,11 @@ SCALAR = torch.tensor(0.0)
 
 
 class Checkpoints:
-    """Calls `write` every `seconds`, or less often to take at most 2% of the time."""
+    """A timer of checkpoints, which are written by `write`.
+
+    seconds: time between two checkpoints. It grows until writing takes at most 2% of the training time. 0 means that a
+    checkpoint is always due.
+    """
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:
         self.write, self.seconds, self.pause = write, seconds, seconds
@@ -35,15 +39,20 @@ class Checkpoints:
 
 
 def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
-    """Save a checkpoint unless the state is not finite: the next evaluation then reports the divergence."""
+    """Save a checkpoint unless a tensor of the state is not finite.
+
+    The next evaluation reports a state that is not finite as a divergence.
+    """
     if all(bool(tensor.isfinite().all()) for tensor in state.values()):
         run.save_checkpoint(step, safetensors.torch.save(dict(state)))
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint. Raises ConfigError that names a tensor that does not fit.
+    """Return the tensors of a checkpoint by name.
 
-    own: the state of the training that resumes. steps: the number of steps of the whole training.
+    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: number of steps of the whole
+    training. Raises ConfigError if a tensor is missing or does not fit, or if the step or the number of losses is
+    impossible.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -57,7 +66,10 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError for a tensor that is neither a scalar nor of its parameter's shape, and for a missing key."""
+    """Raise ConfigError if a tensor of the optimizer's state has a wrong shape, or if a parameter lacks one.
+
+    A tensor must be a scalar or have the shape of its parameter. All parameters must have state tensors of equal names.
+    """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
         parameter, _, key = name.removeprefix("optimizer.").rpartition(".")

@@ -1,4 +1,4 @@
-"""The teacher of a training (arXiv 2012.12877, section 4): a frozen trial, or a frozen model of timm's."""
+"""The teacher for distillation (arXiv 2012.12877, section 4): a frozen trial, or a frozen model of timm."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 class Trained(NamedTuple):
-    """A trial that teaches: its recorded config, and its weights as safetensors."""
+    """A finished trial that serves as the teacher: its recorded config, and its weights as safetensors."""
 
     config: Settings
     weights: bytes
 
 
 class Teacher(nn.Module):
-    """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes)."""
+    """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
+
+    scale, shift: (1, C, 1, 1), which convert the student's normalization to the teacher's.
+    """
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
@@ -41,9 +44,10 @@ class Teacher(nn.Module):
 
 
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
-    """Return the teacher on the data's device; None if there is none. Raises ConfigError if it cannot be loaded.
+    """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `teacher` names, on rank 0.
+    trained: the trial that `config.teacher` names; used on rank 0 only. Raises ConfigError if the teacher cannot be
+    loaded.
     """
     if config.teacher == NONE:
         return None
@@ -64,9 +68,11 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 
 
 def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
-    """Return timm's model with the file's weights, and its mean and deviation for pixels from 0 to 1.
+    """Return timm's model with weights from a file, and its channel means and standard deviations.
 
-    Raises ConfigError for an unknown model, and for a file that cannot be read or is of another model.
+    The means and deviations are for pixels from 0 to 1. They are averaged over the channels if the number of channels
+    differs. Raises ConfigError if timm does not know the model, or if the file cannot be read or does not fit the
+    model.
     """
     import timm  # late: takes seconds
 
@@ -86,7 +92,10 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
 
 
 def check(config: Config, parent: Config) -> None:
-    """Raise ConfigError if a trial of `parent` cannot teach `config`. Allocates nothing."""
+    """Raise ConfigError if a trial of `parent` cannot teach `config`.
+
+    The teacher must be a classifier with the student's data and image size. No model is built.
+    """
     where = f"teacher={config.teacher}"
     if parent.objective != "classification":
         raise ConfigError(f"{where}: was trained with objective={parent.objective}, which names no class")

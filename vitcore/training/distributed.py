@@ -1,7 +1,8 @@
-"""Training in several processes, each on a part of every batch: `gpus=N`, using DistributedDataParallel.
+"""Training in several processes (ranks) with DistributedDataParallel: `gpus=N`, each on its share of every batch.
 
-All ranks hold equal models, optimizers and averages, and take equal steps. Rank 0 alone reads and writes, and decides
-wherever a clock or a signal matters. NCCL carries tensors on GPUs, gloo tensors on the host.
+All ranks hold equal models, optimizers and averages, and take equal steps. Only rank 0 reads and writes files. It also
+makes every decision that depends on a clock or a signal. NCCL transfers tensors on GPUs, and gloo transfers tensors on
+the host.
 """
 
 from __future__ import annotations
@@ -36,16 +37,21 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 
 
 class Ranks:
-    """The processes of a training, seen from one of them: by default this process alone.
+    """The processes of a training as one of them sees them. By default, there is only this process.
 
-    device: the device of this rank, where several processes are connected.
+    rank: number of this process, from 0. count: number of processes. device: device of this rank, or None for a
+    training in one process.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.count, self.device = rank, count, device
 
     def prepare(self, model: Model) -> Model:
-        """Return the model with batch norms that the ranks compute together. Raises ConfigError on CPUs."""
+        """Return the model with each batch norm replaced by one that is synchronized over the ranks.
+
+        A training in one process keeps the model unchanged. Raises ConfigError if a model with batch norm trains on
+        CPUs.
+        """
         if self.device is None:
             return model
         gc.collect()  # frees the model of a training that was given up: DistributedDataParallel refers to itself
@@ -57,9 +63,9 @@ class Ranks:
         return convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call]  # timm's
 
     def part(self, batch: int) -> Indices:
-        """Return this rank's indices of a batch, ascending.
+        """Return the indices, in ascending order, of this rank's images in a batch of `batch` images.
 
-        They are pairs of mirrored places, so that one rank has both images that mixup mixes.
+        Image i is on the same rank as image batch - 1 - i, because mixup mixes these two.
         """
         half = batch // 2
         first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
@@ -67,17 +73,23 @@ class Ranks:
         return np.concatenate([np.arange(first, after), middle, np.arange(batch - after, batch - first)]).astype(int)
 
     def largest_part(self, batch: int) -> int:
-        """Return the number of images in the largest part of a batch, equal on all ranks."""
+        """Return the largest number of images that any rank receives from a global batch of `batch` images."""
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
-        """Return the images that this rank evaluates; all of them if there are fewer images than ranks."""
+        """Return the slice of images that this rank evaluates.
+
+        With fewer images than ranks, each rank evaluates all images.
+        """
         if images < self.count:
             return slice(None)
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, images: int) -> Tensor:
-        """Return the shares (some, D) of all ranks, concatenated (images, D)."""
+        """Return a tensor (images, D), concatenated from the rows that each rank computed.
+
+        mine: this rank's rows (n, D), for the slice `share(images)`. images: total number of rows.
+        """
         if len(mine) == images:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
@@ -86,18 +98,18 @@ class Ranks:
         return whole
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean over the ranks."""
+        """Return the mean of a tensor over the ranks. With several ranks, `tensor` is overwritten."""
         if self.device is None:
             return tensor
         dist.all_reduce(tensor)
         return tensor / self.count
 
     def agree(self, decide: Callable[[], bool]) -> bool:
-        """Return rank 0's decision on all ranks."""
+        """Return on every rank what `decide` returns on rank 0. It is called on rank 0 only."""
         return decide() if self.device is None else bool(self.broadcast_number(int(self.rank == 0 and decide())))
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """Call `read` on rank 0 and return its value on all ranks."""
+        """Return on every rank the bytes, or None, that `read` returns on rank 0. It is called on rank 0 only."""
         payload = read() if self.rank == 0 else None
         if self.device is None:
             return payload
@@ -110,13 +122,16 @@ class Ranks:
         return content.numpy().tobytes()
 
     def broadcast_number(self, number: int) -> int:
-        """Return rank 0's number on all ranks. It travels between hosts, so no rank waits for a GPU."""
+        """Return rank 0's number on all ranks.
+
+        The number is sent from host to host, so no rank waits for a GPU.
+        """
         tensor = torch.tensor(number)
         dist.broadcast(tensor, 0)
         return int(tensor)
 
     def least(self, number: int) -> int:
-        """Return the minimum over the ranks."""
+        """Return the minimum of `number` over the ranks."""
         tensor = torch.tensor(number)
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
@@ -126,11 +141,12 @@ ALONE = Ranks()
 
 
 class Replica(Generic[Batch]):
-    """The model of one rank, as it computes the loss of a batch.
+    """The copy of the model on one rank, with the exchange of gradients between ranks.
 
-    The last backward pass of a step averages the gradients over the ranks, which wait there for each other. So all
-    ranks must fit into memory: the first step is tried without communication until all fit. Later steps have its size.
-    The first step also shows which parameters the loss does not use.
+    The last backward pass of a step averages the gradients over the ranks, which wait there for each other. An
+    out-of-memory error on one rank would therefore block the others. So the first step is tried without communication,
+    with smaller and smaller micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The
+    first step also shows which parameters the loss does not use.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:
@@ -138,7 +154,11 @@ class Replica(Generic[Batch]):
         self.parallel: DistributedDataParallel | None = None
 
     def fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """Run `work(size)` and return the size that fits into memory; see vitcore.runtime.memory."""
+        """Call `work(size)` with a micro-batch size that fits into memory. Return its result and this size.
+
+        size: the first size to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory
+        if no possible size fits.
+        """
         if self.ranks.device is None:
             return shrinking(work, size, indivisible)
         if self.parallel is None:
@@ -156,17 +176,20 @@ class Replica(Generic[Batch]):
             raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
 
     def largest_fitting(self, work: Callable[[int], object], size: int) -> int:
-        """Return the largest size, `size` halved repeatedly, that fits on every rank."""
+        """Return `size`, halved until `work` fits into memory on every rank."""
         while (fitting := self.ranks.least(shrinking(work, size)[1])) < size:
             size = fitting
         return size
 
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        """Return the loss of a batch, whose backward pass may exchange gradients."""
+        """Return the loss `objective(batch)`, whose backward pass may exchange gradients with the other ranks."""
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
     def each(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the micro-batches of a step, each followed by a backward pass; the last exchanges gradients."""
+        """Yield the micro-batches of one step. The caller runs a backward pass on each.
+
+        Only the backward pass of the last micro-batch exchanges gradients.
+        """
         if self.parallel is None:
             yield from pieces
             return
@@ -177,7 +200,7 @@ class Replica(Generic[Batch]):
 
 
 class LossModule(nn.Module):
-    """The module that DistributedDataParallel wraps: its `forward` prepares the gradient exchange."""
+    """The module that DistributedDataParallel wraps, since only its `forward` prepares the exchange of gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -189,9 +212,10 @@ class LossModule(nn.Module):
 
 @contextmanager
 def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
-    """Join `count` ranks within the block; all enter and leave together.
+    """Connect this process with the other ranks for the duration of the block.
 
-    After an error no rank waits for the others, which may be gone.
+    store: key-value store by which the ranks find each other. All ranks leave the block together. After an error, a
+    rank leaves at once, because the others may have ended.
     """
     cuda = device.type == "cuda"
     if cuda:
@@ -213,7 +237,10 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError if `config.gpus` ranks cannot share a batch. Allocates nothing."""
+    """Raise ConfigError if a batch has fewer than two images per rank, or if batch norm is to run on CPUs.
+
+    No memory is allocated for tensors.
+    """
     if config.batch < 2 * config.gpus:
         fits, there = max(1, config.batch // 2), torch.cuda.device_count()
         here = "" if config.device == "cpu" or there >= config.gpus else f"here there are {there}, and "
@@ -226,11 +253,11 @@ def check_ranks(config: Config) -> None:
 
 
 def refuse_batch_norm(count: int, device: str) -> None:
-    """Raise ConfigError on CPUs, because PyTorch synchronizes batch norm on GPUs only."""
+    """Raise ConfigError if `device` is a CPU, because PyTorch synchronizes batch norm only on GPUs."""
     if device == "cpu":
         raise ConfigError(f"gpus={count}: batch norm ties the images of a batch together: on CPUs gpus=1")
 
 
 def exchange_failed(error: BaseException) -> bool:
-    """Tell whether an exception means that another rank is gone or hangs."""
+    """Return whether an exception means that another rank has ended or does not respond."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and bool(EXCHANGE.search(str(error))))

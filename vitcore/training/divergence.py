@@ -1,4 +1,7 @@
-"""Suspected divergences: steps are recomputed to distinguish a diverged training from faulty hardware."""
+"""Suspicions: divergences not yet confirmed.
+
+The steps since the last checkpoint are recomputed, to distinguish a diverged training from faulty hardware.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ VERIFICATIONS = 3  # this many divergences at different steps count as one: the 
 
 
 class DivergedError(Exception):
-    """The loss, or the output for the validation images, is no longer finite."""
+    """The error raised when the loss or the model's output for validation images is not finite.
+
+    step: number of steps taken, including the step that diverged.
+    """
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")
@@ -17,10 +23,10 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A divergence to verify: training repeats from the last checkpoint and checks every step.
+    """A divergence to verify: training restarts from the last checkpoint and checks every step.
 
-    step: the step that diverged; 0: none. refuted_step: a step whose loss was NaN but finite when recomputed, which
-    suggests faulty hardware. count: the number of suspicions so far.
+    step: step that diverged; 0 means that there is nothing to verify. refuted_step: a step whose loss was finite when
+    it was recomputed, which suggests faulty hardware; 0 if there is none. count: number of suspicions so far.
     """
 
     step: int = 0
@@ -28,13 +34,16 @@ class Suspicion:
     count: int = 0
 
     def confirmed_by(self, step: int) -> bool:
-        """Tell whether a divergence at `step` confirms this suspicion."""
+        """Return whether a divergence at `step` confirms this suspicion.
+
+        It does if `step` is the suspected step, or if this is the third suspicion.
+        """
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """Return the suspicion of another step, which refutes this one."""
+        """Return the suspicion of another step. If this suspicion has a step, that step counts as refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:
-        """Return the record of this suspicion once its step has passed."""
+        """Return the state after the suspected step was recomputed without a divergence."""
         return Suspicion(0, self.step, self.count)
