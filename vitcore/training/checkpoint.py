@@ -18,7 +18,7 @@ SCALAR = torch.tensor(0.0)
 
 
 class Checkpoints:
-    """A timer of checkpoints, which are written by `write`.
+    """A timer that decides when `write` saves the next checkpoint.
 
     seconds: time between two checkpoints. It grows until writing takes at most 2% of the training time. 0 means that a
     checkpoint is always due.

@@ -1,7 +1,7 @@
-"""The training loop: train, evaluate, checkpoint, resume.
+"""The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
 A training that is killed and resumed on one CPU ends with the weights and metrics of an uninterrupted training. Its
-whole state is in the checkpoint, or is a pure function of the seed and the step.
+state is saved in the checkpoint, except what is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -60,14 +60,18 @@ def train(
     checkpoint_seconds: float = 2.0,
     ranks: Ranks = ALONE,
 ) -> Outcome:
-    """Train `config` to the end or until `stop()`, from the run's newest checkpoint if there is one.
+    """Train `config` to the end or until `stop()` is true, and return the outcome.
 
-    run: receives metrics, checkpoints and weights; by default a run in memory, which is dropped.
-    parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
-    checkpoint_seconds: seconds between checkpoints, more where checkpoints would take over 2% of the time; 0 saves one
-    before every step. ranks: the `config.gpus` processes that make this call together; only rank 0's `run`, `parent`
-    and `teacher` are used.
-    Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory.
+    The training starts from the run's newest checkpoint if there is one.
+
+    run: receives metrics, checkpoints and weights. By default, they are kept in memory and dropped. data_dir: folder of
+    the data sets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that
+    `teacher` names. checkpoint_seconds: seconds between checkpoints, more if checkpoints would take over 2% of the
+    time; 0 saves a checkpoint before every step. ranks: the `config.gpus` processes that call this function together;
+    only rank 0's `run`, `parent` and `teacher` are used.
+
+    Raises ValueError if data are missing or do not match `config`, if the weights of `init_from` or `teacher` cannot be
+    loaded, or if the model cannot fit into memory.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -91,7 +95,10 @@ def train(
 
 
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
-    """Return a training, restored from the newest checkpoint if there is one. Saves a new suspicion at once."""
+    """Return a new training, restored from the run's newest checkpoint if there is one.
+
+    suspicion: a divergence that the training is to verify; a checkpoint saves it at once.
+    """
     training = make()
     if (payload := training.ranks.broadcast(run.checkpoint)) is not None:
         training.restore(payload)
@@ -102,7 +109,11 @@ def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
-    """Train to the end or until `stop()`, with checkpoints before a step and evaluations after a step."""
+    """Train to the end or until `stop()` is true, and return the outcome.
+
+    Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if an evaluation or the
+    verification of a suspicion finds a loss or an output that is not finite.
+    """
     config = training.config
     due, line = evaluation_steps(config), Metrics()
     checkpoints = Checkpoints(partial(training.save_checkpoint, run), checkpoint_seconds)
@@ -139,7 +150,10 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 
 
 class Training:
-    """The state of a training and its step. A checkpoint holds the whole state."""
+    """The state of a training and its operations. A checkpoint holds the whole state.
+
+    start: weights to start from, or None for initial values. ranks: the processes that train together.
+    """
 
     def __init__(
         self,
@@ -169,20 +183,26 @@ class Training:
         self.seconds, self.untimed_steps, self.mark = 0.0, 0, time.perf_counter()
 
     def advance(self) -> None:
-        """Take one step."""
+        """Take one training step.
+
+        The weights are updated, the loss is stored on the device and the step is counted.
+        """
         with self.patches_of_step():
             loss = self.train_step(self.draw(), self.step)
         self.losses[self.since] = self.ranks.mean(loss)
         self.step, self.since = self.step + 1, self.since + 1
 
     def advance_untimed(self) -> None:
-        """Take one step that is left out of the training time and of the images per second."""
+        """Take one step without counting it in the training time and the images per second."""
         with self.off_the_clock():
             self.advance()
         self.untimed_steps += 1
 
     def patches_of_step(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the patch size drawn for this step."""
+        """Return a context in which the model has the patch size of the next step.
+
+        If `config` has several patch sizes, each step draws one of them at random.
+        """
         if len(self.patches) == 1:
             return nullcontext()
         assert isinstance(self.model, ViT)
@@ -190,15 +210,22 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the model's output, (B, classes) or the objective's shape, in float32."""
+        """Return the model's output in float32 for images (B, C, H, W).
+
+        The output has the shape (B, *objective.shape), such as (B, classes). keys: random keys (B,) of the images.
+        """
         return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
-        """Return this rank's part of the next batch, augmented and mixed."""
+        """Return this rank's images of the next batch, augmented and mixed, with their targets."""
         return self.train_step.batch(self.train_step.sent(self.draw()))
 
     def draw(self) -> Inputs:
-        """Draw the inputs of the next step on the CPU."""
+        """Return the inputs of the next step, on the CPU.
+
+        They are the images' indices, their pixels if the data are streamed, random keys, and draws of augmentation and
+        mixing.
+        """
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -207,7 +234,12 @@ class Training:
         return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,) of the next step's images, on the CPU; None if nothing uses them."""
+        """Return the random keys (B,) of the next step's images, on the CPU.
+
+        Returns None if no part of the training is random for each image.
+
+        places (B,): indices of the images in the training data.
+        """
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
         if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
@@ -216,7 +248,10 @@ class Training:
         return image_keys(config.seed, epochs, self.data.train.index[places])
 
     def evaluate(self) -> Metrics:
-        """Return a line of metrics, `val_*` from the validation images. Raises DivergedError."""
+        """Return a line of metrics, of which `val_*` are computed on the validation images.
+
+        Raises DivergedError if a loss since the last evaluation, or the validation loss, is not finite.
+        """
         with self.off_the_clock():
             losses = self.finite_losses()
             loss, correct = self.score(self.data.val)
@@ -236,7 +271,10 @@ class Training:
         }
 
     def finite_losses(self) -> Tensor:
-        """Return the losses since the last evaluation, on the CPU. Raises DivergedError if one is not finite."""
+        """Return the losses of the steps since the last evaluation, on the CPU.
+
+        Raises DivergedError if one of them is not finite.
+        """
         losses = self.losses[: self.since].cpu()
         finite = losses.isfinite()
         if not finite.all():
@@ -244,7 +282,11 @@ class Training:
         return losses
 
     def verify(self) -> None:
-        """Check the losses, and drop the suspicion after the suspected step. Raises DivergedError."""
+        """Check the losses since the last evaluation while a divergence is suspected.
+
+        The suspicion counts as refuted once the suspected step has passed. Raises DivergedError if a loss is not
+        finite.
+        """
         with self.off_the_clock():
             self.finite_losses()
         if self.step >= self.suspicion.step:
@@ -252,7 +294,11 @@ class Training:
 
     @torch.no_grad()
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return the mean cross-entropy and each image's correctness (n,): 0 or 1, or a share in between."""
+        """Return the objective's mean loss and the correctness (n,) of each image, for evaluation.
+
+        Correctness is 0 or 1 for a class, and between 0 and 1 for an objective that predicts patches. The averaged
+        weights are used if there is an average.
+        """
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
             work = partial(self.answers, images.at(self.ranks.share(len(images))))
@@ -263,7 +309,10 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return the objective's answers and targets for all images, computed `size` at a time."""
+        """Return the objective's reduced outputs and targets for all images.
+
+        size: number of images to compute at once.
+        """
         keys = self.objective.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
@@ -283,7 +332,11 @@ class Training:
                 checkpoint.save(run, self.step, self.state())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors of a checkpoint by name."""
+        """Return the tensors of a checkpoint by name.
+
+        They are the model, the optimizer's state, the averaged weights if there are any, the losses since the last
+        evaluation and the counters of the training.
+        """
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state[parameter].items():
@@ -299,7 +352,10 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes) -> None:
-        """Restore the state from a checkpoint. Raises ConfigError if it is not a checkpoint of this training."""
+        """Restore the state from a checkpoint in the format of safetensors.
+
+        Raises ConfigError if it is not a checkpoint of this training.
+        """
         tensors = checkpoint.parse(payload, self.state(), self.config.steps)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
@@ -320,13 +376,19 @@ class Training:
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
-        """Return the weights to evaluate and keep, as safetensors: the average if there is one."""
+        """Return the weights to evaluate and save, as safetensors.
+
+        They are the averaged weights if there is an average, otherwise the model's weights.
+        """
         kept = self.average or self.model
         return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """Exclude the body from the training time. Work queued on the device before it still counts."""
+        """Exclude the block from the training time.
+
+        Work that was queued on the device before the block still counts.
+        """
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.mark
@@ -336,7 +398,10 @@ class Training:
             self.mark = time.perf_counter()
 
     def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
-        """Return the outcome of the training as it is now."""
+        """Return the outcome of a training that ends at this step.
+
+        metrics: the final metrics, empty unless the training finished. diverged_at: the step that diverged, if any.
+        """
         with self.off_the_clock():
             cost = measure(self.config)
         images = self.step * self.config.batch
@@ -357,23 +422,30 @@ class Training:
 
 
 def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
-    """Return the indices, in the training data, of a rank's images of a step."""
+    """Return the indices (b,), in the training data, of a rank's images in one step.
+
+    batch: size of the global batch. part: indices (b,) of the rank's images in the global batch. step: counted from 0.
+    """
     return order.places(step * batch, batch)[part]
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once. Packs read a few batches ahead into memory."""
+    """Return the number of images to evaluate at once.
+
+    On a CPU, the images of a batch have at most 64 MiB in float32: larger batches are no faster, and packs read a few
+    batches ahead into memory.
+    """
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))
 
 
 def evaluation_steps(config: Config) -> list[int]:
-    """Return the steps after which to evaluate: evenly spaced, including the last."""
+    """Return the numbers of steps after which to evaluate: evenly spaced, including the last step."""
     count = min(config.evaluations, config.steps)
     return [round(config.steps * (i + 1) / count) for i in range(count)]
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `prefix`, without the prefix."""
+    """Return the tensors whose names begin with `prefix`, by their names without the prefix."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -1,4 +1,7 @@
-"""Values of `init_from` and `teacher`: another trial, or a file of weights. Importing this loads no torch."""
+"""Values of the settings `init_from` and `teacher`, which name another trial or a file of weights.
+
+Importing this module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,24 @@ FILES = (".safetensors", ".npz")
 
 
 def is_trial(value: str) -> bool:
-    """Tell whether the value is the id of a trial in a run directory."""
+    """Return whether the value has the form of a trial's id: 12 hexadecimal digits."""
     return TRIAL.fullmatch(value) is not None
 
 
 def parent_of(config: Config) -> str:
-    """Return the setting that names the trial which `config` needs: init_from, teacher, or "" where it needs none."""
+    """Return the setting that names the trial which `config` needs: "init_from" or "teacher".
+
+    Returns "" if the config needs no other trial.
+    """
     return next((key for key in LINKS if is_trial(getattr(config, key))), "")
 
 
 def normalized(key: str, value: str) -> str:
-    """Return none, a trial's id, or a file with its path made absolute; the file may be missing. Raises ConfigError.
+    """Return a value of the setting `key` with the path of a file made absolute.
 
-    key: `init_from`, whose files are weights, or `teacher`, whose files are spelled timm/NAME:FILE.
+    key: `init_from`, whose value may be a file of weights, or `teacher`, whose value may be timm/NAME:FILE. The values
+    "none" and a trial's id are returned unchanged. The file may be missing. Raises ConfigError if the value has another
+    form.
     """
     if value == NONE or is_trial(value):
         return value
@@ -53,15 +61,15 @@ def absolute(path: str) -> str:
 
 
 def timm_teacher(teacher: str) -> tuple[str, str]:
-    """Return timm's name of the model, and the path of its weights."""
+    """Return timm's name of the model and the path of its weights, from timm/NAME:FILE."""
     name, _, path = teacher.removeprefix(REFERENCE).partition(":")
     return name, path
 
 
 def identified(key: str, value: str) -> str | dict[str, str]:
-    """Return the identity of a value of `key`: a trial's id, or the sha256 of a file. Raises ConfigError.
+    """Return what identifies a value of `key` within a trial's id: another trial's id, or a file's SHA-256.
 
-    A teacher's file comes with the name of its model.
+    For a file of a teacher, the dict also has the name of timm's model. Raises ConfigError if the file cannot be read.
     """
     if value == NONE or is_trial(value):
         return value
@@ -72,7 +80,10 @@ def identified(key: str, value: str) -> str | dict[str, str]:
 
 
 def file_sha256(key: str, path: str) -> str:
-    """Return the sha256 of the file that the setting `key` names. Raises ConfigError if it is missing."""
+    """Return the SHA-256 of a file in hexadecimal digits.
+
+    key: setting that names the file, for the error message. Raises ConfigError if the file cannot be read.
+    """
     try:
         about = os.stat(path)
         return sha256(path, about.st_size, about.st_mtime_ns)
@@ -87,7 +98,11 @@ def sha256(path: str, size: int, changed: int) -> str:
 
 
 def check_teacher(config: Config) -> None:
-    """Raise ConfigError for settings that a teacher or the distillation token does not support."""
+    """Raise ConfigError if a setting does not work with a teacher or the distillation token.
+
+    A teacher needs classification, and `init_from` may not name a second trial. The token needs this package's ViT and
+    a pooling that does not read every layer.
+    """
     if config.teacher != NONE and config.objective != "classification":
         raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
     if is_trial(config.teacher) and is_trial(config.init_from):

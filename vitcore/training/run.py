@@ -1,4 +1,4 @@
-"""The interface that a training writes to, and its outcome."""
+"""The interface to which a training writes its results, and the outcome of a training."""
 
 from __future__ import annotations
 
@@ -13,35 +13,48 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """The interface that a training writes to: on disk in results.store, in memory in `Memory`."""
+    """The interface to which a training writes: files in results.store, or attributes in `Memory`."""
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint or None, and truncate the metrics to its step."""
+        """Return the newest valid checkpoint as safetensors, or None if there is none.
+
+        Lines of metrics after the checkpoint's step are deleted.
+        """
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
     def log(self, line: Metrics) -> None:
-        """Write a line of metrics.jsonl: step, epoch, images, seconds, train_loss, val_loss, val_accuracy, lr."""
+        """Add a line to the metrics (metrics.jsonl).
+
+        line: the fields step, epoch, images, seconds, train_loss, val_loss, val_accuracy and lr.
+        """
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights, as safetensors."""
+        """Save the final weights, given as safetensors."""
 
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save the index of each test image in the whole data set, and whether it was classified correctly."""
+        """Save which test images were classified correctly.
+
+        index (n,): the index of each test image in the whole data set, int32. correct (n,): 0 or 1 for each image,
+        uint8.
+        """
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show progress, several times a second. accuracy: the latest validation accuracy."""
+        """Show the progress of the training. It is called several times a second.
+
+        step: number of steps taken. accuracy: the latest validation accuracy, or None before the first evaluation.
+        """
 
     def compiling(self) -> None:
         """Show that the next step compiles the model, which may take a minute."""
 
     def record(self, facts: Facts) -> None:
-        """Record how steps are computed."""
+        """Record facts on how steps are computed, such as whether the model is compiled."""
 
 
 @dataclass
 class Memory:
-    """A run in memory."""
+    """A run that keeps its newest checkpoint, metrics, weights and facts in memory and writes no files."""
 
     checkpoints: dict[int, bytes] = field(default_factory=dict)
     lines: list[Metrics] = field(default_factory=list)
@@ -78,10 +91,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a training.
+    """The outcome of a training, which has finished, diverged or been stopped.
 
-    metrics: test_accuracy, test_loss, val_accuracy, val_loss (cross-entropy) and train_loss (the objective, with label
-    smoothing and mixed images, averaged since the previous evaluation); empty unless the training finished.
+    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless the training finished.
+    test_loss and val_loss are cross-entropy for classification. train_loss is the objective with label smoothing and
+    mixed images, averaged over the steps since the previous evaluation. params: number of parameters. flops: FLOPs of
+    one forward pass of one image.
     """
 
     status: Status

@@ -1,8 +1,8 @@
-"""One training step: augmentation, mixing, forward, loss, backward, clipping, the optimizer and the average.
+"""One training step: augmentation, mixing, forward pass, loss, backward pass, clipping, optimizer and weight average.
 
 On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. So the whole step is one
-CUDA graph: it is captured after a few eager steps, checked once against an eager step, and replayed. A step that cannot
-be captured stays eager, and the reason is recorded.
+CUDA graph, which is captured after a few eager steps, checked once against an eager step, and replayed. A step that
+cannot be captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ TIED = "batch norm ties the images of a batch together: lower batch"
 
 
 class Inputs(NamedTuple):
-    """The inputs that change from step to step. All other tensors stay at their addresses.
+    """The tensors that change from step to step. All other tensors of a step stay at their addresses.
 
-    places (B,): indices of the images in the training data. pixels (B, C, S, S): bytes, if streamed or already
-    augmented. keys (B,): random keys of the images. choices (B, n): draws of the augmentation. mixing (6,): draws of
-    mixup and CutMix.
+    places (B,): indices of the images in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
+    already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
+    (6,): random numbers of mixup and CutMix.
     """
 
     places: Tensor
@@ -61,16 +61,16 @@ class Inputs(NamedTuple):
     mixing: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        """Return the inputs with a function applied to each tensor."""
+        """Return inputs with `function` applied to each tensor."""
         tensors = {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
         return self._replace(**{name: function(tensor) for name, tensor in tensors.items()})
 
 
 class Batch(NamedTuple):
-    """A batch as the model sees it.
+    """A batch of model inputs with their targets.
 
-    images (B, C, H, W): standardized. targets: labels (B,), class probabilities (B, classes) of mixed images, or the
-    targets of another objective. keys (B,): random keys of the images, or None.
+    images (B, C, H, W): standardized. targets: labels (B,), soft labels (B, classes) of mixed images, or the targets of
+    an objective without labels. keys (B,): random keys of the images, or None.
     """
 
     images: Tensor
@@ -78,15 +78,16 @@ class Batch(NamedTuple):
     keys: Keys
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of `size` images; the last may be smaller."""
+        """Yield micro-batches of `size` images. The last micro-batch may be smaller."""
         keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
         return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 
 
 class TrainStep:
-    """Takes training steps: eagerly, compiled, or as one CUDA graph.
+    """A training step with its model and optimizer. It runs eagerly, compiled, or as one CUDA graph.
 
-    facts: how steps are computed (compiled, as a graph or the reason against it), for `env.json`; the loop empties it.
+    start: weights to start from, or None for initial values. facts: how steps are computed, for env.json: whether
+    compiled, and whether as a CUDA graph or why not. The training loop empties it once it is recorded.
     """
 
     def __init__(
@@ -126,7 +127,11 @@ class TrainStep:
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the step after `step` others; return this rank's part of the loss."""
+        """Take a training step and return this rank's contribution to the loss.
+
+        step: number of steps taken before. The mean of the contributions over the ranks is the loss of the global
+        batch.
+        """
         if self.compiling:
             return self.first(inputs, step)
         self.schedule(step)
@@ -143,7 +148,7 @@ class TrainStep:
         return self.loss
 
     def schedule(self, step: int) -> None:
-        """Set the learning rate of the step, and the share of the weights in their average."""
+        """Set the learning rate of a step, and how far the weight average moves toward the weights."""
         set_rate(self.optimizer, learning_rate(step, self.config))
         if self.average:
             share = self.average.share(step + 1)
@@ -151,11 +156,14 @@ class TrainStep:
 
     @property
     def reported_micro_batch(self) -> int:
-        """The number of images in a micro-batch; 0 if no rank divides its part of the batch."""
+        """The micro-batch size in images, or 0 if no rank accumulates gradients."""
         return self.micro_batch if self.micro_batch < self.part else 0
 
     def first(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the first step, which compiles the model. If that fails, train without compilation."""
+        """Take the first step, in which the model is compiled.
+
+        If compilation fails, the training continues without it.
+        """
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
@@ -171,20 +179,26 @@ class TrainStep:
     # -- what a step computes ------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Compute gradients, in micro-batches that fit into memory, and take the optimizer's step."""
+        """Take an eager step with micro-batches that fit into memory, and return this rank's contribution to the loss."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
         return loss
 
     def update_as_captured(self) -> Tensor:
-        """Take a step with micro-batches of the size that fitted so far: a graph cannot retry with smaller ones."""
+        """Take a step with the micro-batch size found so far, and return this rank's contribution to the loss.
+
+        A CUDA graph is captured from this function because a graph cannot retry with smaller micro-batches.
+        """
         loss = self.gradients(self.batch(self.inputs), self.micro_batch)
         self.apply_gradients()
         return loss
 
     def drawn(self, inputs: Inputs) -> Inputs:
-        """Add the augmentation's draws, or the augmented images where a graph cannot hold the augmentation."""
+        """Return the inputs with random choices of the augmentation, or with augmented images.
+
+        The images are augmented already in this function if a CUDA graph cannot hold the augmentation.
+        """
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
@@ -193,7 +207,7 @@ class TrainStep:
         return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
 
     def batch(self, inputs: Inputs) -> Batch:
-        """Return this rank's part of the batch, augmented and mixed."""
+        """Return this rank's images, augmented, standardized and mixed, with their targets."""
         if self.augmented_before_graph:
             assert inputs.pixels is not None
             pixels = inputs.pixels
@@ -213,14 +227,17 @@ class TrainStep:
         return Batch(images, targets, inputs.keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
-        """Return the bytes of the images for the augmentation: uncropped if the augmentation crops."""
+        """Return the uint8 images (B, C, S, S) to augment.
+
+        They are uncropped if the augmentation crops. Otherwise they have the size that the model receives.
+        """
         train = self.data.train
         pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
         assert pixels is not None
         return pixels if self.augment.cuts else train.seen(pixels)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Accumulate gradients over micro-batches of `size` images; return this rank's part of the mean loss."""
+        """Accumulate gradients over micro-batches of `size` images, and return this rank's contribution to the loss."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for micro_batch in self.replica.each(batch.split(size)):
@@ -232,7 +249,7 @@ class TrainStep:
         return total
 
     def mean_loss(self, batch: Batch) -> Tensor:
-        """Return the mean loss over the images of `batch`."""
+        """Return the mean loss over the images of `batch`, with the teacher's part if there is a teacher."""
         outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)
@@ -242,7 +259,7 @@ class TrainStep:
         )
 
     def apply_gradients(self) -> None:
-        """Clip the gradients' global norm, take the optimizer's step and update the average."""
+        """Clip the global norm of the gradients, take the optimizer's step and update the weight average."""
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()
@@ -252,10 +269,11 @@ class TrainStep:
     # -- as one graph --------------------------------------------------------------------------------------------------
 
     def captured(self, inputs: Inputs, step: int) -> Tensor:
-        """Take this step eagerly, capture it and take it again by the graph. Keep the graph if the gradients agree.
+        """Take a step eagerly, capture it as a CUDA graph and take it again with the graph, from equal states.
 
-        Otherwise, and after an error, restore the state and take an eager step. The eager step comes first because it
-        finds operations that a graph cannot hold, and frees its memory before the graph allocates as much.
+        The graph is kept if the gradients agree. If they differ or an error occurs, the state is restored and an eager
+        step is taken. The eager step comes first because it finds operations that a graph cannot hold. It also frees
+        its memory before the graph allocates about as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]
@@ -287,7 +305,7 @@ class TrainStep:
         return self.update(self.sent(inputs))
 
     def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
-        """Tell whether two lists of gradients differ by no more than rounding."""
+        """Return whether two lists of gradients differ by no more than rounding errors."""
         if [gradient is None for gradient in gradients] != [gradient is None for gradient in expected]:
             return False
         ours, theirs = ([gradient for gradient in each if gradient is not None] for each in (gradients, expected))
@@ -295,13 +313,16 @@ class TrainStep:
         return bool(off <= TOLERANCE[self.config.precision] * whole)
 
     def state(self) -> list[Tensor]:
-        """Return every tensor that a step changes."""
+        """Return every tensor that a step changes: weights, buffers, optimizer state and weight average."""
         moments = (value for state in self.optimizer.state.values() for value in state.values())
         mean = self.average.mean if self.average else []
         return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]
 
     def give_up(self, reason: str) -> None:
-        """Take eager steps from now on."""
+        """Drop the CUDA graph and take eager steps from now on.
+
+        reason: why the step cannot be a graph, for the record.
+        """
         self.replay, self.eager = None, reason
         self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # those of the graph would keep its memory
         self.facts["cuda_graph"] = NONE + reason
@@ -311,7 +332,7 @@ class TrainStep:
         self.share = 0.0
 
     def fill(self, inputs: Inputs) -> None:
-        """Copy the inputs to the addresses that the graph reads."""
+        """Copy `inputs` to the addresses that the CUDA graph reads."""
         if self.warm == 0:
             self.inputs = inputs.map(lambda tensor: tensor.to(self.device, copy=True))
             return
@@ -320,12 +341,15 @@ class TrainStep:
                 fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
 
     def sent(self, inputs: Inputs) -> Inputs:
-        """Return the inputs on the device."""
+        """Return the inputs on the device of the training."""
         return inputs.map(partial(sent, device=self.device))
 
 
 def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
-    """Return why a step cannot be one CUDA graph; "" if capturing is worth trying."""
+    """Return why a step cannot be one CUDA graph, or "" if a capture is worth trying.
+
+    device: "cuda" or "cpu".
+    """
     reasons = {
         "a CPU has none": device != "cuda",
         ASKED: config.cuda_graph == "off",
@@ -340,7 +364,10 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set `capturable`, without which PyTorch's optimizers refuse a capture. It does not change their results."""
+    """Set the `capturable` flag of PyTorch's optimizer within the block.
+
+    Without it, PyTorch's optimizers refuse to be captured in a CUDA graph. It does not change their results.
+    """
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

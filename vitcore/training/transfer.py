@@ -1,6 +1,7 @@
-"""Starting from the weights of another trial or a file (`init_from`), with another head or grid.
+"""Starting a training from the weights of another trial or a file (`init_from`).
 
-The whole body is copied, and a mismatch is an error. The head is never copied: it starts as the config says.
+All weights outside of the head and the objective are copied, and a missing or unknown parameter is an error. The head
+is never copied, so the number of classes may differ. Position embeddings are interpolated to another grid of patches.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read(path: str) -> Weights:
-    """Return the weights in a file: safetensors with our names, or .npz of the papers' code. Raises ConfigError."""
+    """Return the weights in a file, by parameter name.
+
+    path: a safetensors file with this package's parameter names, or an .npz checkpoint of big_vision or
+    vision_transformer. Raises ConfigError if the file cannot be read.
+    """
     from vitcore.interop.convert import load_npz  # late: of no use to most trainings
 
     try:
@@ -39,9 +44,10 @@ def read(path: str) -> Weights:
 
 
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
-    """Return the weights that a training starts from; None for initial values.
+    """Return the weights from which a training starts, or None for initial values.
 
-    parent: weights of the trial that `init_from` names. Raises ConfigError if they are missing or no safetensors.
+    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if they are missing or are
+    not safetensors, or if the file that `init_from` names cannot be read.
     """
     if config.init_from == NONE:
         return None
@@ -54,9 +60,11 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 
 @torch.no_grad()
 def take_over(model: Model, weights: Weights, source: str) -> None:
-    """Copy the body of `weights` into `model`, interpolating learned positions (arXiv 2010.11929, section 3.2).
+    """Copy `weights` into `model`, except the head and the objective.
 
-    Raises ConfigError that names a parameter that is missing, unknown or of another shape.
+    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). source: origin of
+    the weights, for error messages. Raises ConfigError, which names the parameter, if a parameter is missing, is
+    unknown or has another shape.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body(model.state_dict()), body(weights)
@@ -75,12 +83,15 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
 
 
 def body(weights: Weights) -> dict[str, Tensor]:
-    """Return all parameters outside of the head and the objective."""
+    """Return all weights except the parameters of the head and the objective, by name."""
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raise ConfigError if `config` cannot start from the weights of `parent`. Allocates nothing."""
+    """Raise ConfigError if `config` cannot start from the weights of `parent`.
+
+    parent: config of another trial, or weights. No memory is allocated for tensors.
+    """
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()

@@ -1,1 +1,1 @@
-"""Optimizers, learning-rate schedules and the average of weights."""
+"""Optimizers, learning-rate schedules and the exponential moving average of the weights."""

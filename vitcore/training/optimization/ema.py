@@ -1,4 +1,4 @@
-"""Averages of the weights over the steps, to evaluate and keep (Polyak averaging; arXiv 1806.05594)."""
+"""The exponential moving average of the weights over the steps, to evaluate and save (arXiv 1806.05594)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 
 class Average:
-    """The average a <- d a + (1 - d) w of parameters and buffers after each step; integers are copied.
+    """An exponential moving average a <- d a + (1 - d) w of the parameters and floating-point buffers w after each
+    step.
 
-    d = min(decay, (1 + t) / (10 + t)) after t steps, as in tf.train.ExponentialMovingAverage, so that a short training
-    does not average over its initial values.
+    After t steps, d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage. So the average of a
+    short training hardly includes the initial values. Integer buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -21,12 +22,18 @@ class Average:
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
 
     def share(self, steps: int) -> float:
-        """Return the share 1 - d of the weights in the average after `steps` steps."""
+        """Return the factor 1 - d of the weights in the update of the average.
+
+        steps: number of steps taken.
+        """
         return 1 - min(self.decay, (1 + steps) / (10 + steps))
 
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
-        """Move the average toward the weights by `share`, which a CUDA graph reads from a tensor."""
+        """Move the average toward the weights.
+
+        share: the factor 1 - d. A CUDA graph reads it from a tensor, so it may change between replays.
+        """
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         if isinstance(share, Tensor):
             torch._foreach_lerp_(mean, live, [share] * len(mean))
@@ -39,7 +46,7 @@ class Average:
     @contextmanager
     @torch.no_grad()
     def in_place(self) -> Iterator[None]:
-        """Put the averaged weights into the model within the block."""
+        """Replace the model's weights by their average within the block."""
         own = [tensor.clone() for tensor in self.live]
         copy(self.mean, self.live)
         try:

@@ -1,4 +1,4 @@
-"""Lion: the sign of an interpolated momentum (arXiv 2302.06675, Algorithm 2)."""
+"""The Lion optimizer, whose update is the sign of an interpolated momentum (arXiv 2302.06675, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from torch.optim.optimizer import ParamsT
 
 
 class Lion(optim.Optimizer):
-    """w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g."""
+    """The optimizer w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g.
+
+    w: weights. g: gradient. m: momentum, 0 at first. (b1, b2): `betas`.
+    """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas})

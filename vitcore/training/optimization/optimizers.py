@@ -1,4 +1,7 @@
-"""Optimizers and their parameter groups. A new one is a class and a line of OPTIMIZER."""
+"""Optimizers and their parameter groups.
+
+A new optimizer is a class with an entry in OPTIMIZER.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 
 
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
-    """Return the optimizer of `config`, whose groups each have a `weight_decay` and a factor `lr_scale` of `lr`."""
+    """Return the optimizer of `config` for the parameters of `model`.
+
+    Each parameter group has the keys `weight_decay` and `lr_scale`, the factor of the learning rate.
+    """
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -39,7 +45,10 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set each group's learning rate to `rate` times `lr_scale`, in place where it is a tensor."""
+    """Set the learning rate of each group to `rate` times the group's `lr_scale`.
+
+    A learning rate that is a tensor is changed in place, because a CUDA graph reads it.
+    """
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
@@ -49,9 +58,10 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Tell whether a parameter is a weight of a dense layer or convolution outside the position embedding.
+    """Return whether a parameter has weight decay where the setting `weight_decay_on` excludes some parameters.
 
-    Weight decay spares all others: biases, norms, position embeddings, class token, registers and other bare tensors.
+    Weights of dense layers and convolutions have it. Biases, norms, position embeddings, class token, registers and
+    other parameters outside of a layer do not.
     """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
@@ -59,8 +69,8 @@ def decays(name: str, parameter: nn.Parameter) -> bool:
 def layer_id(name: str, layers: int) -> int:
     """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    0: stem, position and tokens. i + 1: block i, and position parameters of block i alone. layers + 1: final norm,
-    pooling and head.
+    0: stem, position embedding and prefix tokens. i + 1: block i, and position parameters used in block i alone. layers
+    + 1: final norm, pooling and head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -68,28 +78,34 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Makes an optimizer, from `torch.optim` where it has one."""
+    """Base class of the choices of an optimizer, each of which makes one, from `torch.optim` if possible."""
 
     slot = "optimizer"
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """Return an optimizer of parameter groups. The training sets each group's `lr` before each step."""
+        """Return an optimizer of the parameter groups `groups`.
+
+        The training sets the `lr` of each group before each step.
+        """
         raise NotImplementedError
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Tell whether a parameter is to be in a separate group, with `apart=True`."""
+        """Return whether a parameter goes into a separate group, which has `apart=True`."""
         return False
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        """Return the averaged weights to evaluate and save; None to evaluate and save the model's weights."""
+        """Return the averaged weights to evaluate and save.
+
+        Returns None if the model's weights are evaluated and saved.
+        """
         return None
 
 
 class Moments(Optimizer.Options):
-    """The options of Adam."""
+    """The options of Adam: decay rates of the two moments, and epsilon."""
 
     beta1: Beta = 0.9  #: Decay of the gradient's running average.
     beta2: Beta = 0.999  #: Decay of the squared gradient's running average.
@@ -97,13 +113,16 @@ class Moments(Optimizer.Options):
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
-    """Return the options of Adam as arguments of `torch.optim`."""
+    """Return the options of Adam as keyword arguments of an optimizer: lr, betas and eps.
+
+    schema: class of the options.
+    """
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
 
 
 class Adam(Optimizer):
-    """Adam (arXiv 1412.6980); weight decay is added to the gradient (L2)."""
+    """Adam (arXiv 1412.6980). Weight decay is added to the gradient (L2)."""
 
     numerics = 1
     Options = Moments
@@ -122,7 +141,7 @@ class AdamW(Adam):
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum, as for fine-tuning in arXiv 2010.11929, B.1.1.
+    """Stochastic gradient descent with momentum, as for fine-tuning in arXiv 2010.11929, section B.1.1.
 
     Weight decay is added to the gradient (L2).
     """
@@ -130,7 +149,7 @@ class SGD(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The options of momentum."""
+        """The decay of the momentum, and whether it is Nesterov momentum."""
 
         momentum: Beta = 0.9  #: Decay of the momentum; the default is the paper's.
         nesterov: bool = False  #: Use Nesterov momentum (arXiv 1212.0901, equation 7).
@@ -148,7 +167,7 @@ class SGD(Optimizer):
 
 
 class Lion(Optimizer):
-    """The sign of an interpolated momentum, with decoupled weight decay (arXiv 2302.06675).
+    """Lion, whose update is the sign of an interpolated momentum, with decoupled weight decay (arXiv 2302.06675).
 
     The paper recommends a learning rate 3 to 10 times smaller than AdamW's, and a weight decay 3 to 10 times larger.
     """
@@ -156,7 +175,7 @@ class Lion(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The decay rates."""
+        """The share of the momentum in an update, and the decay of the momentum."""
 
         beta1: Beta = 0.9  #: Share of the momentum in an update.
         beta2: Beta = 0.99  #: Decay of the momentum.
@@ -170,15 +189,15 @@ class Lion(Optimizer):
 class Muon(Optimizer):
     """Orthogonalized momentum for the matrices of the blocks (https://kellerjordan.github.io/posts/muon/).
 
-    This is `torch.optim.Muon`; AdamW trains all other parameters. Updates are scaled to the size of AdamW's by
-    0.2 sqrt(max(rows, columns)) (arXiv 2502.16982, equation 4), so the two share learning rate and weight decay.
-    Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
+    This is `torch.optim.Muon`, and AdamW trains all other parameters. Updates are scaled by 0.2 sqrt(max(rows,
+    columns)) to the size of AdamW's updates (arXiv 2502.16982, equation 4), so both optimizers share learning rate and
+    weight decay. Queries, keys and values form one matrix. Newton-Schulz iterations run in bf16.
     """
 
     numerics = 1
 
     class Options(Moments):
-        """The momentum, and the options of AdamW for the other parameters."""
+        """The decay of the momentum, and the options of AdamW for the other parameters."""
 
         momentum: Beta = 0.95  #: Decay of Muon's momentum.
 
@@ -201,7 +220,7 @@ class Muon(Optimizer):
 
 
 class Together(optim.Optimizer):
-    """Combines optimizers of different parameters into an optimizer with their groups and a shared state."""
+    """An optimizer that combines optimizers of different parameters, with their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
         super().__init__([group for one in optimizers for group in one.param_groups], {})
@@ -215,7 +234,7 @@ class Together(optim.Optimizer):
 
 
 class ScheduleFree(Optimizer):
-    """Schedule-free AdamW, which evaluates an average of the weights (arXiv 2405.15682).
+    """Schedule-free AdamW, with an average of the weights that is evaluated and saved (arXiv 2405.15682).
 
     The learning rate needs no decay: use `schedule=constant` with `schedule.cooldown=0`.
     """
@@ -223,7 +242,7 @@ class ScheduleFree(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The options of Adam."""
+        """The options of Adam: decay rates and epsilon. beta1 weights the average of the weights."""
 
         #: Weight of the averaged weights, beside the newest, in the weights at which the gradient is taken.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9

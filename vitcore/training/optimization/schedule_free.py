@@ -1,6 +1,7 @@
-"""Schedule-free AdamW (arXiv 2405.15682, Algorithm 1): an average of the weights replaces the learning rate's decay.
+"""Schedule-free AdamW (arXiv 2405.15682, Algorithm 1), which averages the weights instead of decaying the learning
+rate.
 
-z takes AdamW's steps without momentum, x is the average of z, and gradients are taken at y = (1 - b1) z + b1 x.
+z takes AdamW's steps without momentum. x is the average of z. Gradients are computed at y = (1 - b1) z + b1 x.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from vitcore.training.optimization.ema import Average
 
 
 class ScheduleFreeAdamW(optim.Optimizer):
-    """The optimizer of the parameters y. Weight decay is taken at y.
+    """Schedule-free AdamW for parameters that hold y between steps. Weight decay is proportional to y.
 
-    As in the authors' code (https://github.com/facebookresearch/schedule_free), a step's weight in the average is the
-    square of the highest learning rate so far.
+    The weight of a step in the average is the square of the highest learning rate so far, as in the authors' code
+    (https://github.com/facebookresearch/schedule_free).
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -33,7 +34,10 @@ class ScheduleFreeAdamW(optim.Optimizer):
                     self.advance(parameter, parameter.grad, group)
 
     def advance(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """Take one step of one parameter."""
+        """Take one step of one parameter.
+
+        y: the parameter. group: the parameter group with its hyperparameters.
+        """
         (beta1, beta2), lr = group["betas"], group["lr"]
         state = self.state[y] or self.begin(y)
         state["step"] += 1
@@ -47,14 +51,18 @@ class ScheduleFreeAdamW(optim.Optimizer):
         state["z"].sub_(update, alpha=lr)
 
     def begin(self, y: Tensor) -> dict[str, Tensor]:
-        """Create the state of a parameter."""
+        """Create and return the state of a parameter.
+
+        Its tensors are z, the running average of squared gradients, the number of steps, the highest learning rate and
+        the sum of the weights in the average.
+        """
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
         scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
         state = self.state[y] = {"z": y.clone(), "square": torch.zeros_like(y), **scalars}
         return state
 
     def x(self, y: nn.Parameter) -> Tensor:
-        """Return the average x of the parameter y, to evaluate."""
+        """Return the average x of the parameter y, to evaluate and save."""
         for group in self.param_groups:
             if any(y is parameter for parameter in group["params"]) and self.state[y]:
                 return y.lerp(self.state[y]["z"], 1 - 1 / group["betas"][0])
@@ -62,7 +70,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
 
 
 class Averaged(Average):
-    """The weights x of a schedule-free optimizer, as an average to evaluate and keep."""
+    """The averaged weights x of a schedule-free optimizer, with the interface of an exponential moving average."""
 
     def __init__(self, model: nn.Module, optimizer: ScheduleFreeAdamW) -> None:
         self.optimizer, self.parameters = optimizer, dict(model.named_parameters())
@@ -75,11 +83,11 @@ class Averaged(Average):
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 
     def share(self, steps: int) -> float:
-        """Return 0: the optimizer averages the weights itself."""
+        """Return 0, because the optimizer itself averages the weights."""
         return 0.0
 
     def update(self, share: float | Tensor) -> None:
-        """Do nothing: the optimizer updates the average."""
+        """Do nothing, because the optimizer updates the average."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Do nothing: the average follows from the optimizer's state."""
+        """Do nothing, because the average follows from the parameters and the optimizer's state."""

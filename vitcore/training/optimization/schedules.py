@@ -1,4 +1,7 @@
-"""Learning-rate schedules: a linear warm-up, then the chosen decay. A schedule is a class and a line of SCHEDULE."""
+"""Learning-rate schedules: a linear warm-up, then the chosen decay.
+
+A schedule is a class with an entry in SCHEDULE.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """Return the learning rate of a step, counted from 0: a linear warm-up to `lr`, then the schedule."""
+    """Return the learning rate of a step: a linear warm-up to `config.lr`, then the schedule.
+
+    step: number of steps taken before.
+    """
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup
@@ -23,18 +29,21 @@ def learning_rate(step: int, config: Config) -> float:
 
 
 class Schedule(Variant):
-    """Decides the learning rate after the warm-up."""
+    """Base class of schedules, which choose the learning rate after the warm-up."""
 
     slot = "schedule"
 
     @classmethod
     def share(cls, done: float, config: Config) -> float:
-        """Return the factor of `lr` when a share `done`, in [0, 1), of the steps after the warm-up is over."""
+        """Return the learning rate as a fraction of `config.lr`.
+
+        done: the fraction, in [0, 1), of the steps after the warm-up that are taken.
+        """
         raise NotImplementedError
 
 
 class Cosine(Schedule):
-    """Decays by half a cosine that reaches 0 after the last step (arXiv 1608.03983)."""
+    """A decay by half a cosine, which reaches 0 after the last step (arXiv 1608.03983)."""
 
     numerics = 1
 
@@ -44,7 +53,7 @@ class Cosine(Schedule):
 
 
 class Linear(Schedule):
-    """Decays linearly to 0 after the last step (arXiv 2010.11929, Table 3)."""
+    """A linear decay, which reaches 0 after the last step (arXiv 2010.11929, Table 3)."""
 
     numerics = 1
 
@@ -54,12 +63,12 @@ class Linear(Schedule):
 
 
 class Constant(Schedule):
-    """Stays at `lr` until a linear cooldown to 0 (arXiv 2106.04560, section 3.5)."""
+    """A constant learning rate with a linear cooldown to 0 at the end (arXiv 2106.04560, section 3.5)."""
 
     numerics = 1
 
     class Options(Schedule.Options):
-        """The cooldown."""
+        """The length of the cooldown."""
 
         cooldown: Annotated[float, Field(ge=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
 
@@ -70,12 +79,15 @@ class Constant(Schedule):
 
 
 class WarmUpStableDecay(Schedule):
-    """Stays at `lr` until a cooldown by 1 - sqrt(x), x from 0 to 1 (arXiv 2405.18392, section 3)."""
+    """A constant learning rate with a cooldown by the factor 1 - sqrt(x) at the end (arXiv 2405.18392, section 3).
+
+    x rises from 0 to 1 during the cooldown.
+    """
 
     numerics = 1
 
     class Options(Schedule.Options):
-        """The cooldown."""
+        """The length of the cooldown."""
 
         cooldown: Annotated[float, Field(gt=0, le=1)] = 0.2  #: Share of the steps after the warm-up.
 
