@@ -179,7 +179,10 @@ class TrainStep:
     # -- what a step computes ------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step with micro-batches that fit into memory, and return this rank's contribution to the loss."""
+        """Take an eager step, and return this rank's contribution to the loss.
+
+        The micro-batches are made smaller if they do not fit into memory.
+        """
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 
 class Average:
-    """An exponential moving average a <- d a + (1 - d) w of the parameters and floating-point buffers w after each
-    step.
+    """An exponential moving average a <- d a + (1 - d) w of the model's weights w, updated after each step.
 
     After t steps, d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage. So the average of a
-    short training hardly includes the initial values. Integer buffers are copied.
+    short training hardly includes the initial values. Floating-point buffers are averaged too, and integer buffers are
+    copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

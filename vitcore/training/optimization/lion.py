@@ -8,9 +8,10 @@ from torch.optim.optimizer import ParamsT
 
 
 class Lion(optim.Optimizer):
-    """The optimizer w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g.
+    """The Lion optimizer, with decoupled weight decay.
 
-    w: weights. g: gradient. m: momentum, 0 at first. (b1, b2): `betas`.
+    With weights w, gradient g, momentum m (0 at first) and betas (b1, b2), a step is w <- w - lr (sign(b1 m + (1 - b1)
+    g) + decay w), then m <- b2 m + (1 - b2) g.
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:

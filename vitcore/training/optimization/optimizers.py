@@ -69,8 +69,8 @@ def decays(name: str, parameter: nn.Parameter) -> bool:
 def layer_id(name: str, layers: int) -> int:
     """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    0: stem, position embedding and prefix tokens. i + 1: block i, and position parameters used in block i alone. layers
-    + 1: final norm, pooling and head.
+    Layer 0 is the stem, the position embedding and the prefix tokens. Layer i + 1 is block i with the position
+    parameters that only block i uses. Layer `layers` + 1 is the final norm, the pooling and the head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -169,7 +169,7 @@ class SGD(Optimizer):
 class Lion(Optimizer):
     """Lion, whose update is the sign of an interpolated momentum, with decoupled weight decay (arXiv 2302.06675).
 
-    The paper recommends a learning rate 3 to 10 times smaller than AdamW's, and a weight decay 3 to 10 times larger.
+    The authors recommend a learning rate 3 to 10 times smaller than AdamW's, and a weight decay 3 to 10 times larger.
     """
 
     numerics = 1
