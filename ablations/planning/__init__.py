@@ -1,1 +1,1 @@
-"""Plans: which arms and trials there are, what is missing, and what it will cost."""
+"""Plans of studies: their arms and trials, the trials still to do, and the estimated cost."""

@@ -1,4 +1,4 @@
-"""Suggest the cheapest change of one setting for an expensive plan."""
+"""Suggestions for expensive plans: the change of one setting that saves most training FLOPs."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,16 @@ from vitcore.config import Config, merge
 from vitcore.options import ConfigError
 
 DAY = 24.0
-EXPENSIVE = {CORE_HOURS: DAY, GPU_HOURS: 10 * DAY}  # the least hours of an expensive plan
-SAVES = 0.7  # the largest share of the hours that a suggestion leaves
+EXPENSIVE = {CORE_HOURS: DAY, GPU_HOURS: 10 * DAY}  # the minimum hours of an expensive plan
+SAVES = 0.7  # the largest fraction of the hours that may remain after a suggested change
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return a line with the total in days and the best saving; no line for a plan that is not expensive."""
+    """Return the total in days and the best saving as one line of text.
+
+    hours: estimated total. unit: CORE_HOURS or GPU_HOURS. The list is empty if `hours` is below EXPENSIVE[unit]. The
+    line names a saving only if at most SAVES of the hours remain.
+    """
     if hours < EXPENSIVE[unit]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
@@ -26,9 +30,10 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield the share of the training FLOPs that a cheaper setting leaves, and the setting as text.
+    """Yield the fraction of the training FLOPs that a cheaper setting leaves, and the setting as text.
 
-    varied: settings that the study varies, which are not suggested.
+    The settings are half the image size, half the steps and twice the patch size. varied: settings that the study
+    varies, which are not suggested.
     """
     from vitcore.analysis.cost import measure
 
@@ -41,5 +46,5 @@ def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, s
         try:
             other = Config(**merge(config.model_dump(), {key: cheaper[key]}))
         except ConfigError:
-            continue  # as patches that do not divide the images
+            continue  # for example, if the patch size does not divide the image size
         yield measure(other).flops * other.steps / whole, f"{key}={cheaper[key]}"

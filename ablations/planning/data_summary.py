@@ -1,4 +1,4 @@
-"""Describe the data and the training setting of a plan."""
+"""Descriptions of a plan's data and training settings, as records and as text."""
 
 import os
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def data(design: "Design") -> PlannedData:
-    """Return the facts about a design's data that its plan records."""
+    """Return the facts about the data of a design that its plan records."""
     about = describe(design.data)
     return PlannedData(
         name=data_name(design.data),
@@ -27,12 +27,12 @@ def data(design: "Design") -> PlannedData:
 
 
 def data_name(name: str) -> str:
-    """Return the name of the data: for a folder of images, the folder's own name."""
+    """Return the name of a data set. For a folder of images (`imagefolder:PATH`), return the folder's name."""
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
 def images_text(data: PlannedData, plan: Plan) -> str:
-    """Describe the images that a trial uses, their sizes, and the models' token counts."""
+    """Return the number of images in each split, their sizes, and the models' token counts as text."""
     config, tokens = plan.baseline_arm.config, sorted({arm.tokens for arm in plan.arms if arm.tokens})
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
@@ -45,7 +45,10 @@ def images_text(data: PlannedData, plan: Plan) -> str:
 
 
 def data_text(data: PlannedData) -> str:
-    """Describe the data: "pets: 240 images to train on and 60 to test on, 10 classes"."""
+    """Return the numbers of images and classes as text.
+
+    An example is "pets: 240 images to train on and 60 to test on, 10 classes".
+    """
     images = f"{data.train:,} images to train on and {data.test:,} to test on"
     if data.folds:
         images = f"{data.train + data.test:,} images in {data.folds} folds"
@@ -53,7 +56,10 @@ def data_text(data: PlannedData) -> str:
 
 
 def description(design: "Design") -> str:
-    """Describe the data, the baseline's model and its training."""
+    """Return a description of the data, the baseline's model and its training.
+
+    The recipe's description of the data is used if the recipe describes these data.
+    """
     config, own = design.reference, design.stated.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
@@ -66,7 +72,10 @@ def description(design: "Design") -> str:
 
 
 def notes(design: "Design") -> list[str]:
-    """Return a note if the recipe's margin does not apply because the data were changed."""
+    """Return a note if changed data make the recipe's equivalence margin invalid.
+
+    The list is empty if the margin applies, or if the study sets a margin.
+    """
     own = design.recipe.margin
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []

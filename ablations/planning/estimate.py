@@ -1,8 +1,12 @@
-"""Estimate the training time of trials on a device, and name the source of the estimate.
+"""Estimates of the training time of trials on a device, each with its source.
 
-The best source wins: past trials of the arm on the device, then steps measured by `ablate plan --probe`.
-Then come past trials of other arms and the recipe's statement, both in proportion to training FLOPs.
-Training FLOPs alone come last.
+The first available source is used:
+
+1. past trials of the arm on the device
+2. steps measured by `ablate plan --probe`
+3. past trials of other arms, in proportion to training FLOPs
+4. the time that the recipe states, in proportion to training FLOPs
+5. training FLOPs alone
 """
 
 from collections import Counter
@@ -22,7 +26,7 @@ from results.store.schemas import Entry, Plan
 from vitcore.runtime.processor import processor
 
 START_SECONDS = 5.0  # to start a worker and load its data
-# Training FLOPs per second of a worker, cautiously: a core in `ablate bench`, a tenth of an A100.
+# Training FLOPs per second of a worker, cautious values: a CPU core in `ablate bench`, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
 Rate = Callable[[Entry], float | None]
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
@@ -38,7 +42,7 @@ SOURCES = {  # best first -> text
 
 @dataclass(frozen=True)
 class Estimate:
-    """The training seconds of one trial; source: a key of SOURCES."""
+    """The estimated training time of one trial, in seconds. source: a key of SOURCES."""
 
     seconds: float
     source: str
@@ -46,7 +50,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Cost:
-    """The total cost of trials on a device; sources: source -> number of arms."""
+    """The total cost of trials on a device.
+
+    hours: core-hours or GPU-hours. sources: key of SOURCES -> number of arms.
+    """
 
     hours: float
     device: Device
@@ -58,13 +65,13 @@ class Cost:
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
-    """Name the sources of an estimate. sources: source -> number of arms."""
+    """Return the sources of an estimate as text. sources: key of SOURCES -> number of arms."""
     arms = {name: "1 arm" if count == 1 else f"{count} arms" for name, count in sources.items()}
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
 
 def local_device(plans: Iterable[Plan]) -> Device:
-    """Return the device of this machine that the first arm of the plans would run on."""
+    """Return the GPU or CPU core of this machine that the first arm of the plans would train on."""
     asked = next(arm.config for plan in plans for arm in plan.arms)
     if asked["device"] == "cpu" or (asked["device"] == "auto" and not machine.gpus()):
         return Device(False, processor())
@@ -78,7 +85,8 @@ def local_device(plans: Iterable[Plan]) -> Device:
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
     """Raise ValueError if training the unfinished jobs among `wanted` would take more than `most` hours.
 
-    Parents whose weights were lost are trained again and count too.
+    most: core-hours or GPU-hours, depending on `device`. Parents whose weights were lost count too, because they are
+    trained again.
     """
     asked = list(wanted)
     left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | {*retry.lost_parents(runs, asked)}
@@ -91,7 +99,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
 
 
 def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
-    """Return trial id -> estimated seconds, including the start of a worker."""
+    """Return the estimated seconds of each trial in the plans by trial id. They include the start of a worker."""
     return {
         trial: START_SECONDS + guess.seconds
         for plan in plans
@@ -101,7 +109,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
 
 
 def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
-    """Return the cost of training the wanted trials, each counted once."""
+    """Return the cost of training the wanted trials, each counted once. wanted: trial ids."""
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
@@ -114,7 +122,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterable[tuple[Entry, Estimate]]:
-    """Return each arm with its estimate."""
+    """Return each of `arms` with the estimate for one of its trials. arms: arms and stages of the plan."""
     measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
     took = plan.cost.of(device.gpu) if plan.cost else None
     as_stated = took.seconds / plan.cost.work if plan.cost and took else None
@@ -124,10 +132,10 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
 def estimate_arm(
     arm: Entry, runs: Path, device: Device, measured: Mapping[str, float], rate: Rate, stated: float | None
 ) -> Estimate:
-    """Estimate an arm from the best source.
+    """Return the estimated training time of one trial of an arm, from the best available source.
 
-    measured: step_times.key -> seconds per step; rate: arm -> seconds per FLOP of other arms;
-    stated: the recipe's seconds per FLOP.
+    measured: step_times.key -> seconds per training step. rate: returns the seconds per training FLOP of other arms'
+    trials. stated: the seconds per training FLOP that the recipe states.
     """
     flops = training_flops(arm)
     if past := past_trials.seconds(arm, runs, device):

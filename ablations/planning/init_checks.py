@@ -1,4 +1,4 @@
-"""Check before training that initial weights fit, and that the test images were not trained on."""
+"""Checks before training: initial weights must fit, and must not have been trained on the test images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +14,19 @@ from vitcore.options import ConfigError
 from vitcore.training import distillation, transfer
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
 
-GO_ON = ("finished", "interrupted", "running")  # states of trials that others may start from once they have finished
+GO_ON = (
+    "finished",
+    "interrupted",
+    "running",
+)  # statuses of trials that others may start from, at the latest once they have finished
 
 
 def check(config: Config, parent: Config | None) -> None:
-    """Raise ConfigError if the weights to start from, a parent's or a file's, do not fit the config."""
+    """Raise ConfigError if initial weights or a teacher do not fit the config.
+
+    A parent that was trained on this trial's test images is refused too. parent: the config of the trial that `config`
+    starts or learns from, or None for a file or random initial weights.
+    """
     if parent is not None:
         check_no_leak(config, parent)
         (distillation if parent_of(config) == "teacher" else transfer).check(config, parent)
@@ -28,14 +36,17 @@ def check(config: Config, parent: Config | None) -> None:
 
 @cache  # every arm of a plan is checked
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
-    """Return the weights of a file as meta tensors. sha256: of the file, for the cache. Raises ConfigError."""
+    """Return the weights in a file as meta tensors, which have shapes but no values.
+
+    sha256: the checksum of the file, which is part of the cache key. Raises ConfigError if the file cannot be read.
+    """
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
 def check_no_leak(config: Config, parent: Config) -> None:
     """Raise ConfigError if the parent was trained on this trial's test images.
 
-    That happens with another data_seed over the same folds.
+    This is the case if both use folds of equal data, but with different values of data_seed.
     """
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
@@ -46,10 +57,11 @@ def check_no_leak(config: Config, parent: Config) -> None:
 
 
 def ancestors(config: Config, runs: Path) -> list[Job]:
-    """Return the jobs in `runs` that must run before this config, oldest first.
+    """Return the jobs in `runs` that must run before a trial with this config, oldest first.
 
-    The chain ends at the nearest ancestor that has weights. Trials without weights are trained again. Interrupted ones
-    are resumed. Raises ConfigError if a trial is missing or nothing can start from it.
+    The chain ends at the nearest ancestor that has weights. A finished ancestor without weights is trained again. An
+    interrupted ancestor is resumed. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again,
+    or does not fit.
     """
     found: list[Job] = []
     while link := parent_of(config):
@@ -74,11 +86,11 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
 
 
 def named_parent(config: Config) -> str:
-    """Return the setting that names the parent and the parent's id, as in init_from=0123456789ab."""
+    """Return the setting that names the parent trial, with its value, as in init_from=0123456789ab."""
     link = parent_of(config)
     return f"{link}={getattr(config, link)}"
 
 
 def parent_names(before: Sequence[Job]) -> dict[str, str]:
-    """Return parent id -> name, nearest first."""
+    """Return job id -> display name, nearest ancestor first. before: the ancestors' jobs, oldest first."""
     return {job.id: f"trial {job.id}" for job in reversed(before)}

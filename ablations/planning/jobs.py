@@ -1,4 +1,4 @@
-"""Plans on disk, and the jobs that they ask for. Loads no torch."""
+"""Plans on disk, and the jobs of their trials. This module loads no torch."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ TURN_SECONDS = 30.0
 
 
 def read(runs: Path, plan_name: str) -> Plan | None:
-    """Read the plan of that name; None if there is none."""
+    """Return the plan named `plan_name` in the run directory, or None if it does not exist."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
@@ -26,9 +26,9 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 
 
 def write(runs: Path, plan: Plan) -> None:
-    """Write the plan if plan.json is still the one that it extends (compare and swap).
+    """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has changed plan.json.
+    Raises ValueError if another run has changed plan.json, unless its content already equals `plan`.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -45,12 +45,12 @@ def write(runs: Path, plan: Plan) -> None:
 
 
 def digest(plan: Plan | None) -> str:
-    """Return the checksum of a plan on disk; "" if there is none."""
+    """Return the checksum of the content of a plan, or "" for None."""
     return "" if plan is None else store.checksum(store.plan_content(plan))
 
 
 def check_same_table(old: Plan, new: Plan) -> None:
-    """Raise ValueError if two plans of one name cannot share a table: their baselines or metrics differ."""
+    """Raise ValueError if two plans with equal names have different baselines or metrics."""
     for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
         if before != now:
             raise ValueError(
@@ -69,7 +69,7 @@ def check_same_table(old: Plan, new: Plan) -> None:
 
 
 def settings_of_baseline(plan: Plan) -> Settings:
-    """Return the baseline's settings, and those of its stages as 'pretrain.lr'."""
+    """Return the settings of the baseline and of its stages, which have keys such as 'pretrain.lr'."""
     lineage = dependencies.lineage(plan.baseline_arm, dependencies.by_name(plan))
     above = {f"{one.stage}.{key}": value for one in lineage for key, value in one.config.items()}
     return {**plan.baseline_arm.config, **above}
@@ -83,24 +83,28 @@ class Job:
     config: Settings
     arm: str
     study: str
-    evals: tuple[str, ...] = ()  # that it owes besides its result
-    parents: dict[str, str] = field(default_factory=dict)  # trials that it starts from, nearest first: id -> name
-    cost: Cost | None = None  # of its model, if the plan has it
+    evals: tuple[str, ...] = ()  # names of the evals to compute after training
+    parents: dict[str, str] = field(default_factory=dict)  # the trial's ancestors, nearest first: id -> name
+    cost: Cost | None = None  # cost of the model, if the plan records it
 
     def standing(self, known: Standings) -> Standing:
-        """Return whether the trial is over, and if not, whether it may begin."""
+        """Return where the trial stands: over, running, ready to begin, or waiting for a parent.
+
+        known: the standings of all trials in the run directory.
+        """
         return known.of(self.id, self.evals, self.parents)
 
     @property
     def ranks(self) -> int:
-        """The number of processes that train the trial together."""
-        return int(self.config.get("gpus", 1))  # not in plans of earlier versions
+        """The number of processes that train the trial together, one per GPU."""
+        return int(self.config.get("gpus", 1))  # missing in plans of earlier versions
 
 
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
-    """Return the jobs of all plans, each trial once, by study and seed, parents first. arms: globs.
+    """Return the jobs of all plans, each trial once, ordered by plan and seed, parents first.
 
-    Raises ValueError for a glob that matches no arm of a plan.
+    arms: glob patterns of arm names. The stages of matching arms are included. Raises ValueError if a pattern matches
+    no arm of a plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:
@@ -127,12 +131,15 @@ def all_on_cpu(jobs: Iterable[Job]) -> bool:
 
 
 def recorded_cost(entry: Entry) -> Cost | None:
-    """Return the recorded cost of an arm's or stage's model; None in plans of earlier versions."""
+    """Return the recorded cost of the model of an arm or stage, or None in plans of earlier versions."""
     names = {field.name for field in fields(Cost)}
     return Cost(**{name: getattr(entry, name) for name in names}) if entry.model_fields_set >= names else None
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
-    """Return the arms that match any of the globs. Raises ValueError for a glob that matches none."""
+    """Return the arms of a plan whose names match any of the glob patterns.
+
+    Raises ValueError if a pattern matches no arm.
+    """
     named = matching([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]

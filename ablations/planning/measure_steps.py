@@ -1,4 +1,4 @@
-"""Measure the step time of each arm on this machine: `ablate plan --probe`."""
+"""Measurement of the step time of each arm on this machine: `ablate plan --probe`."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,7 +23,8 @@ WARM_UP, STEPS = 5, 50
 def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
     """Measure the step times that are missing for this device, and write each at once.
 
-    say: is called with a line per measurement. Raises ValueError for an arm on several GPUs.
+    data_dir: folder of the data sets. say: a function that is called with one line of text per measurement. Raises
+    ValueError if an arm trains on several GPUs.
     """
     for arm in (arm for plan in plans for arm in trained(plan)):
         config = Config(**arm.config)
@@ -40,7 +41,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
 
 
 def step_time(config: Config, data_dir: Path | None) -> float:
-    """Return seconds per training step, averaged over STEPS steps after WARM_UP. Writes nothing."""
+    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps. Writes no files."""
     short = with_steps(config, WARM_UP + STEPS)
     with computing(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))
@@ -51,7 +52,7 @@ def step_time(config: Config, data_dir: Path | None) -> float:
 
 
 def with_steps(config: Config, steps: int) -> Config:
-    """Return the config with another number of steps, compiled if the original would be."""
+    """Return the config with `steps` training steps, compiled if the original config would be."""
     compile_ = compiles(config, device_of(config))
     return Config(**merge(config.model_dump(), {"steps": steps, "compile": compile_}))
 
@@ -62,6 +63,6 @@ def take_steps(training: Training, steps: int) -> None:
 
 
 def training_seconds(training: Training) -> float:
-    """Wait for the device, then return the seconds of training so far."""
+    """Return the seconds spent in training so far, after the device has finished all steps."""
     with training.off_the_clock():
         return training.seconds

@@ -1,4 +1,4 @@
-"""The overview of a plan: trials, hours and their source, disk space, what its seeds can resolve."""
+"""The overview of a plan: its trials, hours, disk space, and the differences that its seeds can resolve."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,17 @@ from results.store.schemas import Expected, Plan
 from results.store.standing import Standings
 
 BYTES_A_PARAMETER = 4
-CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's weight and its two moments
-CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: those kept, and the one being written
-FILES = 64 * 1024  # the rest of a trial: config, metrics, log, which images were right
+CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
+CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # of a running trial: the kept checkpoints, and the checkpoint being written
+FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, correctness of each test image
 
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """The numbers of trials. shared: with an earlier plan of the same command."""
+    """The numbers of trials of a plan.
+
+    shared: unfinished trials that an earlier plan of the command already contains. todo: the other unfinished trials.
+    """
 
     planned: int
     finished: int
@@ -36,7 +39,10 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class HoursSource:
-    """Where the estimated hours come from. sources: key of estimate.SOURCES -> number of arms."""
+    """The source of the estimated hours.
+
+    unit: CORE_HOURS or GPU_HOURS. sources: key of estimate.SOURCES -> number of arms.
+    """
 
     device: str
     unit: str
@@ -45,7 +51,10 @@ class HoursSource:
 
 @dataclass(frozen=True)
 class Disk:
-    """Peak disk use in bytes: kept weights, checkpoints of concurrent trials, other files."""
+    """The peak disk use in bytes.
+
+    weights: final weights that are kept. checkpoints: those of trials that run at once. files: all other files.
+    """
 
     weights: int
     checkpoints: int
@@ -54,7 +63,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Wall:
-    """Time on this machine, and the number of cores or GPUs that trials keep busy."""
+    """The wall-clock time on this machine. devices: the number of cores or GPUs that trials keep busy."""
 
     seconds: float
     devices: int
@@ -62,7 +71,7 @@ class Wall:
 
 @dataclass(frozen=True)
 class Overview:
-    """The fields that `ablate plan` prints, and with --json returns as an object."""
+    """The overview of one plan. `ablate plan` prints it as text, or with --json as an object."""
 
     study: str
     recipe: str
@@ -74,7 +83,7 @@ class Overview:
     resolvable_difference: float | None
     resolution: Resolution
     confounds: dict[str, list[str]]
-    wall: Wall | None  # None: not here, or nothing to train
+    wall: Wall | None  # None: trials run elsewhere, or nothing is left to train
 
 
 def overview(
@@ -89,9 +98,9 @@ def overview(
 ) -> Overview:
     """Return the overview of a plan.
 
-    earlier: plans of the same command, with which this one shares trials. device: for the estimate of hours. keep:
-    whose weights stay. workers: concurrent trials, by default as many as this machine runs. arms: globs. here: whether
-    trials run on this machine, so that `wall` is estimated.
+    earlier: plans of the same command, whose trials are not counted again. device: the device to estimate hours for.
+    keep: the trials whose final weights are kept. workers: number of trials at once, by default as many as this machine
+    runs. arms: glob patterns of arm names. here: whether trials run on this machine, so that `wall` is estimated.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -118,7 +127,10 @@ def overview(
 
 
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
-    """Return how long the trials to do take on this machine; None if there are none."""
+    """Return the wall-clock time of the remaining trials on this machine, or None if none remain.
+
+    cost: the cost of these trials. todo: their number. workers: number of trials at once, by default as many as fit.
+    """
     if not todo:
         return None
     at_once, each = concurrent(plan, todo, workers), ranks(plan)
@@ -126,17 +138,23 @@ def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wal
 
 
 def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
-    """Return the number of trials to do that this machine runs at once."""
+    """Return the number of remaining trials that this machine runs at once.
+
+    todo: the number of remaining trials. workers: the requested number, by default as many as fit.
+    """
     return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
 
 
 def ranks(plan: Plan) -> int:
-    """Return the processes of the plan's largest trial."""
+    """Return the number of processes of the plan's largest trial."""
     return max((arm.ranks for arm in trained(plan)), default=1)
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
-    """Return the disk space that these trials of the plan take at most. todo: the number still to train."""
+    """Return the maximum disk space of the trials with these ids. todo: number of trials still to train.
+
+    keep: the trials whose final weights are kept. workers: number of trials at once, by default as many as fit.
+    """
     stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
     running = concurrent(plan, todo, workers)
@@ -148,7 +166,7 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
-    """Return the overview as text. arms: globs."""
+    """Return the overview as text. arms: glob patterns of arm names."""
     trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
     counted = "1 arm" if len(shown) == 1 else f"{len(shown)} arms"
     resolved = resolution.resolution_lines(view.resolution, plan.metric, objective(plan))
@@ -172,7 +190,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 
 
 def time_text(view: Overview, plan: Plan) -> str:
-    """Return the hours and their source as text."""
+    """Return the estimated hours and their source as text."""
     about = view.hours_from
     origin = estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):
@@ -185,7 +203,7 @@ def time_text(view: Overview, plan: Plan) -> str:
 
 
 def wall_text(took: Wall, unit: str) -> str:
-    """Return the time on this machine: "about 8 min on 2 cores here"."""
+    """Return the time on this machine as text, such as "about 8 min on 2 cores here"."""
     minutes = took.seconds / 60
     hours = f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
     length = "under a minute" if minutes < 1 else hours
@@ -194,7 +212,7 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def expected_text(stated: Expected) -> str:
-    """Return as text what the recipe's config is expected to reach, or what others reached."""
+    """Return as text the metric that the recipe's config is expected to reach, or that others reached."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"

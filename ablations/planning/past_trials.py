@@ -13,14 +13,14 @@ from results import store
 from results.store.planned import trained
 from results.store.schemas import Entry, Environment, Plan
 
-ENOUGH = 20  # at most so many past trials of an arm are read
-EACH, ALL = 3, 60  # past trials per other arm, and in total, for a rate
+ENOUGH = 20  # the largest number of past trials that are used per arm
+EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm, and in total
 # Settings that seconds per FLOP depend on most, besides the device.
 ALIKE = ("data", "threads", "precision")
 
 
 def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
-    """Return the training seconds of the arm's finished trials on the device, of `most` trials at most.
+    """Return the training seconds of at most `most` finished trials of the arm on the device.
 
     Diverged trials ended early and do not count.
     """
@@ -39,9 +39,10 @@ def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[
 
 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
-    """Return a function: arm -> median seconds per training FLOP of comparable past trials, or None.
+    """Return a function from an arm to the median seconds per training FLOP of comparable past trials.
 
-    Trials of the plan's recipe count, in any study of the run directory.
+    The function returns None if no past trial is comparable. Trials are comparable if they have the plan's recipe, in
+    any study of the run directory, and equal comparable_settings.
     """
 
     @cache
@@ -57,11 +58,11 @@ def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry]
 
 
 def comparable_settings(arm: Entry) -> tuple[Any, ...]:
-    """Return the settings that must be equal for times to be compared by FLOPs."""
-    asked = arm.config.get("compile") is True  # unlike the default, which was false in earlier versions
+    """Return the settings that two arms must share for their seconds per FLOP to be comparable."""
+    asked = arm.config.get("compile") is True  # not the default, which was false in earlier versions
     return arm.ranks, asked, *(arm.config.get(name) for name in ALIKE)
 
 
 def training_flops(arm: Entry) -> float:
-    """Return the training FLOPs per GPU: the backward pass costs twice the forward pass."""
+    """Return the FLOPs per GPU to train one trial. A backward pass costs twice as much as a forward pass."""
     return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks

@@ -1,7 +1,8 @@
-"""Build the plan of a study, with its arms and trials, and merge it with an earlier plan.
+"""The plan of a study: its arms and trials, merged with an earlier plan.
 
-A plan holds all that tables, plots, reports, comparisons and exports need: they load neither torch nor YAML. A plan on
-disk keeps its arms and seeds and gets new ones, unless it is pruned.
+A plan holds all that tables, plots, reports, comparisons and exports need, so these load neither torch nor YAML.
+Merging keeps the arms and seeds of the plan on disk and adds new ones. A pruned plan keeps only the arms and seeds that
+are asked for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,14 +40,16 @@ Extended = TypeVar("Extended", bound=Entry)
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
-    """Build the plan of a design. Raises ValueError for an impossible arm."""
+    """Return the plan of a design. Raises ValueError if an arm cannot be built, trained or evaluated."""
     study, recipe = design.study, design.stated
     check(design)
     made = {arm.name: arm for arm in design.arms}
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned(design)
-    spread = None if design.overrides or study.stages else recipe.spread  # it holds for the recipe's own trials
+    spread = (
+        None if design.overrides or study.stages else recipe.spread
+    )  # the statement holds only for trials with the recipe's config
     plan = Plan(
         name=design.name,
         study=study.name,
@@ -90,7 +93,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
 
 def check(design: Design) -> None:
-    """Raise ValueError for an arm that cannot be built, trained or evaluated, and for an unknown name in the study."""
+    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name."""
     check_names(design)
     check_shares(design)
     check_tests(design)
@@ -98,12 +101,15 @@ def check(design: Design) -> None:
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
-    """Return the number of arms that are compared with a baseline."""
+    """Return the number of contrasts: entries that are compared with another entry as their baseline."""
     return sum(entry.name != entry.baseline for entry in entries)
 
 
 def check_names(design: Design) -> None:
-    """Raise ValueError, with the nearest name, for an unknown metric, figure or arm; and for an empty model family."""
+    """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
+
+    The message suggests the nearest known name.
+    """
     study, arms = design.study, [arm.name for arm in design.arms]
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
     metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
@@ -122,7 +128,10 @@ def check_names(design: Design) -> None:
 
 
 def check_shares(design: Design) -> None:
-    """Raise ValueError for accuracies above 1. A margin of 3, meant as points, would make every arm equivalent."""
+    """Raise ValueError if the margin or a published accuracy is above 1, as percentages would be.
+
+    A margin of 3, meant as percentage points, would make every arm equivalent.
+    """
     if not units.is_accuracy(design.metric):
         return
     own, where = margin(design), f"study '{design.study.name}'"
@@ -136,27 +145,27 @@ def check_shares(design: Design) -> None:
 
 
 def margin(design: Design) -> float | None:
-    """Return the margin of equivalence: the study's, else the recipe's."""
+    """Return the equivalence margin of the study, or of the recipe if the study sets none."""
     return design.study.margin if design.study.margin is not None else design.stated.margin
 
 
 def claimable(design: Design) -> list[str]:
     """Return the names that a claim may use.
 
-    These are arms, arms at their tuned values, and arms without the point of a curve.
+    They are the names of arms, of arms at their tuned values, and of arms without their point on the curves.
     """
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
 
 def claims(design: Design) -> list[str]:
-    """Return the study's claims, without those about arms that only other recipes have."""
+    """Return the study's claims, without those about arms that this recipe does not have."""
     there = {*claimable(design)}
     return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
 
 
 def possible_in_other_recipe(study: Study, name: str) -> bool:
-    """Return whether an arm of that name could exist with another recipe's axis values."""
+    """Return whether an arm of this name could exist with the axis values of another recipe."""
     varied: dict[str, Axis] = {}
     for axes in (study.factors, *study.crosses, study.curves):
         varied |= axes
@@ -169,7 +178,7 @@ def possible_in_other_recipe(study: Study, name: str) -> bool:
 
 
 def check_tests(design: Design) -> None:
-    """Raise ValueError for an arm that an evaluation cannot test."""
+    """Raise ValueError if an eval that the study asks for cannot test an arm."""
     for name in owed_evals(design):
         entry, number = find(name)
         for arm in design.arms:
@@ -180,15 +189,15 @@ def check_tests(design: Design) -> None:
 
 
 def enlarged_evals(design: Design) -> list[str]:
-    """Return notes on evaluations that enlarge the stored images."""
+    """Return a note for each eval that enlarges the stored images."""
     sizes = [number for entry, number in map(find, owed_evals(design)) if entry is EVAL["test@SIZE"]]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
 
 
 def check_starts(design: Design) -> None:
-    """Raise ValueError for an arm or stage that does not fit its data or its initial weights.
+    """Raise ValueError if an arm or stage does not fit its data or its initial weights.
 
-    Weights that were trained on test images do not fit either.
+    Initial weights that were trained on the test images are refused too.
     """
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
@@ -201,14 +210,20 @@ def check_starts(design: Design) -> None:
 
 
 def expected(design: Design) -> list[schemas.Expected]:
-    """Return the recipe's expectations that hold for the settings of the command line."""
+    """Return the recipe's expected results that hold for the settings of the command line.
+
+    The list is empty if the study has stages.
+    """
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
     fits = [one for one in design.stated.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the recipe's statement of a trial's training time, with its training FLOPs."""
+    """Return the training time that the recipe states for one trial, with the trial's training FLOPs.
+
+    Returns None if the recipe states no time.
+    """
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -217,14 +232,17 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
 
 
 def split(data: About) -> Split:
-    """Return how the test images of these data are chosen."""
+    """Return how the test images are chosen: one of several folds, or the official test set."""
     if data.folds:
         return Split(kind="folds", folds=data.folds, images=data.train_size + data.test_size)
     return Split(kind="official", images=data.test_size)
 
 
 def measured_arm(name: str, config: Config) -> Cost:
-    """Return the cost of an arm's model. Raises ValueError with the arm's name if it cannot be built."""
+    """Return the cost of the model of an arm or stage: parameters, FLOPs and tokens.
+
+    Raises ValueError, with the arm's name, if the model cannot be built.
+    """
     try:
         return measure(config)
     except Exception as error:  # a user's part may do anything
@@ -232,7 +250,7 @@ def measured_arm(name: str, config: Config) -> Cost:
 
 
 def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Stage]:
-    """Return stage name -> plan entry, parents first."""
+    """Return the plan entries of all stages by name, parents first."""
     found: dict[str, schemas.Stage] = {}
     for stage in (one for arm in design.arms for one in reversed(list(lineage(arm.parent)))):
         if stage.name in found:
@@ -253,10 +271,13 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
 
 
 def departures(design: Design, entry: Arm | Stage) -> Settings:
-    """Return the written settings in which an arm or stage differs from the recipe's config."""
+    """Return the explicitly written settings of an arm or stage that differ from the recipe's config.
+
+    Settings that change only how a trial runs, not what it computes, are left out.
+    """
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
-        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other images bring their own size
+        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other data set the image size
     except ConfigError:
         return {}
     plain["data"] = recipe.get("data", own["data"])
@@ -267,12 +288,18 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
-    """Return whether stages compute an eval: few-shot probes of pre-trained weights, unless they are the metric."""
+    """Return whether stages compute this eval, instead of arms.
+
+    They compute few-shot probes of pre-trained weights, unless these are the study's metric.
+    """
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 
 
 def owed_evals(design: Design) -> list[str]:
-    """Return the evals that a study asks for, including its metric's. Raises ValueError for an unknown eval."""
+    """Return the names of the evals that a study asks for, including the eval of its metric.
+
+    Raises ValueError if an eval is unknown.
+    """
     names = [*design.evals, *filter(None, [eval_of(design.metric)])]
     for name in names:
         find(name)
@@ -282,7 +309,7 @@ def owed_evals(design: Design) -> list[str]:
 def arm_entry(
     design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
 ) -> schemas.Arm:
-    """Return the plan entry of an arm. stages: name -> plan entry."""
+    """Return the plan entry of an arm. stages: stage name -> plan entry."""
     written, parent = settings(arm), arm.parent.name if arm.parent else ""
     return schemas.Arm(
         name=arm.name,
@@ -305,7 +332,11 @@ def arm_entry(
 
 
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
-    """Return the recipe's difference at twice the steps, for an arm compared with the recipe's own config."""
+    """Return the difference from the baseline that the recipe states for an arm after twice the steps.
+
+    Returns None unless the baseline has exactly the recipe's config, the budget is `steps` and the metric is
+    test_accuracy.
+    """
     known, study = design.stated.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
     if known is None or design.metric != "test_accuracy" or study.budget != "steps" or not of_recipe:
@@ -315,7 +346,7 @@ def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.Later
 
 
 def family_of(design: Design, arm: Arm) -> str:
-    """Return the first family of models that matches the arm's settings; "" if none does."""
+    """Return the name of the first model family that matches the arm's settings, or "" if none does."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
         if all(matches(own.get(key), value) for key, value in wanted.items()):
@@ -324,16 +355,16 @@ def family_of(design: Design, arm: Arm) -> str:
 
 
 def matches(own: Any, wanted: Any) -> bool:
-    """Return whether a setting matches a value, a pattern such as "timm/*", or one of a list of them."""
+    """Return whether a setting matches a value, a pattern such as "timm/*", or one item in a list of these."""
     if isinstance(wanted, list):
         return any(matches(own, one) for one in wanted)
     return fnmatchcase(own, wanted) if isinstance(own, str) and isinstance(wanted, str) else bool(own == wanted)
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config of an arm or stage without its seeds and its parent stage.
+    """Return the resolved config of an arm or stage without its seeds and its parent.
 
-    A `data_seed` stays if it was set explicitly. The parent is left out because each seed has its own.
+    `data_seed` stays if it was set explicitly. The parent is left out because each seed has a different parent trial.
     """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
@@ -341,23 +372,30 @@ def settings(arm: Arm | Stage) -> Settings:
 
 
 def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
-    """Return the trials of a config, one per seed. parent: the entry that they start from."""
+    """Return the trials of a config, one per seed.
+
+    settings: the config as the plan entry records it. parent: the entry of the stage that the trials start or learn
+    from.
+    """
     before = parent.ids if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before, dependencies.link(settings))
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, by its whole name or by its name without the point of the curve."""
+    """Return the arm's published number, or None if the study has none.
+
+    A study without curves may name the arm by the values of all factors.
+    """
     numbers = design.published
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
 
 
 def grown(old: Plan, new: Plan) -> Plan:
-    """Return the new plan extended by the old plan's arms and seeds.
+    """Return the new plan extended by the arms, stages, tuned arms and interactions of the old plan.
 
-    Raises ValueError if they cannot share a table.
+    Raises ValueError if their baselines or metrics differ, or if an old arm has an undeclared difference.
     """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}
@@ -381,27 +419,28 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def pruned(old: Plan, new: Plan) -> Plan:
-    """Return the new plan alone. Earlier looks still count if some of the old trials remain."""
+    """Return the new plan alone, marked as pruned. Earlier looks still count if some of the old trials remain."""
     before = {trial.id for arm in old.arms for trial in arm.trials}
     remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
     return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.now()})
 
 
 def all_looks(old: Plan, new: Plan) -> list[int]:
-    """Return the numbers of seeds at which tables have been, or will be, tested."""
+    """Return the numbers of seeds at which the tables of either plan are tested, in ascending order."""
     return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
 
 
 def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
-    """Return the new entries, then the old ones that the new plan no longer lists."""
+    """Return the new entries, followed by the old entries whose names the new ones lack."""
     names = {entry.name for entry in new}
     return [*new, *(entry for entry in old if entry.name not in names)]
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return all stages by name, with those of the old plan that `arms` need; and old name -> new name.
+    """Return the new plan's stages with the old stages that `arms` need, by name, and the renamed stages.
 
-    A stage is identified by its trials: an edited stage is a new one, and both are kept.
+    The second dictionary maps old names to new names. Trials identify a stage, so an edited stage is a new stage, and
+    both are kept.
     """
     found = {stage.name: stage for stage in new.stages}
     before = dependencies.by_name(old)
@@ -414,7 +453,7 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
             if same:
                 names[name] = same[0]
                 continue
-            # A name that is taken is told apart by the beginning of the stage's first trial id.
+            # If the name is taken, the first 6 digits of the stage's first trial id are added.
             names[name] = f"{name.partition('#')[0]}#{kept.trials[0].id[:6]}" if name in found else name
             found[names[name]] = kept.model_copy(update={"name": names[name]})
     return found, names
@@ -423,9 +462,9 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an old arm or stage with the new seeds; with the old ones if it can no longer be built.
+    """Return an arm or stage of the old plan with trials for the new seeds.
 
-    stages: name -> plan entry. names: old stage name -> new one.
+    Its old trials are kept if it can no longer be built. stages: name -> plan entry. names: old stage name -> new name.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)
@@ -434,5 +473,5 @@ def extended(
         config = Config(**arm.config, seed=0)
         measured = measured_arm(arm.name, config)
         return arm.model_copy(update=asdict(measured) | {"trials": trials(config, arm.config, own, parent)})
-    except ValueError:  # its plugin is not loaded, or is another
+    except ValueError:  # its plug-in is not loaded or has changed
         return arm

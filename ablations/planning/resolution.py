@@ -1,4 +1,4 @@
-"""What the seeds of a plan can resolve: the smallest difference, the margin, the seeds for a finer answer.
+"""The resolution of a plan: the smallest difference and margin that its seeds can show.
 
 The statistics are in results/statistics/power.py.
 """
@@ -36,7 +36,14 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """What the seeds resolve, as `ablate plan --json` prints it. Values that need an unknown spread are None."""
+    """The resolution of a plan, as `ablate plan --json` prints it.
+
+    Values that need the standard deviation of differences are None while it is unknown.
+
+    difference: the smallest difference that is resolved. smallest_margin: the smallest margin within which equal arms
+    are shown equivalent. margin_seeds: the number of seeds that shows this within `margin`. seeds_for: difference ->
+    number of seeds that resolves it.
+    """
 
     spread: Spread | None = None
     difference: float | None = None
@@ -51,7 +58,7 @@ class Resolution:
 
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
-    """Return what the seeds of a plan can resolve."""
+    """Return the smallest difference and margin that the seeds of a plan can show, with 80% power."""
     seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
     tests = family * interim.correction_factor(plan)
     again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
@@ -74,7 +81,10 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
-    """Return the spread of the study's differences so far, pooled over arms; without any, the one the recipe states."""
+    """Return the standard deviation of the study's per-seed differences so far, pooled over arms.
+
+    Without results, the recipe's stated value is used. Returns None if the recipe states none for the metric.
+    """
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
@@ -89,7 +99,7 @@ def spread(plan: Plan, runs: Path) -> Spread | None:
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:
-    """Return per-seed differences of each arm from its baseline, grouped by baseline."""
+    """Return the per-seed differences of each arm from its baseline, one list per baseline."""
     found = samples_by_arm(study, study.plan.metric)
     groups: dict[str, list[Sample]] = {}
     for arm in study.plan.arms:
@@ -103,7 +113,10 @@ def finite_or_none(value: float) -> float | None:
 
 
 def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
-    """Return the resolution as lines of text."""
+    """Return the resolution as lines of text.
+
+    objective: the training objective of all arms, for the metric's name.
+    """
     unit = units.unit(metric)
     spread = found.spread
     if spread is None:
@@ -125,7 +138,7 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
 
 
 def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
-    """Say whether equal arms are likely to be shown equivalent."""
+    """Return as text whether equal arms are likely to be shown equivalent within the margin."""
     text = f"equal arms are shown equivalent within {unit.size(margin)}"
     if found.margin_reachable:
         return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"

@@ -1,7 +1,7 @@
-"""Measured seconds per training step, one file per device: runs/probes/<device>.json. Loads no torch.
+"""Measured seconds per training step, in one file per device: runs/probes/<device>.json. This module loads no torch.
 
-The key of a measurement digests all settings that the step time depends on. Arms that differ in the learning rate or
-the number of steps share it.
+The key of a measurement is a digest of all settings that the step time depends on. Arms that differ in the learning
+rate or the number of steps share a measurement.
 """
 
 import re
@@ -25,13 +25,16 @@ FREE = {  # settings that a step's time does not depend on
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or a CPU core. name: the maker's name or a part of it; "" for any."""
+    """A GPU or a CPU core. name: the vendor's name for it or a part of the name, or "" for any device."""
 
     gpu: bool
     name: str = ""
 
     def ran(self, env: Environment, threads: int) -> bool:
-        """Return whether an attempt with this env.json ran on the device, on a CPU with `threads` threads."""
+        """Return whether an attempt with the environment `env` ran on this device.
+
+        threads: the number of threads that the attempt must have used on a CPU.
+        """
         kind = env.accelerator  # "" in earlier versions: the name alone decides
         if kind and (kind == "cuda") != self.gpu:
             return False
@@ -40,7 +43,7 @@ class Device:
         return self.matches(env.device)
 
     def matches(self, name: str) -> bool:
-        """Return whether `name` names this device: SLURM's a100 is NVIDIA's A100-SXM4-80GB."""
+        """Return whether `name` names this device. SLURM's a100 matches NVIDIA's A100-SXM4-80GB."""
         return normalized(self.name) in normalized(name)
 
 
@@ -49,7 +52,7 @@ def normalized(name: str) -> str:
 
 
 def key(config: Mapping[str, Any]) -> str:
-    """Return a digest of the settings of a resolved config that the step time depends on."""
+    """Return a digest of those settings of a resolved config that the step time depends on."""
     return store.checksum({name: value for name, value in config.items() if name not in FREE})[:12]
 
 
@@ -58,12 +61,12 @@ def path(runs: Path, device: str) -> Path:
 
 
 def files(runs: Path) -> Iterator[StepTimes]:
-    """Yield the content of each readable file."""
+    """Yield the measurements of each device whose file is readable."""
     return filter(None, (read_or_none(file, StepTimes) for file in sorted((runs / "probes").glob("*.json"))))
 
 
 def read(runs: Path, device: Device) -> dict[str, float]:
-    """Return key -> seconds per step, of all measurements on the device."""
+    """Return the seconds per training step of all measurements on the device, by key."""
     found: dict[str, float] = {}
     for content in files(runs):
         if content.gpu == device.gpu and device.matches(content.device):
@@ -72,9 +75,9 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements to the device's file; a new one replaces the old one with the same key.
+    """Add measurements to the device's file. A new measurement replaces the old one with an equal key.
 
-    If two processes write at once, one measurement may be lost and is made again.
+    measured: key -> measurement. If two processes write at once, a measurement may be lost. It is then measured again.
     """
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
