@@ -1,1 +1,1 @@
-"""What a model costs, and what a trained one has learned."""
+"""The analysis of models: what they cost, and what trained models have learned."""

@@ -1,4 +1,4 @@
-"""The cost of a model, parameters and FLOPs, computed on the meta device without allocating it."""
+"""The cost of a model in parameters and FLOPs, computed on the meta device without allocating the model."""
 
 from __future__ import annotations
 
@@ -31,28 +31,31 @@ biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> Cost:
-    """Return the cost of the model of `config`. Raises ConfigError if it cannot be built."""
+    """Return the cost of the model of `config`, such as its parameters and FLOPs.
+
+    Equal models are measured once. Raises ConfigError if the model cannot be built.
+    """
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
     return measured[key]
 
 
 def remember(config: Config, cost: Cost) -> None:
-    """Store the cost of a model that another process measured."""
+    """Store the cost of a model that another process measured, for later calls of `measure`."""
     measured.setdefault(model_key(config), cost)
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return the initialization of each parameter, by name; None for a reference model."""
+    """Return how each parameter is initialized, by parameter name, or None for a reference model from timm."""
     if (key := model_key(config)) not in drawings:
         drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]
 
 
 def bias_of(config: Config) -> Bias:
-    """Return the kind of bias on the attention's logits: "learned", "fixed", or "" without a bias.
+    """Return the kind of bias on the attention logits: "learned", "fixed", or "" without a bias.
 
-    A reference model counts as without a bias. Four patches are enough to find the kind.
+    A reference model from timm counts as without a bias. Four patches are enough to find the kind.
     """
     if config.model:
         return ""
@@ -65,18 +68,18 @@ def bias_of(config: Config) -> Bias:
 
 
 def model_key(config: Config) -> str:
-    """Return the settings that a model's cost depends on, as JSON."""
+    """Return the settings that a model's cost depends on as JSON, the key under which the cost is stored."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
 def on_meta(config: Config) -> Model:
-    """Build the model of `config` on the meta device, in evaluation mode."""
+    """Return the model of `config` on the meta device, in evaluation mode."""
     with torch.device("meta"):
         return build(config).eval()
 
 
 def count(config: Config) -> Cost:
-    """Compute the cost from one forward pass of one image on the meta device."""
+    """Return the cost of the model of `config`, from a forward pass of one image on the meta device."""
     model = on_meta(config)
     with torch.device("meta"):
         images = torch.empty(1, config.channels, config.image_size, config.image_size)

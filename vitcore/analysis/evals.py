@@ -1,6 +1,7 @@
-"""Evals: what can be computed from the weights of a finished trial. A new eval is a function and a line in EVAL.
+"""Evals: metrics that can be computed later from the weights of a finished trial.
 
-Upper-case letters at the end of a name stand for a positive integer: `test@16` is an eval of the entry `test@SIZE`.
+A new eval is a function and a line in EVAL. Upper-case letters at the end of a name stand for a positive integer. For
+example, `test@16` is an eval of the entry `test@SIZE`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Computed:
-    """The result of an eval. details: further content of its JSON file."""
+    """The result of an eval.
+
+    metrics: values by name. notes: remarks, such as omitted metrics. details: further content of the eval's JSON file.
+    arrays: NumPy arrays by name, or None.
+    """
 
     metrics: dict[str, float]
     notes: list[str] = field(default_factory=list)
@@ -42,8 +47,9 @@ class Computed:
 class Eval(NamedTuple):
     """An entry of EVAL.
 
-    metrics: the names of what it measures. compute: takes a model, the integer in the eval's name (0 without one) and
-    the data directory; raises ValueError if data are missing. check: raises ConfigError for a model without this eval.
+    metrics: the names of the eval's metrics. compute: a function of the model, the integer in the eval's name (0
+    without an integer) and the data directory, which raises ValueError if data are missing. check: a function of the
+    config and the integer, which raises ConfigError if the eval does not apply to the model.
     """
 
     metrics: tuple[str, ...]
@@ -57,9 +63,10 @@ def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
-    """Inspect a ViT on at most `images` test images, by default IMAGES.
+    """Return the internals of a ViT, such as attention distances, on at most `images` test images.
 
-    Raises ValueError for other models and for merged tokens.
+    images: 0 stands for the default, IMAGES. Raises ValueError if the model is a reference model from timm, or if it
+    merges tokens.
     """
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
@@ -76,9 +83,10 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
-    """Test on images resized from the originals, or from the pack, standardized as in training.
+    """Return the test accuracy and loss on images of `size` x `size` pixels.
 
-    Raises ValueError if the model does not accept the size.
+    The images are resized from the originals, or from a pack of decoded images, and standardized as in training. Raises
+    ConfigError if the model does not accept the size, or if its objective has no labels.
     """
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
@@ -87,7 +95,10 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
 
 
 def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
-    """Test on images cut into patches of another size. Raises ValueError if the model does not accept the size."""
+    """Return the test accuracy and loss on images cut into patches of `patch` x `patch` pixels.
+
+    Raises ConfigError if the model does not accept the patch size, or if its objective has no labels.
+    """
     check_patch(model.config, patch)
     assert isinstance(model, ViT), "check_patch takes no other"
     trained = seen_by(model, data_dir)
@@ -96,9 +107,9 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed
 
 
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
-    """Test with `count` tokens merged in each layer (ToMe, arXiv 2210.09461).
+    """Return the test accuracy and loss with `count` tokens merged in each layer (ToMe, arXiv 2210.09461).
 
-    Raises ValueError if a part of the model is not defined for merged tokens.
+    Raises ConfigError if a part of the model is not defined for merged tokens.
     """
     check_merge(model.config, count)
     merging = build(model.config.model_copy(update={"token_merging": count}))
@@ -108,7 +119,11 @@ def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed
 
 
 def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
-    """Return test_accuracy@HOW and test_loss@HOW. Raises ConfigError for an objective without labels."""
+    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`.
+
+    trained: the data of the trial, whose mean and standard deviation standardize the images. how: the text that stands
+    for HOW. Raises ConfigError if the objective has no labels.
+    """
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
     logits = batched(model, model.config, trained, images)  # (n, classes)
@@ -118,7 +133,10 @@ def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
 
 
 def check_size(config: Config, size: int) -> None:
-    """Raise ConfigError if a model of `config` does not accept images of `size`. Allocates nothing."""
+    """Raise ConfigError if the model of `config` does not accept images of `size` x `size` pixels.
+
+    The check allocates no memory for the model.
+    """
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     with torch.device("meta"):
@@ -133,7 +151,7 @@ def check_size(config: Config, size: int) -> None:
 
 
 def check_merge(config: Config, count: int) -> None:
-    """Raise ConfigError if a model of `config` has a part that is not defined for merged tokens."""
+    """Raise ConfigError if the model of `config` has a part that is not defined for merged tokens."""
     if config.model:
         raise ConfigError(f"token_merging={count}: model={config.model} has none")
     type(config)(**config.model_dump() | {"token_merging": count})
@@ -151,7 +169,10 @@ EVAL: dict[str, Eval] = {
 
 
 def find(name: str) -> tuple[Eval, int]:
-    """Return the entry of an eval and the integer in its name, 0 without one. Raises ValueError for an unknown name."""
+    """Return the entry of EVAL for an eval, and the integer in the eval's name, or 0 without an integer.
+
+    Raises ValueError if the name is unknown.
+    """
     for entry, known in EVAL.items():
         if (number := matched(name, entry)) is not None:
             return known, int(number or 0)
@@ -159,7 +180,7 @@ def find(name: str) -> tuple[Eval, int]:
 
 
 def eval_of(metric: str) -> str:
-    """Return the name of the eval that measures a metric; "" if none does."""
+    """Return the name of the eval that measures a metric, or "" if none does."""
     for entry, known in EVAL.items():
         for pattern in known.metrics:
             if (number := matched(metric, pattern)) is not None:
@@ -168,7 +189,10 @@ def eval_of(metric: str) -> str:
 
 
 def matched(name: str, pattern: str) -> str | None:
-    """Return what stands in `name` for the placeholder of a pattern, "" without one; None if they do not match."""
+    """Return the text of the integer in `name` at the placeholder of `pattern`, or None if they do not match.
+
+    The text is "" for a pattern without a placeholder.
+    """
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
     found = re.fullmatch(f"{re.escape(fixed)}({value})", name)

@@ -1,4 +1,4 @@
-"""The few-shot probe: accuracy of a linear classifier of frozen features, fitted to a few images per class.
+"""The few-shot probe, a linear classifier that is fitted to frozen features of a few images per class.
 
 "A regularized least-squares regression problem that maps the (frozen) representation of a subset of training images to
 {-1, 1}^K target vectors", solved in closed form (arXiv 2010.11929, section 4.1). The constants come from the authors'
@@ -32,7 +32,11 @@ EPSILON = 1e-5  # added to the standard deviation of each feature
 
 @dataclass(frozen=True)
 class Probe:
-    """A linear probe: mean and standard deviation of features (D,), weights (D + 1, K) with the bias last; float64."""
+    """A linear classifier on standardized features, in float64.
+
+    mean, std: the mean and the standard deviation of each feature (D,). weights: a column for each class (D + 1, K),
+    with the bias in the last row.
+    """
 
     mean: Tensor
     std: Tensor
@@ -40,24 +44,30 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int, l2: float = L2) -> Probe:
-        """Fit a ridge regression of {-1, 1} targets to standardized features (n, D). labels: (n,)."""
+        """Return a probe that is fitted by ridge regression of {-1, 1} targets on standardized features.
+
+        features: (n, D). labels: the classes as integers (n,). l2: the penalty of the weights.
+        """
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
         return cls(mean, std, ridge(with_bias((features - mean) / std), targets, l2))
 
     def scores(self, features: Tensor) -> Tensor:
-        """Return the probe's scores (n, K) of features (n, D)."""
+        """Return the scores (n, K) of n images for K classes, from features (n, D)."""
         return with_bias((features.double() - self.mean) / self.std) @ self.weights
 
 
 def with_bias(x: Tensor) -> Tensor:
-    """Append the constant feature to x (n, D)."""
+    """Return x (n, D) with the constant feature BIAS appended: (n, D + 1)."""
     return F.pad(x, (0, 1), value=BIAS)
 
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """Return argmin |x w - y|^2 + l2 |w|^2 for x (n, D), y (n, K), using the smaller Gram matrix."""
+    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, for x (n, D) and y (n, K).
+
+    The computation uses the smaller of the matrices x^T x and x x^T.
+    """
     n, width = x.shape
     if n >= width:
         primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
@@ -70,7 +80,8 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 class FewShot:
     """The result of `few_shot`.
 
-    metrics: fewshotK_accuracy, the mean over draws. draws: the accuracy of each draw. notes: omitted shots and reasons.
+    metrics: the mean accuracy over draws, fewshotK_accuracy for K images per class. draws: the accuracies of the draws,
+    by metric. notes: the omitted metrics, with reasons.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
@@ -79,10 +90,11 @@ class FewShot:
 
 
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
-    """Return the test accuracy of probes fitted to a few training images per class.
+    """Return the test accuracy of probes that are fitted to a few training images per class.
 
-    The images of a draw depend only on the trial's data and data seed, so paired arms see equal images. More shots
-    contain the images of fewer shots.
+    shots: numbers of images per class. A draw is a random choice of images. It depends only on the data and the data
+    seed of the trial, so that paired arms see equal images. A choice of more images per class contains the choice of
+    fewer.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
@@ -105,11 +117,14 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Return the indices (count * K,) of `count` random images of each class."""
+    """Return the indices (count * K,) of `count` random training images of each of K classes.
+
+    labels: the class of each training image (n,). draw: the number of the random choice, from 0.
+    """
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])
 
 
 def features(model: Model, data: Data, images: Images) -> Tensor:
-    """Return the pre-logits (n, D), the input of the head's last layer, on the CPU."""
+    """Return the pre-logits (n, D), which are the inputs of the head's last layer, on the CPU."""
     return batched(model.features, model.config, data, images).cpu()

@@ -1,4 +1,4 @@
-"""The inside of a trained model: the numbers behind figures 6, 7, 10 and 11 of arXiv 2010.11929.
+"""The inspection of a trained model: the numbers behind Figures 6, 7, 10 and 11 of arXiv 2010.11929.
 
 Attention weights are recomputed from the inputs of each layer, because the fused kernel of training never stores them.
 
@@ -36,9 +36,9 @@ MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
     """Return the principal components (n, C, P, P) of the input filters, their variances, and the filters' name.
 
-    Variances (n,) are shares of the total. The filters are the stem's first parameter with four dimensions: the patch
-    embedding, or the first convolution. The sign of a component makes its largest value positive. Raises ValueError for
-    a stem without filters.
+    The variances (n,) are fractions of the total variance. The filters are the stem's first parameter with four
+    dimensions: the patch embedding, or the first convolution. The value of largest magnitude in each component is
+    positive. Raises ValueError if the stem has no parameter with four dimensions.
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
@@ -47,7 +47,10 @@ def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
 
 
 def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return principal components (n, C, P, P) of filters (D, C, P, P), of length 1, and their shares (n,)."""
+    """Return the principal components (n, C, P, P) of filters (D, C, P, P), and their fractions of the variance (n,).
+
+    A component has length 1, and its value of largest magnitude is positive.
+    """
     flat = weight.double().flatten(1).cpu()
     _, deviations, directions = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False)
     count = min(COMPONENTS, flat.shape[1], max(1, len(flat) - 1))
@@ -59,7 +62,11 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention weights (B, H, T, T) of one layer for a batch, and the bias (B, H, T, T), if the layer has one."""
+    """The attention of one layer for a batch.
+
+    weights: the attention weights (B, H, T, T). bias: the bias of the attention logits (B, H, T, T), or None without a
+    bias.
+    """
 
     weights: Tensor
     bias: Tensor | None
@@ -67,7 +74,7 @@ class Layer:
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
-    """Return the attention of every layer for standardized images (B, C, H, W)."""
+    """Return the attention weights and biases of every layer for standardized images (B, C, H, W)."""
     found: list[Layer] = []
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -86,17 +93,21 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Return the distances (N, N) in pixels between the centers of any two patches. patch: side in pixels."""
+    """Return the distances in pixels between the centers of all pairs of patches, (N, N).
+
+    patch: side of a patch in pixels.
+    """
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
-    """Return the mean attention distance (B, H), in pixels, of attention (B, H, T, T).
+    """Return the mean attention distance in pixels, (B, H), for attention weights (B, H, T, T).
 
-    Distances between query and key are weighted by the attention (D.7; arXiv 2108.08810, section 3). A prefix token has
-    no place: it is left out as query and as key, and each remaining row is scaled to sum to 1.
+    The distances between query and key are weighted by the attention (arXiv 2010.11929, D.7; arXiv 2108.08810, section
+    3). A prefix token has no location. It is left out as query and as key, and each remaining row of weights is scaled
+    to sum to 1. patch: side of a patch in pixels.
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -111,9 +122,9 @@ def uniform_distance(grid: Grid, patch: int) -> float:
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    weights: attention (B, H, T, T) of each layer. It is averaged over the heads and mixed with the residual connection,
-    0.5 A + 0.5 I, with rows that sum to 1. The product runs from the first layer to the last (arXiv 2005.00928,
-    section 3).
+    weights: the attention weights (B, H, T, T) of each layer. Their mean over heads A is combined with the residual
+    connection to 0.5 A + 0.5 I, with rows that sum to 1. The rollout is the product of these matrices from the first
+    layer to the last (arXiv 2005.00928, section 3).
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -125,13 +136,19 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """Return the share (B, N) of each patch in the input of the pooling: the class token or the patches' mean."""
+    """Return the share (B, N) of each input patch in the class token, or in the mean of the patches.
+
+    rolled: the attention rollout (B, T, T). class_token: whether the pooling reads the class token.
+    """
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
 def rollout_of(model: ViT) -> str:
-    """Describe the result of `looked_at`, which ignores the weights of a pooling."""
+    """Return a caption that says which output tokens the result of `looked_at` is for.
+
+    It mentions the weights of a pooling, which `looked_at` ignores.
+    """
     shown = "class token" if model.pool.class_token else "mean of the patches"
     if model.pool.plain:
         return shown
@@ -140,12 +157,12 @@ def rollout_of(model: ViT) -> str:
 
 @dataclass(frozen=True)
 class Similarity:
-    """The similarity of patches under a position embedding, at one site.
+    """The similarity of patches under a position embedding, at one site of the model.
 
-    site: "tokens" (cosine similarity of the vectors added to two patches), "rotate" (cosine similarity of one vector
-    rotated to two places), "bias" (added to the logits, mean over the images); "" for a position without these sites.
-    note: a description. pairs (N, N): mean over layers and heads. centre (L', H', N): row of the middle patch, for
-    every layer and head.
+    site: "tokens" is the cosine similarity of the vectors added to two patches. "rotate" is the cosine similarity of a
+    vector rotated to two locations. "bias" is the bias of the attention logits, averaged over images. "" means that the
+    position embedding has none of these sites. note: a description. pairs: (N, N), averaged over layers and heads.
+    centre: (L', H', N), the row of the middle patch for every layer and head.
     """
 
     site: str
@@ -155,7 +172,11 @@ class Similarity:
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
-    """Return the similarity at each site of the model's position. bias (N, N), centre_bias (L, H, N): measured bias."""
+    """Return the similarity of patches at each site of the model's position embedding.
+
+    bias: the measured bias of the attention logits (N, N), averaged over layers and heads, or None. centre_bias: the
+    bias of the middle query for every layer and head (L, H, N), or None.
+    """
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
     turned = [rotated(model, layer, grid) for layer in range(count)]
@@ -170,21 +191,25 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Build a Similarity from maps (L', H', N, N). Equal layers are merged, and equal heads."""
+    """Return a Similarity from maps (L', H', N, N) for layers and heads.
+
+    If all layers have equal maps, only the first layer is kept. If all heads have equal maps, only the first head is
+    kept.
+    """
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
 
 
 def middle(grid: Grid) -> int:
-    """Return the index of the patch in the middle, in raster order."""
+    """Return the index, in raster order, of the patch in the middle of the grid."""
     rows, columns = grid
     return (rows // 2) * columns + columns // 2
 
 
 @torch.no_grad()
 def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | None:
-    """Return the vectors (N, D) that the position adds to the patches before `layer`, None if all are 0."""
+    """Return the vectors (N, D) that the position embedding adds to patches before `layer`, or None if all are 0."""
     parameter = next(position.parameters(), None)
     nothing = torch.zeros(1, math.prod(grid), width, device=None if parameter is None else parameter.device)
     vectors = position.tokens(nothing, layer, grid)[0].double().cpu()
@@ -192,17 +217,17 @@ def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | No
 
 
 def cosine(vectors: Tensor) -> Tensor:
-    """Return the cosine similarity (..., N, N) of vectors (..., N, D)."""
+    """Return the cosine similarity (..., N, N) of all pairs of vectors (..., N, D)."""
     unit = nn.functional.normalize(vectors, dim=-1)
     return unit @ unit.mT
 
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the cosine similarity (H, N, N) of a vector of ones rotated to each place, None without rotation.
+    """Return the cosine similarity (H, N, N) of a vector of ones after rotation to each pair of locations.
 
-    Ones have equal energy in every plane of rotation. The similarity is therefore the cosine of the angle between two
-    places, averaged over the planes.
+    The result is None without rotation. Ones have equal energy in every plane of rotation. The similarity is therefore
+    the cosine of the angle between two locations, averaged over the planes.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
@@ -212,7 +237,10 @@ def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def absent(kind: str, position: Position) -> str:
-    """Say why a position has no similarity. kind: its name."""
+    """Return the reason why a position embedding has no similarity to show.
+
+    kind: the name of its variant.
+    """
     if type(position).between is not Position.between:
         return f"position={kind} mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
     return f"position={kind}: the model has no position embedding"
@@ -220,7 +248,11 @@ def absent(kind: str, position: Position) -> str:
 
 @dataclass(frozen=True)
 class PartCost:
-    """A part of the model: its output shape for one image, its parameters and its FLOPs (a multiply-add is 2)."""
+    """The cost of one part of the model.
+
+    part: the name of the part. shape: the shape of its output for one image. params: the number of its parameters.
+    flops: its FLOPs for one image, where a multiply-add is 2.
+    """
 
     part: str
     shape: list[int]
@@ -230,10 +262,10 @@ class PartCost:
 
 @torch.no_grad()
 def summary(config: Config) -> list[PartCost]:
-    """Return the cost of each part of the model, without allocating it.
+    """Return the cost of each part of the model, without allocating the model.
 
-    Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`. A position inside attention counts as
-    attention.
+    Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`. A position embedding that acts inside of
+    the attention counts as attention.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -269,13 +301,16 @@ def summary(config: Config) -> list[PartCost]:
 
 
 def within(flops: Mapping[str, int], prefix: str) -> int:
-    """Return the FLOPs of the submodules of a module without calls, such as a position. prefix: its name and a dot."""
+    """Return the FLOPs inside a module that is not called itself, such as a position embedding.
+
+    flops: FLOPs by module name. prefix: the name of the module and a dot.
+    """
     inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
     return sum(count for name, count in inside.items() if "." not in name)
 
 
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the name and the module of each part in the order of the forward pass; a block has several parts."""
+    """Yield the name and the module of each part, in the order of the forward pass. A block has several parts."""
     yield "stem", model.stem
     yield "position", model.position
     if model.encoder.embedding_norm is not None:
@@ -289,9 +324,10 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return sums over a batch's images: attention distance (L, H) and, if every layer has a bias, two of the bias.
+    """Return sums over the images of a batch: of attention distances and, if every layer has a bias, of the bias.
 
-    bias (N, N): mean over layers and heads. centre_bias (L, H, N): bias of the middle query.
+    "distance" is (L, H), in pixels. "bias" is (N, N), averaged over layers and heads. "centre_bias" is (L, H, N), the
+    bias of the middle query. patch: side of a patch in pixels.
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
@@ -303,14 +339,20 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
 
 @dataclass(frozen=True)
 class Inside:
-    """The result of `inspect`. arrays: the data of the figures, by name. facts: plain JSON that describes the data."""
+    """The result of `inspect`.
+
+    arrays: the data of the figures, by name. facts: plain JSON values that describe the data.
+    """
 
     arrays: dict[str, np.ndarray[Any, Any]]
     facts: dict[str, Any]
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Compute the numbers of every figure for a model in evaluation mode and `images` random test images."""
+    """Return the data of all figures on the inside of a model, from random test images.
+
+    model: a ViT in evaluation mode. images: the number of test images.
+    """
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

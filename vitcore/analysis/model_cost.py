@@ -1,4 +1,4 @@
-"""The cost of a model, as data: importing this module loads no torch."""
+"""The record of a model's cost, in a module that does not import PyTorch."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 class Cost:
     """The cost of a model.
 
-    flops: one forward pass of one image (a multiply-add is 2). tokens: sequence length, prefix tokens included.
-    class_token: whether there is a class token. attention_bias: whether the logits have a bias. The last three are None
-    for a reference model.
+    params: the number of parameters. flops: the FLOPs of one forward pass of one image, where a multiply-add is 2.
+    tokens: the length of the sequence, with prefix tokens. class_token: whether the model has a class token.
+    attention_bias: whether the attention logits have a bias. The last three fields are None for a reference model from
+    timm.
     """
 
     params: int

@@ -1,4 +1,4 @@
-"""Restore the model of a finished trial with the data of its training."""
+"""The restoration of a finished trial's model, with the data of its training."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def restored(config: Config, weights: bytes) -> Model:
-    """Return the trained model in evaluation mode, on the device of `config`. weights: a safetensors file's bytes.
+    """Return the trained model in evaluation mode, on the device of `config`.
 
-    Raises ConfigError if the weights do not fit the model.
+    weights: the content of a safetensors file. Raises ConfigError if the weights do not fit the model.
     """
     model = build(config)
     own = model.state_dict()
@@ -35,12 +35,19 @@ def restored(config: Config, weights: bytes) -> Model:
 
 
 def seen_by(model: Model, data_dir: Path | None = None) -> Data:
-    """Load the data of the model's trial, on the model's device. Raises what `vitcore.data.splits.load` raises."""
+    """Return the data of the model's trial, on the model's device.
+
+    data_dir: the folder of downloads and packs. Raises ValueError if data are missing, damaged or unlike the model's
+    config.
+    """
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
 @torch.no_grad()
 def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Apply `function` to n standardized images, batch by batch, in the precision of the training."""
+    """Return the outputs of `function` for n standardized images, computed batch by batch.
+
+    The precision is the precision of the training. data: its mean and standard deviation standardize `images`.
+    """
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])

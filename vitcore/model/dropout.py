@@ -59,14 +59,17 @@ class Dropout(nn.Module):
 
 
 class DropPath(Dropout):
-    """Stochastic depth: leaves out an image's branch with probability `rate` (arXiv 1603.09382)."""
+    """Stochastic depth: in training, an image skips a residual branch with probability `rate` (arXiv 1603.09382)."""
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
         return kept(keys, self.site, 1, self.rate).view(-1, *[1] * (x.ndim - 1))
 
 
 class PatchDropout(nn.Module):
-    """Leaves out a random share of each image's patches; the others stay in order (arXiv 2208.07220, section 3)."""
+    """Patch dropout: training leaves out a random fraction `rate` of the patches (arXiv 2208.07220, section 3).
+
+    The patches are drawn for each image. The other patches stay in order.
+    """
 
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def generator(seed: int, name: str) -> Generator:
 
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
-    """Return the innermost Initial around a parameter, and the parameter's name inside it."""
+    """Return the innermost Initial module that contains the parameter `name`, and the name inside that module."""
     path = name.split(".")
     for depth in range(len(path) - 1, -1, -1):
         module = model.get_submodule(".".join(path[:depth]))
@@ -156,9 +156,10 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 
 
 def lecun_normal(values: Tensor, generator: Generator) -> None:
-    """Draw from a normal truncated at two deviations, of variance 1 / fan_in after truncation (jax's lecun_normal).
+    """Fill `values` in place with draws from a truncated normal of variance 1 / fan_in (jax's lecun_normal).
 
-    Values beyond the cut are drawn again, as in nn.init.trunc_normal_ of PyTorch 2.14; PyTorch 2.11 gives other values.
+    Values beyond two standard deviations of the underlying normal are drawn again, as in `nn.init.trunc_normal_` of
+    PyTorch 2.14. PyTorch 2.11 gives other values.
     """
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     values.normal_(0.0, std, generator=generator)

@@ -34,7 +34,7 @@ class LayerNorm(nn.LayerNorm, Norm):
 
 
 class RMSNorm(nn.RMSNorm, Norm):
-    """Normalizes each token to a mean square of 1, then scales it, without centering or shift (arXiv 1910.07467)."""
+    """RMS norm: each token is normalized to mean square 1 and scaled, without centering or shift (arXiv 1910.07467)."""
 
     numerics = 1
 

@@ -106,7 +106,7 @@ class Gated(SelfAttention):
 
 
 class ValueResidual(SelfAttention):
-    """Full attention to the mean of the layer's values and the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
+    """Full attention with values that are averaged with the first layer's (Identity-ResFormer: arXiv 2410.17897)."""
 
     numerics = 1
 
@@ -189,7 +189,10 @@ class Differential(SelfAttention):
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries and keys of the two maps (B, 2 H, T, d_h / 2), values (B, H, T, d_h) and no bias."""
+        """Return queries and keys (B, 2 H, T, d_h / 2), values (B, H, T, d_h), and None as the bias.
+
+        Each head has two maps, and therefore two queries and two keys for a token.
+        """
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
         q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))

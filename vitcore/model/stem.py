@@ -56,7 +56,7 @@ class PatchStem(Stem):
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
 
     class Options(Stem.Options):
-        """The options of the patch projection: its form, its bias, and its patch sizes."""
+        """Options of the patch projection: its form, its bias, and its patch sizes."""
 
         #: A matrix product over cut patches, or a strided convolution. The two are equal to rounding.
         form: Literal["linear", "convolution"] = "linear"
@@ -144,7 +144,7 @@ class ConvStem(Stem):
     numerics = 1
 
     class Options(Stem.Options):
-        """The options of the convolutions, and of the blocks that they replace."""
+        """Options of the convolutional stem: its convolutions, and the number of encoder blocks that it replaces."""
 
         #: Channels of each 3x3 convolution, which has stride 2 at the first and where channels change. Empty: they
         #: double up to the width. The paper's 18GF model has [64, 128, 128, 256, 256, 512].

@@ -30,9 +30,9 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
 
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return tokens and sizes with `count` patches fewer, but at least half of the patches (bipartite soft matching).
+    """Return tokens and sizes after merging `count` patches, at most half, into others (bipartite soft matching).
 
-    Patches alternate between two sets. The method selects the `count` patches of the first set whose keys have the
+    Patches alternate between two sets. The matching selects the `count` patches of the first set whose keys have the
     largest cosine similarity to a key of the second set. Each selected patch is averaged into its most similar patch of
     the second set, weighted by size. The rest of the first set comes before the second set. Prefix tokens stay in
     place. x: tokens (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches that

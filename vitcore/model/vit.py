@@ -87,7 +87,7 @@ class ViT(Initial):
         return self.dropout(x, context.keys)
 
     def prefix_tokens(self) -> list[Tensor]:
-        """Return the tokens before the patches, each (1, n, D): class token, registers."""
+        """Return the tokens before the patches: class token (1, 1, D) and registers (1, n, D), if they exist."""
         class_token = [] if self.class_token is None else [self.position.class_token(self.class_token)]
         return class_token if self.registers is None else [*class_token, self.registers]
 

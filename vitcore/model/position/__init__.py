@@ -1,6 +1,7 @@
-"""Position embeddings: arXiv 2010.11929, appendix D.4 (Table 8) and others. A new one is a file and a line of POSITION.
+"""Position embeddings, from arXiv 2010.11929 (appendix D.4, Table 8) and other sources.
 
-Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
+A new position embedding is a file and a line of POSITION. Shapes: B images, N patches in raster order on a grid of R
+rows and C columns, D width, H heads, d_h = D / H.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class NoPosition(Position):
-    """No position: the input is a bag of patches (arXiv 2010.11929, D.4)."""
+    """No position embedding: the input is a bag of patches (arXiv 2010.11929, D.4)."""
 
     numerics = 1
 
 
 class CPE(Position):
-    """Conditional position: a depthwise 3x3 convolution with zero padding, added after the first block.
+    """Conditional position embedding: a depthwise 3x3 convolution with zero padding, added after the first block.
 
-    This is the PEG of CPVT (arXiv 2102.10882). The padding tells places apart.
+    This is the PEG of CPVT (arXiv 2102.10882). The padding makes locations distinguishable.
     """
 
     numerics = 1
@@ -62,5 +63,8 @@ POSITION: dict[str, type[Position]] = {
 
 
 def leaving_free(*sites: str) -> list[str]:
-    """Return the names of the positions that do nothing at these sites."""
+    """Return the names of the position embeddings that do nothing at the given sites.
+
+    sites: names of methods of Position, such as "rotate".
+    """
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]

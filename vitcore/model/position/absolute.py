@@ -1,4 +1,4 @@
-"""Absolute positions: a vector for each place, added to the tokens or concatenated with them.
+"""Absolute position embeddings: a vector for each location, added to the tokens or concatenated with them.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
@@ -25,13 +25,16 @@ Table = nn.Parameter | nn.ParameterList
 
 
 class Absolute(Position):
-    """A vector for each place, added to the patch tokens, or concatenated with narrower tokens of the stem."""
+    """Base class of absolute position embeddings, which have a vector for each location.
+
+    The vector is added to the patch token, or concatenated with a narrower token of the stem.
+    """
 
     places: ClassVar[tuple[str, ...]] = ("input",)
     even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
 
     class Options(Position.Options):
-        """The way the vector joins the patch."""
+        """The options of absolute position embeddings: how a vector joins the patch token, and its width."""
 
         combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated with it.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels that `concat` gives to the position. 0: half of them.
@@ -45,7 +48,7 @@ class Absolute(Position):
 
     @classmethod
     def position_width(cls, config: Config) -> int:
-        """Return the width of the vector."""
+        """Return the width of a position vector, in channels."""
         options = config.options_of(cls.slot, cls.Options)
         return (options.width or config.width // 2) if options.combine == "concat" else config.width
 
@@ -68,7 +71,11 @@ class Absolute(Position):
             raise ConfigError(f"{key}={width}: position={config.position} needs a multiple of {cls.even_parts}")
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        """Return the vectors (N, width) of all places, for the input or for `layer`."""
+        """Return the position vectors (N, width) of all locations on `grid`.
+
+        layer: the index, from 0, of the layer whose input receives the vectors. Layer 0 receives the input of the
+        encoder.
+        """
         raise NotImplementedError
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
@@ -79,16 +86,16 @@ class Absolute(Position):
 
 
 class Learned(Absolute):
-    """Learned tables: one at the input, one at the input of each layer, or one that all layers share.
+    """Base class of learned position embeddings, with tables at the input, at each layer, or shared by all layers.
 
-    At the input a class token has a separate row, as in the reference implementation.
+    At the input, a class token has a separate row, as in google-research/vision_transformer.
     """
 
     places = ("input", "every-layer", "shared")
     class_row: nn.Parameter | None
 
     class Options(Absolute.Options):
-        """The class token's row."""
+        """The options of learned position embeddings, with a row for the class token."""
 
         class_row: bool = True  #: Whether the class token has a row.
 
@@ -98,13 +105,13 @@ class Learned(Absolute):
 
     @classmethod
     def allows_class_row(cls, config: Config) -> bool:
-        """Tell whether a class token may have a row: there is one, and the table is added to the input."""
+        """Return whether a class token may have a row: it exists, and vectors are added at the input alone."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return `class_row` at its default where a class token cannot have a row."""
+        """Return the option `class_row` at its default if a class token cannot have a row."""
         return {} if cls.allows_class_row(config) else {"class_row": True}
 
     def __init__(self, config: Config) -> None:
@@ -112,17 +119,17 @@ class Learned(Absolute):
         self.layers = config.layers if config.position_at == "every-layer" else 0
 
     def new_table(self, *size: int) -> Table:
-        """Return an empty table of this size, or a list with a table for each layer."""
+        """Return an uninitialized table of shape `size`, or a list with a table for each layer."""
         if not self.layers:
             return nn.Parameter(torch.empty(size))
         return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
 
     def of(self, layer: int, table: Table) -> Tensor:
-        """Return the table of a layer."""
+        """Return the table of `layer`, from a list of tables or from the single table that layers share."""
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:
-        """Return an empty row for the class token, if it has one."""
+        """Return an uninitialized row (D,) for the class token, or None if it has no row."""
         wanted = self.allows_class_row(config) and config.options_of(self.slot, self.Options).class_row
         return nn.Parameter(torch.empty(config.width)) if wanted else None
 
@@ -131,7 +138,7 @@ class Learned(Absolute):
 
 
 class Learned1D(Learned):
-    """A learned vector for each place in raster order (arXiv 2010.11929, D.4)."""
+    """A learned vector for each location in raster order (arXiv 2010.11929, D.4)."""
 
     numerics = 1
 
@@ -150,7 +157,7 @@ class Learned1D(Learned):
 class Learned2D(Learned):
     """Learned vectors of half the width for columns and for rows, concatenated (arXiv 2010.11929, D.4).
 
-    On another grid each table is resampled along its axis.
+    On another grid, each table is resampled along its axis.
     """
 
     numerics = 1
@@ -176,14 +183,14 @@ class Learned2D(Learned):
 
 
 class Fixed(Absolute):
-    """Vectors by a formula, defined on any grid."""
+    """Base class of fixed position embeddings, whose vectors follow a formula for any grid."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
 
     def formula(self, grid: Grid) -> Tensor:
-        """Return the vectors (N, width) in float64."""
+        """Return the position vectors (N, width) of all locations on `grid`, in float64."""
         raise NotImplementedError
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
@@ -194,9 +201,9 @@ class Fixed(Absolute):
 class Index(Fixed):
     """The index in raster order, 0 to N - 1, in the first channel: a naive encoding.
 
-    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the values grow with
-    the grid, beyond the values seen in training. It is in one channel because a layer norm removes a number that is
-    added to every channel.
+    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects this encoding, because the values
+    grow with the grid, beyond the values seen in training. Only the first channel has the index, because a layer norm
+    removes a number that is added to every channel.
     """
 
     numerics = 1
@@ -209,8 +216,8 @@ class Index(Fixed):
 class IndexNormalized(Index):
     """The index in raster order, scaled to 0 to 1, in the first channel: a naive encoding.
 
-    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the step between
-    neighbors depends on the grid.
+    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects this encoding, because the step
+    between neighbors depends on the grid.
     """
 
     numerics = 1
@@ -220,10 +227,10 @@ class IndexNormalized(Index):
 
 
 class SinCos(Fixed):
-    """Sines and cosines of the place, at rates from 1 down to about 1 / temperature."""
+    """Base class of sinusoidal position embeddings, with rates from 1 down to about 1 / temperature."""
 
     class Options(Absolute.Options):
-        """The rates."""
+        """The options of sinusoidal position embeddings, with the temperature that sets the lowest rate."""
 
         temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: About 1 / the lowest rate. The default is the papers'.
 
@@ -231,9 +238,9 @@ class SinCos(Fixed):
 
 
 class SinCos1D(SinCos):
-    """The original Transformer's encoding, over the raster order (arXiv 1706.03762, section 3.5).
+    """The sinusoidal encoding of the original Transformer, over the raster order (arXiv 1706.03762, section 3.5).
 
-    Channels 2i and 2i + 1 are sin and cos of place / temperature^(2i / D).
+    Channels 2i and 2i + 1 are the sine and the cosine of index / temperature^(2i / D).
     """
 
     numerics = 1
@@ -246,7 +253,7 @@ class SinCos1D(SinCos):
 
 
 class SinCos2D(SinCos):
-    """Sin and cos of the column, then of the row, in a quarter of the channels each (arXiv 2104.02057).
+    """Sines and cosines of the column, then of the row, each in a quarter of the channels (arXiv 2104.02057).
 
     The rates run from 1 to 1 / temperature inclusive, as in big_vision's `posemb_sincos_2d` (arXiv 2205.01580).
     """

@@ -1,4 +1,4 @@
-"""Relative positions: attention depends on the offset between query and key.
+"""Relative position embeddings, with which attention depends on the offset between query and key.
 
 Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
 """
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Relative(Position):
     """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
-    Offsets p_q - p_k run over the raster order, unclipped. Each layer has a table (2N - 1, d_h), the most negative
-    offset first. The heads share it, as in arXiv 1803.02155; the paper leaves open whether heads and layers share.
+    An offset p_q - p_k is a difference of indices in raster order, and is not clipped. Each layer has a table r (2N -
+    1, d_h), in which the most negative offset comes first. The heads of a layer share the table, as in arXiv
+    1803.02155. arXiv 2010.11929 does not state whether heads and layers share tables.
     """
 
     numerics = 1
@@ -56,7 +57,10 @@ class Relative(Position):
 
 
 def no_way(*grids: Grid) -> ConfigError:
-    """Return the error for another grid, on which raster offsets have another meaning."""
+    """Return the error for a change of grid, on which offsets in raster order have another meaning.
+
+    grids: the old and the new grid.
+    """
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
         f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
@@ -67,7 +71,8 @@ def no_way(*grids: Grid) -> ConfigError:
 class RelativeBias(Position):
     """A learned scalar for each 2-D offset, head and layer, added to the logits (Swin: arXiv 2103.14030, equation 4).
 
-    The table is indexed by p_q - p_k in row-major order, as in Swin and timm, and resampled to other grids as in BEiT.
+    The table is indexed by p_q - p_k in row-major order, as in Swin and timm. It is resampled to other grids as in
+    BEiT.
     """
 
     numerics = 1
@@ -86,7 +91,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """Return the table's row for each pair of query and key (N * N,)."""
+        """Return the row of the table for each pair of query and key, (N * N,)."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
@@ -105,9 +110,9 @@ class RelativeBias(Position):
 
 
 class ALiBi2D(Position):
-    """The bias -slope * distance between patches, with a fixed slope for each head.
+    """A fixed bias -slope * distance between patches, with a slope for each head.
 
-    The slopes are ALiBi's (arXiv 2108.12409, section 3), the distance is Euclidean as in CROMA (arXiv 2311.00566).
+    The slopes are ALiBi's (arXiv 2108.12409, section 3). The distance is Euclidean, as in CROMA (arXiv 2311.00566).
     """
 
     numerics = 1
@@ -118,7 +123,7 @@ class ALiBi2D(Position):
         self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
 
     def formula(self, grid: Grid) -> Tensor:
-        """Return the bias (1, H, N, N) in float64."""
+        """Return the bias of the attention logits (1, H, N, N) for patches on `grid`, in float64."""
         row, column = rows_and_columns(grid)
         distance = torch.hypot(row[:, None] - row, column[:, None] - column)  # (N, N)
         return (-torch.tensor(self.slopes, dtype=torch.float64)[:, None, None] * distance)[None]
@@ -129,17 +134,17 @@ class ALiBi2D(Position):
 
 
 class RoPE2D(Position):
-    """Rotates the queries and keys of patches by angles that depend on the place (RoPE-ViT: arXiv 2403.13298).
+    """A rotation of the queries and keys of patches by angles that depend on the location (RoPE-ViT: arXiv 2403.13298).
 
-    Channels 2i and 2i + 1 are a complex number. Axial: the first half of the numbers rotates with the column, the
-    second half with the row, at rates base^(-4i / d_h). Mixed: each number rotates with column and row, at rates
-    learned for each layer and head.
+    Channels 2i and 2i + 1 form a complex number. Axial: the first half of the numbers rotates with the column, and the
+    second half rotates with the row, at rates base^(-4i / d_h). Mixed: each number rotates with the column and the row,
+    at rates that are learned for each layer and head.
     """
 
     numerics = 1
 
     class Options(Position.Options):
-        """The frequencies."""
+        """The options of the rotation: whether its rates are learned, and the base of the rates."""
 
         mixed: bool = False  #: Learned frequencies that mix rows and columns, instead of fixed axial frequencies.
         base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: the paper's, 100 for axial, 10 for mixed.
@@ -166,24 +171,28 @@ class RoPE2D(Position):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Draw two orthogonal axes for each head of a layer, in a random direction, at the axial rates."""
+        """Fill the rates of a layer with two orthogonal axes in a random direction for each head.
+
+        The lengths of the axes are the axial rates. values: the rates by head and axis (H, 2, d_h / 2), filled in
+        place.
+        """
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
         values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
     def magnitudes(self) -> Tensor:
-        """Return the rotary frequencies of one axis, (d_h / 4,), in float64."""
+        """Return the rates of rotation along an axis in radians per patch, (d_h / 4,), in float64."""
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
     @staticmethod
     def columns_and_rows(grid: Grid) -> Tensor:
-        """Return the column and the row of each patch (2, N, 1)."""
+        """Return the columns and the rows of the patches (2, N, 1), in float64."""
         row, column = rows_and_columns(grid)
         return torch.stack([column, row])[..., None]
 
     def axial(self, grid: Grid) -> Tensor:
-        """Return cos and sin (2, N, d_h / 2) of the axial angles."""
+        """Return the cosines and sines of the axial angles for patches on `grid`, (2, N, d_h / 2)."""
         rate = self.magnitudes()
         rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
         return rotations(rates, self.columns_and_rows(grid))
@@ -199,16 +208,20 @@ class RoPE2D(Position):
 
 
 def rotations(rates: Tensor, places: Tensor) -> Tensor:
-    """Return cos and sin (2, ..., N, K) of the angles at `places` (2, N, 1); rates (..., 2, K) in radians per patch."""
+    """Return the cosines and sines of angles of rotation, (2, ..., N, K).
+
+    rates: radians per column and per row (..., 2, K). places: the column and the row of each patch (2, N, 1).
+    """
     across, down = rates[..., None, :].unbind(-3)  # (..., 1, K)
     angles = places[0] * across + places[1] * down  # no matrix product: autocast would round the angles to bfloat16
     return torch.stack([angles.cos(), angles.sin()])
 
 
 def slopes(heads: int) -> list[float]:
-    """Return ALiBi's slopes, geometric from 2^(-8/H) to 2^-8.
+    """Return ALiBi's slope for each of H heads, in a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is no power of 2, the rest comes from the series for twice as many heads.
+    If H is not a power of 2, the first slopes are the series for the next lower power P. The remaining slopes come from
+    the series for 2 P heads.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

@@ -1,6 +1,7 @@
 """The sites at which a position embedding enters the model, and how the encoder applies them.
 
-Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width, H heads, d_h = D / H.
+A site is a method of Position. Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width,
+H heads, d_h = D / H.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class Position(Part):
-    """A position embedding. This base class does nothing; a variant overrides the sites that it needs.
+    """Base class of position embeddings, which does nothing. A variant overrides the sites that it needs.
 
-    A site receives the layer, counted from 0, and the grid (rows, columns) of the images, which may differ from the
-    config's. Sites receive patches alone; `class_token` receives the class token.
+    A site is a method that changes the model at one point: `tokens`, `class_token`, `rotate`, `bias` or `between`.
+    Sites receive the patches alone, except for `class_token`, which receives the class token. layer: the index of the
+    layer, from 0. grid: the rows and columns of the images' patches, which may differ from the grid of the config.
     """
 
     slot = "position"
@@ -37,12 +39,18 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Tell whether the model's width is not the table's, so that `init=big-vision` once drew other values."""
+        """Return whether a learned table is not as wide as the model, so that `init=big-vision` has changed its values.
+
+        Version 0.12 scaled these values by the width of the table instead of the width of the model.
+        """
         return False
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return `numerics`, or one more where `init=big-vision` at first drew values by the table's width."""
+        """Return the version of the variant that enters the id of a trial.
+
+        It is `numerics`, plus 1 if `init=big-vision` draws other values than in version 0.12.
+        """
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
         return own + 1 if isinstance(own, int) and moved else own
@@ -53,42 +61,43 @@ class Position(Part):
         return config.width
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Return patch tokens (B, N, D) as they enter `layer`."""
+        """Return the patch tokens (B, N, D) that enter `layer`, with the position embedding; by default unchanged."""
         return x
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        """Return the learned table `name` of another grid, resampled to this grid if it depends on the grid.
+        """Return a learned table of another model, resampled to this model's grid if it depends on the grid.
 
-        Raises ConfigError if the table cannot be resampled.
+        name: the name of the parameter. Raises ConfigError if the table cannot be resampled.
         """
         return table
 
     def class_token(self, token: Tensor) -> Tensor:
-        """Return the class token (1, 1, D) as it enters the encoder."""
+        """Return the class token (1, 1, D) that enters the encoder, by default unchanged."""
         return token
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Return queries or keys (B, H, N, d_h), rotated by their place."""
+        """Return queries or keys (B, H, N, d_h), rotated by the location of their patches; by default unchanged."""
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
-        """Return the bias of the attention's logits, in a shape that expands to (B, H, N, N), or None.
+        """Return the bias of the attention logits, in a shape that expands to (B, H, N, N), or None.
 
-        It may depend on the queries (B, H, N, d_h). It is added after the division by sqrt(d_h).
+        q: the queries (B, H, N, d_h), on which the bias may depend. It is added after the division by sqrt(d_h).
         """
         return None
 
     def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        """Return patch tokens (B, N, D) as they leave `layer`."""
+        """Return the patch tokens (B, N, D) that leave `layer`, by default unchanged."""
         return x
 
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all layers of a forward pass share. Its methods apply the position to the patches alone.
+    """The state that all layers of a forward pass share.
 
-    grid: rows and columns of the images' patches. prefix: the number of tokens before the patches. keys (B,): random
-    keys of the images, in training (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
+    Its methods apply the position embedding to the patches alone. grid: rows and columns of the images' patches.
+    prefix: the number of tokens before the patches. keys: random keys of the images (B,) in training
+    (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
     """
 
     position: Position
@@ -98,22 +107,23 @@ class Context:
     shared: dict[str, Tensor] = field(default_factory=dict)
 
     def tokens(self, x: Tensor, layer: int) -> Tensor:
-        """Return tokens (B, T, D) as they enter `layer`."""
+        """Return the tokens (B, T, D) that enter `layer`, with the position embedding applied to the patches."""
         return self.on_patches(self.position.tokens, x, layer)
 
     def rotate(self, x: Tensor, layer: int) -> Tensor:
-        """Return queries or keys (B, H, T, d_h), rotated by their place."""
+        """Return queries or keys (B, H, T, d_h), rotated by the location of their patches."""
         return self.on_patches(self.position.rotate, x, layer)
 
     def between(self, x: Tensor, layer: int) -> Tensor:
-        """Return tokens (B, T, D) as they leave `layer`."""
+        """Return the tokens (B, T, D) that leave `layer`, with the position embedding applied to the patches."""
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
-        """Return the bias of the logits for queries (B, H, T, d_h), or None.
+        """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
 
-        Pairs with a prefix token have a bias of 0. Merged tokens have no position: their bias is the logarithm of their
-        sizes, so a key counts once for each of its patches (proportional attention: arXiv 2210.09461, equation 1).
+        A pair with a prefix token has a bias of 0. Merged tokens have no position embedding. Their bias is the
+        logarithm of the number of patches that a token stands for, so that a key counts once for each patch
+        (proportional attention: arXiv 2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)
@@ -124,13 +134,19 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return tokens (B, T, D) scaled by size, so that their mean counts each patch before merging once."""
+        """Return tokens (B, T, D) scaled by their size, so that a mean over tokens counts every patch once.
+
+        The size of a merged token is the number of patches that it stands for. Without merging, tokens are unchanged.
+        """
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
-        """Return x (..., T, D) with `site` applied to its patches. A site that returns its input costs nothing."""
+        """Return x (..., T, D) with a method of the position embedding applied to its patches.
+
+        site: the method. If it returns its input, x is returned without a copy.
+        """
         patches = x[..., self.prefix :, :] if self.prefix else x
         placed = site(patches, layer, self.grid)
         if placed is patches:
