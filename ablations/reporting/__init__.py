@@ -1,1 +1,1 @@
-"""What users see of a study: progress, status, logs, published tables."""
+"""What users see of a study while it runs and when it is complete: progress, status, logs, tables."""

@@ -1,4 +1,4 @@
-"""List the files that a run directory can do without, and remove them on request. Results are never among them."""
+"""Lists of the files that a run directory can do without, and their removal. Results are never among these files."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ Keep = Literal["all", "baseline", "none"]
 
 @dataclass(frozen=True)
 class Waste:
-    """A file or folder that nothing needs. size: in bytes; why: the reason."""
+    """A file or folder that nothing needs. size: in bytes. why: the reason, as text."""
 
     path: Path
     size: int
@@ -25,12 +25,18 @@ class Waste:
 
 
 def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
-    """Return whether a trial's weights are kept. Weights that others start from always are."""
+    """Return whether the final weights of a trial are kept.
+
+    keep: whose weights to keep. Weights from which other trials start are kept in any case.
+    """
     return keep == "all" or trial_id in trials_with_kept_weights(keep, plans)
 
 
 def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
-    """Return the ids of the trials whose weights are kept under `baseline` or `none`."""
+    """Return the ids of the trials whose final weights are kept if `keep` is `baseline` or `none`.
+
+    These are all stages, from whose weights other trials start, and under `baseline` all baselines.
+    """
     entries: list[Entry] = []
     for plan in plans:
         entries += plan.stages
@@ -40,7 +46,10 @@ def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
-    """Find removable files: unkept weights of finished trials, and leftovers of superseded attempts."""
+    """Return the removable files: weights of finished trials that are not kept, checkpoints, and superseded attempts.
+
+    scratch: the folder of checkpoints if they are not in the run directory.
+    """
     owed: dict[str, list[str]] = {}
     for plan in plans:
         for entry in trained(plan):
@@ -61,7 +70,10 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 
 
 def remove(found: Sequence[Waste], *roots: Path) -> None:
-    """Remove these files and folders. Raises ValueError before the first if a link leads out of the roots."""
+    """Remove these files and folders. roots: the folders that they lie in.
+
+    Raises ValueError, before anything is removed, if a link leads out of the roots.
+    """
     for one in found:
         refuse_links(next(root for root in roots if one.path.is_relative_to(root)), one.path)
     for one in found:
@@ -69,7 +81,7 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
-    """Yield what a finished trial can do without. winner: the attempt with its result."""
+    """Yield the files that a finished trial can do without. winner: the folder of the attempt with the result."""
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
@@ -83,6 +95,6 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
 
 
 def size_on_disk(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder."""
+    """Return the size in bytes of a file, or of all files below a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,4 +1,7 @@
-"""A Rich console that removes control characters from text: only our code sets colors and moves the cursor."""
+"""A Rich console that escapes control characters in text.
+
+Colors and movements of the cursor then come only from this program, never from text that it shows.
+"""
 
 import sys
 from collections.abc import Iterable
@@ -12,10 +15,10 @@ from results.safe_text import printable
 
 
 class PlainConsole(Console):
-    """A console without control characters in any text.
+    """A console that escapes control characters in all text.
 
-    It draws on the stream behind `output.PlainStream`, which would remove the sequences of Rich. Only a real terminal
-    gets bars: FORCE_COLOR, which notebooks and CI set, is ignored.
+    It writes to the stream behind `output.PlainStream`, which would escape the control sequences of Rich. Only a real
+    terminal gets colors and progress bars: FORCE_COLOR, which notebooks and CI set, is ignored.
     """
 
     def __init__(self, file: IO[str] | None = None, stderr: bool = False, **options: Any) -> None:
@@ -24,7 +27,7 @@ class PlainConsole(Console):
         super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; long lines of text are wrapped by the terminal, also while Rich draws bars."""
+        """Print objects. The terminal wraps long lines of text, even while Rich draws progress bars."""
         is_text = all(isinstance(one, str | Text) for one in objects)
         super().print(*objects, **({"soft_wrap": True} if is_text else {}) | options)
 

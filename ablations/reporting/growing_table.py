@@ -13,7 +13,7 @@ METRIC = "test_accuracy"
 
 
 class GrowingTable:
-    """The test accuracies of finished trials, as a renderable of Rich."""
+    """A table of the test accuracies of finished trials, which Rich can draw."""
 
     def __init__(self, jobs: Sequence[Job], runs: Path) -> None:
         self.arms = list(dict.fromkeys(job.arm for job in jobs))
@@ -22,7 +22,7 @@ class GrowingTable:
         self.accuracies: dict[tuple[str, int], float] = {}
 
     def over(self, job: Job) -> None:
-        """Fill in a trial's cell from its result; a failed trial has none."""
+        """Fill in the cell of a trial that ended. The cell of a trial without a result stays empty."""
         result = store.trial(self.runs, job.id).state().result
         if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
             self.accuracies[job.arm, job.config["seed"]] = accuracy

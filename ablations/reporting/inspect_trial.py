@@ -1,4 +1,7 @@
-"""Select the trials of `ablate inspect`, and compute their missing inspections."""
+"""Inspections for `ablate inspect`: choosing the trials, and computing what is missing.
+
+An inspection holds what was found in the weights of one trial: maps of attention, of the position embedding, ...
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +22,11 @@ Config = Mapping[str, Any]  # as a trial's config.json has it
 def select_trials(
     names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], ready: Callable[[str], bool]
 ) -> list[str]:
-    """Return the ids of the trials to inspect: for a plan, the first ready seed of each arm; any other word as it is.
+    """Return the ids of the trials to inspect, without duplicates.
 
-    names: word -> plan name that it may stand for. globs: of arms. ready: whether a trial can be inspected. Raises
-    ValueError if a plan has no ready trial.
+    A word that names a plan stands for the first ready seed of each arm. Any other word is returned as an id.
+    names: for each word the plan name that it may stand for. globs: patterns of arm names. ready: a function that
+    returns whether the trial with an id can be inspected. Raises ValueError if a plan has no ready trial.
     """
     known = {plan.name: plan for plan in plans}
     found = []
@@ -40,7 +44,11 @@ def select_trials(
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the finished trial whose id begins with `prefix`. Raises ValueError if none or several do."""
+    """Return the finished trial whose id begins with `prefix`.
+
+    Raises ValueError if the run directory does not exist, if no id or several ids begin with `prefix`, or if the trial
+    is not finished.
+    """
     if not runs.is_dir():
         raise planned.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
@@ -54,7 +62,11 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the only id that begins with `prefix`. Raises ValueError naming `where` otherwise."""
+    """Return the only id that begins with `prefix`.
+
+    there: all ids. where: their source, for the error message. Raises ValueError if no id or several ids begin with
+    `prefix`.
+    """
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -67,7 +79,11 @@ def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
 def inspect_in_folder(
     place: Place, names: Mapping[str, str], arms: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
-    """Return inspections and configs of the selected trials of a run directory. Raises ValueError."""
+    """Return the inspection and the config of each selected trial of a run directory.
+
+    names, arms: as in `select_trials`. images: the number of test images to inspect with; None for any. Raises
+    ValueError if a word names no trial that can be inspected.
+    """
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
@@ -78,7 +94,10 @@ def inspect_in_folder(
 
 
 def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Return inspections and configs of the selected trials of an exported file. Raises ValueError."""
+    """Return the inspection and the config of each selected trial of an exported file.
+
+    names, arms: as in `select_trials`. Raises ValueError if a word names no trial whose inspection is in the file.
+    """
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
@@ -93,7 +112,10 @@ def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) 
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """Return a label for each trial: the common settings in which the trials differ, else its id."""
+    """Return a label for each trial: the settings in which the trials differ, such as "position=2d".
+
+    Only settings that all trials have are compared. A trial's label is its id if the trials differ in none.
+    """
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
     differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
@@ -102,7 +124,7 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """Return the trial's inspection, computed if missing or made from another number of images."""
+    """Return the inspection of a trial. It is computed if it is missing or was made from another number of images."""
     try:
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):

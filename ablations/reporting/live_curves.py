@@ -1,4 +1,4 @@
-"""Write training curves for TensorBoard while trials run, in a thread that polls the run directory."""
+"""Training curves for TensorBoard while trials run, written by a thread that polls the run directory."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
-    """Write the curves of the plans to the folder, if one is given, until the block ends.
+    """Write the training curves of the plans to the folder every EVERY_SECONDS until the block ends.
 
-    Raises ModuleNotFoundError before anything is trained if tensorboard is not installed.
+    folder: None to write nothing. Raises ModuleNotFoundError, before the block begins, if tensorboard is not installed.
     """
     if folder is None:
         yield
@@ -40,6 +40,6 @@ def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterato
 
 
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
-    """Write the curves once. An error is ignored: the next call writes everything anew."""
+    """Write the training curves once. Errors are ignored, because the next call writes all curves again."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         curves.write(load_plans(runs, plans), folder)

@@ -1,6 +1,6 @@
-"""The end of each trial's newest log, with the traceback of a failure: `ablate logs`.
+"""The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure.
 
-For trials that never began or were interrupted, the log of the SLURM task is shown too: it says what killed the task.
+For trials that never began or were interrupted, the log of the SLURM task is shown too. It says what killed the task.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ NO_LOG = "no log yet: its job has not started, or ended before it could write (`
 
 @dataclass(frozen=True)
 class Tail:
-    """The last lines of one log: of a trial's attempt, or of its SLURM task."""
+    """The last lines of one log, which belongs to a trial's attempt or to the SLURM task of the trial."""
 
     trial: str
     arm: str | None  # None: of no plan
@@ -38,9 +38,9 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the end of each trial's logs. The log of a task that trials share is shown once.
+    """Yield the end of each trial's logs. The log of a task that several trials share comes once.
 
-    lines: of each log, at most.
+    ids: of the trials. lines: the maximum number of lines of each log.
     """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)
@@ -65,7 +65,10 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
 
 
 def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
-    """Return the newest task that printed anything (else the newest), and the number of silent tasks after it."""
+    """Return the newest task that printed anything, and the number of silent tasks after it.
+
+    tasks: the oldest first. Returns the newest task and 0 if none of them printed anything.
+    """
     for later, task in enumerate(reversed(tasks)):
         if task.lines():
             return task, later

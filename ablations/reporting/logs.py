@@ -1,4 +1,7 @@
-"""Redirect all output of a process to a log, that of libraries and crashing C code included; read the log's end."""
+"""Log files: redirecting a process's output to them, and reading their end.
+
+The output of libraries and of crashing C code is redirected too.
+"""
 
 import contextlib
 import os
@@ -15,7 +18,7 @@ END_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def output_to_file(path: Path) -> Iterator[None]:
-    """Append the process's standard output and error to a file within the block."""
+    """Append the standard output and standard error of this process to a file until the block ends."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
@@ -34,7 +37,10 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def end_of(path: Path) -> str:
-    """Return the last MiB of a log; "" if there is none, or an explanation if it is no regular file."""
+    """Return the last MiB of a log as text.
+
+    Returns "" if the log does not exist, and an explanation if it is not a regular file.
+    """
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Remove control characters from all output: terminals and logs get foreign text without them."""
+"""Streams that escape control characters in all output, so that no text from elsewhere can control a terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -7,11 +7,14 @@ from typing import Any
 
 from results.safe_text import printable
 
-LINES = "\n\t"  # control characters of our own layout
+LINES = "\n\t"  # the control characters that are not escaped
 
 
 class PlainStream:
-    """A text stream that removes control characters. Rich draws on `rich_proxied_file`, the stream behind it."""
+    """A text stream that escapes control characters and passes the text to the stream behind it.
+
+    Rich writes to the stream behind it directly, as `rich_proxied_file`.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.rich_proxied_file = stream
@@ -32,6 +35,6 @@ class PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Remove control characters from standard output and error within the block."""
+    """Escape control characters in standard output and standard error until the block ends."""
     with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
         yield

@@ -1,4 +1,4 @@
-"""Show progress: on a terminal a bar and a line per worker, elsewhere a line per trial."""
+"""The progress of a run: on a terminal a bar for each worker, elsewhere a line for each trial that ended."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ from results import units
 
 
 class Bars(Progress):
-    """Progress bars below an optional renderable. above: that renderable."""
+    """Progress bars, below anything else that Rich can draw. above: the object to draw."""
 
     above: RenderableType | None = None
 
@@ -29,7 +29,7 @@ class Bars(Progress):
 
 @dataclass
 class Pace:
-    """The speed of a run, measured on its first trial: time to the first step, per step and per trial."""
+    """The speed of a run, measured on its first trial: seconds to the first step, per step and per trial."""
 
     began: dict[int, float] = field(default_factory=dict)  # by slot
     first: dict[int, tuple[int, float]] = field(default_factory=dict)  # the first report of a trial: step, when
@@ -40,7 +40,10 @@ class Pace:
         self.first.pop(slot, None)
 
     def of(self, slot: int, step: int, steps: int) -> str:
-        """Return the speed as text at the first report that shows it; "" at any other report."""
+        """Return the speed as text, once: at the first report of a step from which it can be computed.
+
+        slot: the number of a worker. step: the steps done, out of `steps`. Returns "" at any other report.
+        """
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
         if self.trial is not None or step <= before or slot not in self.began:
@@ -54,9 +57,10 @@ class Pace:
 
 
 class Live:
-    """Shows the progress of a pool of workers; a pool.Display and a context manager.
+    """A display of the progress of a pool of workers: a context manager with the methods of pool.Display.
 
-    total: the trials to do. above: what a terminal shows above the bars. workers: concurrent trials.
+    total: the number of trials to do. above: what a terminal shows above the progress bars. workers: the number of
+    concurrent trials.
     """
 
     def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
@@ -93,7 +97,7 @@ class Live:
         self.progress.stop()
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show a worker's trial, its step and its accuracy. step: None until its first report."""
+        """Show the trial of a worker, with its step and accuracy. step: None until the trial reports its first step."""
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
@@ -110,13 +114,13 @@ class Live:
         self.refresh()
 
     def compiling(self, slot: int, job: Job) -> None:
-        """Show that the trial's first step compiles."""
+        """Show that the first step of a trial is being compiled."""
         self.progress.update(self.line(slot), note=(note := "compiling the first step"))
         if not self.console.is_terminal:
             self.say(f"{job.arm} seed {job.config['seed']}: {note}")
 
     def line(self, slot: int) -> TaskID:
-        """Return the bar of a worker; add it if it is missing."""
+        """Return the progress bar of a worker. A missing bar is added."""
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
@@ -128,7 +132,10 @@ class Live:
             self.progress.update(self.lines[slot], visible=False)
 
     def over(self, job: Job, end: Ended) -> None:
-        """Count a trial that ended. Print a failure, and off a terminal every trial of this run."""
+        """Count a trial that ended, and print a line if it failed or was blocked.
+
+        If the output is not a terminal, every trial that this run trained gets a line.
+        """
         self.done += 1
         self.finished_here += not end.elsewhere
         what = f"{job.arm} seed {job.config['seed']}"
@@ -144,7 +151,11 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """Return the time left as text, from the share done so far or, before half a trial, from the first trial."""
+        """Return the time left as text; "" if it is unknown.
+
+        It is estimated from the part of the work done so far, or from the first trial's speed before half a trial is
+        done.
+        """
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if remaining <= 0 or (share < 0.5 and self.pace.trial is None):

@@ -1,7 +1,7 @@
-"""The status of planned trials, from disk, queue and accounting. Reading it changes nothing.
+"""The status of planned trials, read from the run directory and from SLURM. Reading it changes nothing.
 
-Results and leases on disk decide. SLURM's queue adds which trials wait, and why. Its accounting adds how jobs ended.
-If one of them does not answer, the status is unknown, not empty.
+Results and leases on disk decide. SLURM's queue adds which trials wait, and why. SLURM's accounting adds how jobs
+ended. If the queue or the accounting does not answer, the status says that it is unknown.
 """
 
 import time
@@ -28,7 +28,7 @@ CANCELLED = "cancelled by `ablate cancel`"
 
 @dataclass(frozen=True)
 class SlurmState:
-    """What SLURM says about trials, by id, or why it does not answer."""
+    """SLURM's answers about trials, by trial id, or why SLURM did not answer."""
 
     queued: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # state and reason
     handed: Collection[str] = ()  # submitted and not cancelled since
@@ -41,7 +41,7 @@ class SlurmState:
 
 
 class RateLimitedAsker:
-    """Asks SLURM at most once in ASK_SECONDS. In between, returns the last answer."""
+    """A function that queries SLURM at most once in ASK_SECONDS and returns the last answer in between."""
 
     def __init__(self, runs: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.runs = runs
@@ -60,7 +60,10 @@ class RateLimitedAsker:
 
 
 def ask_slurm(runs: Path) -> SlurmState:
-    """Query the queue and the accounting once each; neither if nothing was ever submitted from this run directory."""
+    """Return the answers of one query of SLURM's queue and one of its accounting.
+
+    SLURM is not queried if nothing was ever submitted from this run directory.
+    """
     newest = handed.newest_tasks(runs)
     if not newest:
         return SlurmState()
@@ -89,7 +92,7 @@ def ask_slurm(runs: Path) -> SlurmState:
 
 @dataclass(frozen=True)
 class RunningTrial:
-    """A running trial, as of its last evaluation."""
+    """A running trial, as it was at its last evaluation. accuracy: on the validation images."""
 
     seed: int
     id: str
@@ -101,7 +104,7 @@ class RunningTrial:
 
 @dataclass(frozen=True)
 class QueuedTrial:
-    """A trial in SLURM's queue, with SLURM's state and reason."""
+    """A trial in SLURM's queue, with the state of its job and SLURM's reason for it."""
 
     seed: int
     id: str
@@ -111,7 +114,10 @@ class QueuedTrial:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A trial whose job ended before it was done. followed: a last job will submit it again."""
+    """A trial whose SLURM job ended before the trial was done.
+
+    job: how the job ended. followed: whether the last job of the submission will submit the trial again.
+    """
 
     seed: int
     id: str
@@ -121,7 +127,10 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why trials failed, wait or stand still, with the last line of the traceback."""
+    """The cause for which some trials of an arm failed, are blocked, wait or stopped.
+
+    line: the last line of the traceback; "" if the cause has it. kind: the kind of failure, blocked, stopped or lost.
+    """
 
     cause: str
     line: str
@@ -132,7 +141,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """The trials of an arm or stage: counts by kind, and details of the unfinished ones."""
+    """The status of an arm or stage: the number of trials of each kind, and details of unfinished trials."""
 
     arm: str
     parent: str
@@ -145,7 +154,7 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """The status of a study, as `ablate status` shows it and --json returns it."""
+    """The status of a study, as `ablate status` shows it and `ablate status --json` prints it."""
 
     study: str
     recipe: str
@@ -161,9 +170,9 @@ class StudyStatus:
 
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
-    """Return the status of a study: per stage and arm, counts by kind, and details of unfinished trials.
+    """Return the status of a study, with the status of each stage and arm. seen: SLURM's answers.
 
-    A trial is blocked if its parent failed or diverged.
+    A trial counts as blocked if the trial that it starts from failed or diverged.
     """
     standings, parents = Standings(runs), dict(dependencies.trials_with_parents(plan))
 
@@ -190,7 +199,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
 
 def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
-    """Return the status of an arm or stage. standings: trial id -> where the trial stands."""
+    """Return the status of an arm or stage. standings: what the disk says about each trial, by trial id."""
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
@@ -220,7 +229,7 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
 
 
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    """Return one of KINDS, from where the trial stands on disk and, if it is still to do, from SLURM."""
+    """Return the kind of a trial, one of KINDS. SLURM is consulted only for trials that are still to do."""
     if not standing.to_do or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
@@ -231,7 +240,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return step, total steps, validation accuracy and seconds left, as of the last evaluation."""
+    """Return the step, total steps, validation accuracy and seconds left at the last evaluation of a trial."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -243,13 +252,16 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 
 def last_traceback_line(failure: Failure | None) -> str:
-    """Return the last line of a failure's traceback; "" if the cause contains it."""
+    """Return the last line of a failure's traceback; "" if there is none or the cause contains it."""
     lines = failure.traceback.strip().splitlines() if failure else []
     return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study whose trials are done; else ""."""
+    """Return the state of the tables of a submitted study; "" if it is not submitted or its trials are not done.
+
+    The state is 'written'; 'awaited' if the submission's last job will write the tables; or 'pending' if nothing will.
+    """
     if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
@@ -258,10 +270,10 @@ def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, i
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
-    """Return whether no trial is left to train."""
+    """Return whether no trial is left to train. counts: the number of trials of each kind."""
     return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Return whether no study will change by itself: all is done, or its submission gave up."""
+    """Return whether each study is done, or will not change by itself because its submission gave up."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

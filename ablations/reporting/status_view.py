@@ -1,4 +1,4 @@
-"""Render `ablate status`: a bar per study, a row per arm, then open and failed trials with advice."""
+"""The text of `ablate status`: a bar for each study, a row for each arm, then open and failed trials with advice."""
 
 import contextlib
 import shlex
@@ -31,7 +31,11 @@ COLOURS = {
     "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits", "stopped": "stopped"}  # other causes than its own failure
+WITHOUT_FAILURE = {
+    "blocked": "blocked",
+    "lost": "waits",
+    "stopped": "stopped",
+}  # not failures
 WHO_WRITES = {  # the tables of a study whose trials are done
     "awaited": "the submission's last job writes them",
     "pending": "give the same `ablate submit` again to write them",
@@ -41,7 +45,7 @@ SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
 def render(views: Sequence[StudyStatus], where: str = "") -> Text:
-    """Render all studies. where: the --runs option of the suggested commands."""
+    """Return the text of `ablate status` for these studies. where: the --runs option for the commands in it."""
     texts = []
     for view in views:
         entries = [*view.stages, *view.arms]
@@ -53,7 +57,7 @@ def render(views: Sequence[StudyStatus], where: str = "") -> Text:
 
 
 def headline(view: StudyStatus) -> Text:
-    """Return the study's name and a bar of its finished trials."""
+    """Return the name of the study's plan, and a bar that shows how many trials are done."""
     over = view.counts["finished"] + view.counts["diverged"]
     filled = round(BAR * over / view.planned) if view.planned else 0
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
@@ -61,7 +65,10 @@ def headline(view: StudyStatus) -> Text:
 
 
 def arm_rows(view: StudyStatus) -> list[Text]:
-    """Return a header and one aligned row per arm, with a column per kind that occurs."""
+    """Return the rows of a table with a row for each stage and arm, after a header.
+
+    The columns are the kinds of trials that occur, such as finished and failed. Their cells are numbers of trials.
+    """
     kinds = [kind for kind in KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
     named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # after its parent
@@ -77,7 +84,7 @@ def arm_rows(view: StudyStatus) -> list[Text]:
 
 
 def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return one line per running trial: step, accuracy so far, time left."""
+    """Return a line for each running trial, with its step, its accuracy so far and the time left."""
     cells = [
         (
             f"{printable(arm.arm)} seed {one.seed}",
@@ -94,7 +101,7 @@ def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
 
 
 def queued_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return a line per reason that SLURM gives, with the number of trials that wait for it."""
+    """Return a line for each reason that SLURM gives, with the number of trials that wait for it."""
     reasons = Counter(queue_reason(one) for arm in arms for one in arm.now_queued)
     return [labeled_line("queued", f"{trials_text(count)}: {printable(reason)}") for reason, count in reasons.items()]
 
@@ -108,7 +115,11 @@ def queue_reason(one: QueuedTrial) -> str:
 
 
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
-    """Return the failures by cause: count, last line of the traceback, arms, and the command that helps."""
+    """Return lines about each cause for which trials failed or cannot continue.
+
+    The lines have the number of trials, the cause, the last line of the traceback, arms and seeds, and advice. where:
+    the --runs option for the commands in the advice.
+    """
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:
         for one in arm.causes:
@@ -126,7 +137,7 @@ def failure_lines(view: StudyStatus, where: str) -> list[Text]:
 
 
 def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return lines on the ended jobs of trials that are neither done nor queued."""
+    """Return lines about SLURM jobs that ended before their trials were done, and who submits these trials again."""
     found = [one for arm in arms for one in arm.ended]
     lines = [
         labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
@@ -142,7 +153,7 @@ def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
 
 
 def submission_lines(view: StudyStatus) -> list[Text]:
-    """Return lines on tables that are not written yet, and on a submission that gave up."""
+    """Return lines about tables that are not written yet and about a submission that gave up."""
     lines = []
     if view.tables in WHO_WRITES:
         lines.append(labeled_line("tables", f"{view.tables}: {WHO_WRITES[view.tables]}", "yellow"))
@@ -165,12 +176,15 @@ def trials_text(count: int) -> str:
 
 
 def show(text: Text) -> None:
-    """Print a text, in color on a terminal."""
+    """Print a text, in color if the output is a terminal."""
     PlainConsole().print(text, soft_wrap=True, highlight=False)
 
 
 def watch(read: Callable[[], list[StudyStatus]], where: str) -> None:
-    """Redraw the status until nothing will change by itself. Off a terminal, print it whenever it changes."""
+    """Show the status until nothing will change by itself: redraw it on a terminal, elsewhere print each change.
+
+    read: a function that returns the status of each study. where: the --runs option for the commands in the text.
+    """
     from rich.live import Live  # late: only this function needs it
 
     console, views, shown = PlainConsole(), read(), ""
