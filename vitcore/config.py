@@ -139,7 +139,7 @@ class Config(Options):
         """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
 
         Raises ConfigError if a reference model from timm is combined with a setting that it fixes, such as `width`, or
-        if the name of a variant stands in a wrong place.
+        if the name of a variant stands in a wrong place, as in `swiglu=true`.
         """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
@@ -174,9 +174,9 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the serialized settings without those that a reference model from timm does not have.
+        """Return the serialized settings, without the settings that a reference model from timm does not have.
 
-        The remaining settings validate to an equal config.
+        The result validates to an equal config.
         """
         return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
 

@@ -20,9 +20,10 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return the keys (B,), int64, of images in given epochs, which are distinct for a fixed seed.
+    """Return the keys (B,), int64, of images in given epochs.
 
-    epochs: the epoch of each image (B,). places: the index of each image in the data set (B,).
+    With a fixed seed, different pairs of image and epoch have different keys. epochs: the epoch of each image (B,).
+    places: the index of each image in the data set (B,).
     """
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
@@ -42,7 +43,10 @@ def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
 
 
 def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return a random int64 integer in [0, limit) for each element of each image: (B, elements)."""
+    """Return a random int64 integer in [0, limit) for each element of each image: (B, elements).
+
+    keys: the keys of the images (B,). site: the code of the site.
+    """
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
@@ -58,7 +62,10 @@ def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return a uniform random int32 for each element of each image: (B, elements)."""
+    """Return a uniform random int32 for each element of each image: (B, elements).
+
+    keys: the keys of the images (B,). site: the code of the site.
+    """
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), mix(each))
 

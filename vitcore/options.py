@@ -88,11 +88,11 @@ def unsigned_zeros(value: Any) -> Any:
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the known word that is most similar to `word`, or "" if none is similar."""
+    """Return "; did you mean ...?" with the known word most similar to `word`, or "" if none is similar."""
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def listed(known: Iterable[object]) -> str:
-    """Return the items as one text, separated by commas."""
+    """Return the items as text, separated by commas."""
     return ", ".join(str(one) for one in known)

@@ -74,7 +74,7 @@ class Layer:
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[Layer]:
-    """Return the attention weights and biases of every layer for standardized images (B, C, H, W)."""
+    """Return the attention weights and biases of each layer for standardized images (B, C, H, W)."""
     found: list[Layer] = []
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -162,7 +162,8 @@ class Similarity:
     site: "tokens" is the cosine similarity of the vectors added to two patches. "rotate" is the cosine similarity of a
     vector rotated to two locations. "bias" is the bias of the attention logits, averaged over images. "" means that the
     position embedding has none of these sites. note: a description. pairs: (N, N), averaged over layers and heads.
-    centre: (L', H', N), the row of the middle patch for every layer and head.
+    centre: (L', H', N), the row of the middle patch for each layer and head. L' and H' are 1 if all layers or all heads
+    are equal.
     """
 
     site: str
@@ -324,10 +325,11 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return sums over the images of a batch: of attention distances and, if every layer has a bias, of the bias.
+    """Return a dictionary of sums over the images of a batch.
 
-    "distance" is (L, H), in pixels. "bias" is (N, N), averaged over layers and heads. "centre_bias" is (L, H, N), the
-    bias of the middle query. patch: side of a patch in pixels.
+    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
+    layers and heads (N, N), and "centre_bias" is the bias of the middle query (L, H, N). patch: side of a patch in
+    pixels.
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]

@@ -35,7 +35,7 @@ class LayerScale(Initial):
 
 
 class Block(Part):
-    """Base class of blocks, which map tokens (B, T, D) to as many tokens, or to fewer tokens if they are merged."""
+    """Base class of blocks, which map tokens (B, T, D) to as many tokens, or to fewer if tokens merge."""
 
     slot = "block"
     merges: ClassVar[bool] = False  # whether the block can merge tokens after its attention

@@ -1,4 +1,4 @@
-"""The construction of the model of a config: a ViT of this package, or a classifier from timm as a reference."""
+"""The construction of a config's model: a ViT of this package, or a classifier from timm as a reference."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Reference(nn.Module):
 
 
 def classifier(config: Config) -> nn.Module:
-    """Return timm's model, constructed with those settings of `config` that it supports.
+    """Return timm's model, constructed with the settings of `config` that it supports.
 
     Raises ConfigError if a dropout rate is set that the model does not support.
     """

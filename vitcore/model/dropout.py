@@ -54,7 +54,7 @@ class Dropout(nn.Module):
         return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Return a random mask that is True for elements to keep, in a shape that expands to the shape of x."""
+        """Return a random mask of the elements to keep, in a shape that expands to the shape of x."""
         return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 

@@ -26,7 +26,7 @@ class Head(Part):
     slot = "head"
 
     class Options(Part.Options):
-        """The option of the head: the initial bias of its last layer."""
+        """Option of the head: the initial bias of its last layer."""
 
         #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency.
         #: From 0, all logits first fall together; short trainings learn nothing else (big_vision: `init_head_bias`).

@@ -32,7 +32,7 @@ class FeedForward(Part):
     ups = 1  # hidden vectors that `up` computes
 
     class Options(Part.Options):
-        """The option of the MLP: its hidden width."""
+        """Option of the MLP: its hidden width."""
 
         hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
 

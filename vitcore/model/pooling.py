@@ -111,9 +111,10 @@ class AttentionPooling(Pooling):
 class GeneralizedMean(Pooling):
     """The generalized mean (mean x^p)^(1/p) over the patches, with a single learned p (arXiv 1711.02512).
 
-    p = 1 is the mean, and p = infinity is the maximum. The source pools the output of a ReLU. This class replaces
-    values below 1e-6 by 1e-6, as in the authors' code (https://github.com/filipradenovic/cnnimageretrieval-pytorch), so
-    a feature is pooled where it is positive. The computation is in logarithms, so that no power underflows.
+    p = 1 is the mean, and p = infinity is the maximum. arXiv 1711.02512 pools the output of a ReLU, which is not
+    negative. This class replaces values below 1e-6 by 1e-6, as in the authors' code
+    (https://github.com/filipradenovic/cnnimageretrieval-pytorch), so a feature is pooled where it is positive. The
+    computation is in logarithms, so that no power underflows.
     """
 
     numerics = 1

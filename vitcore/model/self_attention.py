@@ -63,7 +63,7 @@ class SelfAttention(Part):
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
-        """Return the sums of the values, weighted by attention, (B, H, T, d_h).
+        """Return the attention-weighted sums of the values (B, H, T, d_h).
 
         bias: a tensor that is added to the attention logits, or None.
         """
@@ -121,9 +121,9 @@ class ValueResidual(SelfAttention):
 class Axial(SelfAttention):
     """Attention within rows in even layers and within columns in odd layers (arXiv 2010.11929, D.6).
 
-    An axial block of the source is two blocks of this model: attention along rows and an MLP, then attention along
-    columns and another MLP. Therefore `depth` is twice the number of axial blocks. Class tokens and registers are not
-    allowed, because they are outside of the grid.
+    An axial block of arXiv 2010.11929 is two blocks of this model: attention along rows and an MLP, then attention
+    along columns and another MLP. Therefore `depth` is twice the number of axial blocks. Class tokens and registers are
+    not allowed, because they are outside of the grid.
     """
 
     numerics = 1
@@ -143,7 +143,10 @@ class Axial(SelfAttention):
         return self.oriented(x).flatten(2, 3)
 
     def lines(self, x: Tensor, context: Context) -> Tensor:
-        """Return x (B, H, N, d_h) as (B, H * lines, length, d_h), where the lines are rows or columns of the grid."""
+        """Return x (B, H, N, d_h) regrouped into lines of the grid: (B, H * lines, length, d_h).
+
+        The lines are rows in even layers and columns in odd layers.
+        """
         B, H, _, d = x.shape
         return self.oriented(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
 

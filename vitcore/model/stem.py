@@ -113,9 +113,9 @@ class PatchStem(Stem):
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
     """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q).
 
-    resize: the matrix (Q, P) that `inverse_resize` returns. Consider patches of white noise with P x P pixels, which
-    are resized to Q x Q pixels. For their projections, the new weight minimizes the expected squared difference from
-    the original projections (arXiv 2212.08013, section 3.4).
+    Consider patches of white noise with P x P pixels, which are resized to Q x Q pixels. For their projections, the new
+    weight minimizes the expected squared difference from the original projections (arXiv 2212.08013, section 3.4).
+    resize: the matrix (Q, P) that `inverse_resize` returns.
     """
     resize = resize.to(weight)
     return resize @ weight @ resize.T
@@ -136,9 +136,9 @@ def inverse_resize(patch: int, other: int) -> Tensor:
 class ConvStem(Stem):
     """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
 
-    For P = 1, it has a single 3x3 convolution of stride 1. The source uses batch norm (`norm=batch`), which couples the
-    images of a batch. The default is therefore a group norm. The source's ViT_C has one encoder block fewer than its
-    ViT, which is `fewer_blocks=1`.
+    For P = 1, the stem has a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, which couples the images of a
+    batch. The default is therefore a group norm. ViT_C has one encoder block fewer than the corresponding ViT, which is
+    `fewer_blocks=1`.
     """
 
     numerics = 1
@@ -203,16 +203,17 @@ class ConvStem(Stem):
 class HMLPStem(Stem):
     """Convolutions without overlap, with norms and GELUs, that merge ever larger patches (arXiv 2203.09795, section 5).
 
-    For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in the source. For every
-    multiple of 4 above 4, the last two sides are 2. Each patch is processed without the pixels of other patches. The
-    default norm is therefore a layer norm over the channels at each location. The source uses `norm=batch`.
+    For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in arXiv 2203.09795. For
+    every multiple of 4 above 4, the last two sides are 2. Each patch is processed without the pixels of other patches.
+    The default norm is therefore a layer norm over the channels at each location, whereas arXiv 2203.09795 uses
+    `norm=batch`.
     """
 
     numerics = 1
     local = True
 
     class Options(Stem.Options):
-        """The option of the hierarchical MLP stem: its norm."""
+        """Option of the hierarchical MLP stem: its norm."""
 
         norm: Literal["batch", "layer"] = "layer"  #: The norm after each convolution.
 
@@ -260,7 +261,7 @@ class ResNetStem(ResidualStem):
     numerics = 1
 
     class Options(Stem.Options):
-        """The option of the ResNet stem: the number of layers of its network."""
+        """Option of the ResNet stem: the number of layers of its network."""
 
         layers: Literal[26, 50] = 50  #: Layers of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
 

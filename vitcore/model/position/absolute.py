@@ -34,7 +34,7 @@ class Absolute(Position):
     even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
 
     class Options(Position.Options):
-        """The options of absolute position embeddings: how a vector joins the patch token, and its width."""
+        """Options of absolute position embeddings: how a vector joins the patch token, and its width."""
 
         combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated with it.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels that `concat` gives to the position. 0: half of them.
@@ -95,7 +95,7 @@ class Learned(Absolute):
     class_row: nn.Parameter | None
 
     class Options(Absolute.Options):
-        """The options of learned position embeddings, with a row for the class token."""
+        """Options of learned position embeddings, with a row for the class token."""
 
         class_row: bool = True  #: Whether the class token has a row.
 
@@ -230,7 +230,7 @@ class SinCos(Fixed):
     """Base class of sinusoidal position embeddings, with rates from 1 down to about 1 / temperature."""
 
     class Options(Absolute.Options):
-        """The options of sinusoidal position embeddings, with the temperature that sets the lowest rate."""
+        """Options of sinusoidal position embeddings, with the temperature that sets the lowest rate."""
 
         temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: About 1 / the lowest rate. The default is the papers'.
 

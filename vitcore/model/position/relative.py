@@ -144,7 +144,7 @@ class RoPE2D(Position):
     numerics = 1
 
     class Options(Position.Options):
-        """The options of the rotation: whether its rates are learned, and the base of the rates."""
+        """Options of the rotation: whether its rates are learned, and the base of the rates."""
 
         mixed: bool = False  #: Learned frequencies that mix rows and columns, instead of fixed axial frequencies.
         base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: the paper's, 100 for axial, 10 for mixed.
