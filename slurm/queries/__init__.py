@@ -1,1 +1,1 @@
-"""Query SLURM's queue, limits, partitions and policies."""
+"""Queries of SLURM's job queue, limits, partitions and policies."""

@@ -1,4 +1,7 @@
-"""Running SLURM's commands, without a shell, with a timeout and a neutral environment, and classifying failures."""
+"""Execution of SLURM's commands, and classification of their failures.
+
+The commands run without a shell, with a timeout and without environment variables that would change their output.
+"""
 
 import os
 import re
@@ -10,15 +13,15 @@ TIMEOUT = 10.0
 
 
 class NoSlurm(ValueError):
-    """There is no SLURM on this machine."""
+    """The error raised when SLURM is not installed or not configured on this machine."""
 
 
 class Unreachable(ValueError):
-    """SLURM did not answer, so the result is unknown."""
+    """The error raised when SLURM does not answer, so that the effect of a command is unknown."""
 
 
 class Refused(ValueError):
-    """SLURM answered and refused."""
+    """The error raised when SLURM answers and rejects a command."""
 
 
 OWN = re.compile("(?:error|fatal|allocation failure): ")  # in SLURM's own messages
@@ -33,9 +36,10 @@ NO_ANSWER = (
 
 
 def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run a command of SLURM with `text` on standard input.
+    """Run a SLURM command and return the finished process with its output.
 
-    Raises NoSlurm, Unreachable; Refused with SLURM's message.
+    text: standard input. timeout: in seconds. Raises NoSlurm if this machine has no SLURM. Raises Unreachable if SLURM
+    does not answer in time. Raises Refused, with SLURM's message, if SLURM rejects the command.
     """
     try:
         done = subprocess.run(
@@ -58,7 +62,10 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
 
 
 def failure(command: str, complaint: str) -> ValueError:
-    """Return the exception for a failed command's standard error."""
+    """Return the exception for a failed command: NoSlurm, Unreachable or Refused.
+
+    command: name of the command. complaint: its standard error.
+    """
     said = sentence(complaint) or "no reason given"
     if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")
@@ -68,9 +75,10 @@ def failure(command: str, complaint: str) -> ValueError:
 
 
 def sentence(complaint: str) -> str:
-    """Join SLURM's own lines of standard error, or all lines if none is SLURM's.
+    """Return SLURM's error messages, extracted from a command's standard error and joined in one line.
 
-    A site's wrapper may print a banner there too, a different one each time.
+    A wrapper of the cluster may print a banner that differs each time. Only SLURM's messages are kept, or all lines if
+    none is SLURM's.
     """
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]

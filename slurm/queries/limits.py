@@ -1,4 +1,4 @@
-"""The number of jobs that SLURM accepts from this user now."""
+"""The limits on the number of jobs that SLURM now accepts from this user."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because the queue i
 
 
 class Bound(NamedTuple):
-    """A limit: at most `most` jobs at once, `used` of them in use."""
+    """A limit on the number of queued jobs: at most `most`, of which `used` are in the queue now."""
 
     name: str
     most: int
@@ -27,14 +27,17 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits on one submission."""
+    """The limits on one submission of a job array."""
 
     max_array_size: int  # elements an array may have; their indices start at 0
     bound: Bound | None  # the tightest limit on queued jobs, where an array's elements count singly; None: none known
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the limits for jobs of this profile and user. Raises Unreachable, NoSlurm."""
+    """Return the limits on jobs that this user submits with `profile`.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    """
     config = configuration()
     if not (size := config.get("MaxArraySize", "")).isdigit():
         raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
@@ -44,14 +47,14 @@ def limits(profile: Profile) -> Limits:
 
 
 def configuration() -> dict[str, str]:
-    """Return SLURM's configuration, from `scontrol show config`, as key -> value."""
+    """Return SLURM's configuration from `scontrol show config`, as values by key."""
     lines = ask("scontrol", "show", "config").stdout.splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def bounds(profile: Profile) -> Iterator[Bound]:
-    """Yield the limits on queued jobs that apply to a job of this profile."""
+    """Yield the limits on the number of queued jobs that apply to a job of `profile`."""
     for name, record in policy.applying(profile):
         for word in WORDS:  # '7(5)': a limit of 7, 5 in use; 'N(5)': no limit
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):

@@ -1,4 +1,4 @@
-"""SLURM's partitions and their nodes, from `sinfo`."""
+"""SLURM's partitions and their nodes, read from `sinfo`."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ SINFO = ("%R", "%P", "%a", "%l", "%D", "%c", "%m", "%G", "%f")
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of one kind in one partition."""
+    """A group of equal nodes in one partition."""
 
     partition: str
     default: bool  # the partition taken where none is named
@@ -27,13 +27,19 @@ class Nodes:
 
 
 def nodes() -> list[Nodes]:
-    """Return the nodes of all partitions that the user may see. Raises Unreachable, NoSlurm."""
+    """Return the nodes of all partitions that this user may see.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    """
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """Count the nodes of these partitions by state: '2 drained', '1 idle'. Raises Unreachable, NoSlurm."""
+    """Return the number of nodes in each state, such as ['2 drained', '1 idle'], in the partitions `names`.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    """
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -55,6 +61,9 @@ def described(
 
 
 def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes in these partitions (comma-separated); None: in the default partition."""
+    """Return the entries of `known` that are nodes of a partition.
+
+    partition: one or more names, separated by commas, or None for the default partition.
+    """
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]

@@ -1,7 +1,8 @@
-"""The associations (accounts) and qualities of service that apply to this user's jobs.
+"""The associations (accounts) and qualities of service (QOS) that apply to this user's jobs.
 
-slurmctld reports them with the use of each limit (`scontrol show assoc_mgr`), even while the accounting daemon is down.
-Only an account's default QOS, and a QOS's limits for a user without jobs, come from `sacctmgr`, with a short timeout.
+slurmctld reports them, with the current usage of each limit, to `scontrol show assoc_mgr`. It does so even while the
+accounting daemon is down. Two facts come from `sacctmgr`, with a short timeout: an account's default QOS, and the
+limits of a QOS for a user without jobs.
 """
 
 import os
@@ -24,10 +25,11 @@ def me() -> str:
 
 
 def records() -> list[Record]:
-    """Return the records of `scontrol show assoc_mgr` about this user; none if SLURM keeps no accounts.
+    """Return the records about this user in `scontrol show assoc_mgr`, or none if SLURM has no accounting.
 
-    Kinds: UserName, ClusterName (an association), QOS, and a User's or Account's share of a QOS. Names come without
-    their numbers. Raises Unreachable, NoSlurm.
+    The kind of a record is UserName, ClusterName (an association), QOS, or the limits of a User or an Account within a
+    QOS. Names in the records lack the number that SLURM appends. Raises Unreachable if SLURM does not answer. Raises
+    NoSlurm if this machine has no SLURM.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
@@ -47,12 +49,12 @@ def records() -> list[Record]:
 
 
 def plain(name: str) -> str:
-    """Strip the number of a name: 'lab(3)' -> 'lab'."""
+    """Return a name without the number that SLURM appends: 'lab' for 'lab(3)'."""
     return re.sub(r"\(\d+\)$", "", name)
 
 
 def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
-    """Yield the records that apply to a job of this profile, each after a name such as 'account lab'."""
+    """Yield the records that apply to a job of `profile`, each after a description such as 'account lab'."""
     known = records()
     account = profile.account or own_account(known)
     for record in known:
@@ -69,17 +71,17 @@ def own_account(known: Iterable[Record]) -> str:
 
 
 def accounts(known: Iterable[Record]) -> list[str]:
-    """Return the accounts that this user may charge."""
+    """Return the names of the accounts to which this user may charge jobs, from the records `known`."""
     return sorted({r["Account"] for r in known if r["kind"] == "ClusterName" and r["UserName"] == me()})
 
 
 def all_qualities(known: Iterable[Record]) -> list[str]:
-    """Return the names of every QOS of the cluster."""
+    """Return the names of all QOS of the cluster, from the records `known`."""
     return sorted({record["QOS"] for record in known if record["kind"] == "QOS"})
 
 
 def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """Yield the records of an account and of its parent accounts, up to the root."""
+    """Yield the records of an account and its parent accounts up to the root, each after a description."""
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record
@@ -87,7 +89,10 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 
 
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """Yield the records of a QOS: the QOS, and the shares of this user and of accounts in it."""
+    """Yield the records that apply to this user in the QOS `quality`, each after a description.
+
+    They are the QOS and the limits of this user and of accounts within it.
+    """
     own = (me(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]
     yield from ((f"qos {quality}", record) for record in mine)
@@ -97,7 +102,10 @@ def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """Return the names of the job's QOS, from profile or account, and of its partitions' QOS."""
+    """Return the names of the QOS that apply to a job of `profile`.
+
+    They are the QOS of the profile, or else the default QOS of `account`, and the QOS of the job's partitions.
+    """
     chosen = profile.qos
     if not chosen:
         asked = accounting("assoc", "where", f"user={me()}", f"account={account}", "format=DefaultQOS")
@@ -110,7 +118,10 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines of `sacctmgr show`; none if the accounting is off or slow."""
+    """Return the lines that `sacctmgr show` prints for the arguments `words`.
+
+    Returns no lines if the accounting is disabled or does not answer within 3 seconds.
+    """
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

@@ -1,7 +1,7 @@
-"""Our jobs in SLURM's queue and accounting: finding, releasing and cancelling them.
+"""Jobs of this suite in SLURM's queue and accounting: functions that find, release and cancel them.
 
-A tag identifies a job; it ends the name and begins the comment. A job id is temporary: SLURM may lose acknowledged jobs
-and reuse their ids.
+A tag identifies a job of this suite. It ends the job's name or begins the job's comment. A job id does not identify a
+job for long, because SLURM may lose accepted jobs and reuse their ids.
 """
 
 import os
@@ -23,7 +23,7 @@ AT_ONCE = 500  # ids on one command line
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job, or a task of a job array, in the queue."""
+    """A job in the queue, or a task of a job array in the queue."""
 
     job_id: int
     index: int | None  # in its array
@@ -37,7 +37,7 @@ class QueuedJob:
 
     @property
     def name(self) -> str:
-        """The job id as SLURM's commands take it."""
+        """The job id as SLURM's commands accept it, such as '123' or '123_4' for a task of a job array."""
         return str(self.job_id) if self.index is None else f"{self.job_id}_{self.index}"
 
     @property
@@ -46,7 +46,7 @@ class QueuedJob:
 
     @property
     def held(self) -> bool:
-        """Return whether SLURM itself holds the job."""
+        """Whether SLURM itself holds the job, after a failed launch."""
         return self.waits and is_held(self.reason)
 
 
@@ -56,7 +56,7 @@ def is_held(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class PastJob:
-    """A record of the accounting about one start or end of a job or array task."""
+    """A record in SLURM's accounting of one run of a job or of a task of a job array."""
 
     job_id: int
     index: int | None
@@ -77,9 +77,11 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Return our jobs whose tag starts with one of these prefixes, array tasks one by one.
+    """Return this user's queued jobs whose tag starts with one of `prefixes`, with an entry for each task of a job
+    array.
 
-    ended: include jobs that have ended and that SLURM still knows. Raises Unreachable, NoSlurm.
+    ended: whether to include ended jobs that SLURM still lists. Raises Unreachable if SLURM does not answer. Raises
+    NoSlurm if this machine has no SLURM.
     """
     found = []
     for record in listed(["--states=all"] if ended else [], timeout):
@@ -91,16 +93,20 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
 
 
 def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
-    """Return the tag in a job's name ('label:tag') or comment ('tag, user text'); "" if there is none."""
+    """Return the tag in a job's name ('label:tag') or comment ('tag, user text').
+
+    prefixes: possible beginnings of the tag. Returns "" if there is no tag with one of them.
+    """
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
 
 
 def listed(options: Sequence[str], timeout: float) -> list[str]:
-    """Return squeue's records of this user's jobs, without other output of a site's wrapper.
+    """Return squeue's records of this user's jobs, one string per job, without output of a wrapper of the cluster.
 
-    Raises Unreachable without squeue's header: an empty queue and a failed wrapper would look alike.
+    options: further arguments of squeue. Raises Unreachable if squeue's header is missing, because a failed wrapper
+    would look like an empty queue.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
@@ -125,9 +131,10 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
 
 
 def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return the recent records of jobs with these names; None if the accounting is off or does not answer.
+    """Return the accounting records of this user's jobs with these names from the last `days` days.
 
-    The newest record of a job or array task comes last.
+    The newest record of a job or of a task of a job array comes last. Returns None if the accounting is disabled or
+    does not answer.
     """
     if not names:
         return []
@@ -146,16 +153,19 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
 
 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
-    """Yield the jobs of a record, which array tasks share that never started."""
+    """Yield the jobs that a record describes. Tasks of a job array that never started share a record.
+
+    fields: the fields of SACCT by name.
+    """
     job, _, index = fields.pop("job").partition("_")
     for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
         yield PastJob(job_id=int(job), index=each, **fields)
 
 
 def elements(index: str) -> list[int | None]:
-    """Parse array indices: '7' -> 7; '[2-4,8%2]' -> 2 3 4 8; '', for a job without an array, -> None.
+    """Return the indices in SLURM's notation: [7] for '7', [2, 3, 4, 8] for '[2-4,8%2]', [None] for ''.
 
-    An index that SLURM cut short is left out.
+    The empty string stands for a job that is no job array. Indices that SLURM truncated are left out.
     """
     if not index:
         return [None]
@@ -165,7 +175,10 @@ def elements(index: str) -> list[int | None]:
 
 
 def postpone(job_id: int, after: Collection[int]) -> bool:
-    """Let a pending job wait for the jobs `after`; return whether SLURM accepted. Raises Unreachable, NoSlurm."""
+    """Delay a pending job until the jobs `after` end, and return whether SLURM accepted this.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    """
     try:
         ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
     except Refused:  # it started, or ended, meanwhile
@@ -174,7 +187,10 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 
 
 def release(jobs: Iterable[QueuedJob]) -> None:
-    """Release the jobs that SLURM itself holds. Raises Unreachable, NoSlurm."""
+    """Release those of `jobs` that SLURM itself holds.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    """
     for job in jobs:
         if job.held:
             with suppress(Refused):  # released, or ended, meanwhile
@@ -182,14 +198,15 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def ends(jobs: Collection[int]) -> str:
-    """Return the value of --dependency for a start after these jobs, however they end."""
+    """Return the value of sbatch's --dependency that delays a job until these jobs end, successfully or not."""
     return "afterany:" + ":".join(map(str, jobs))
 
 
 def cancel(*prefixes: str) -> int:
-    """Cancel our jobs whose tag starts with one of these prefixes; return their number.
+    """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Raises Unreachable, NoSlurm; Refused if SLURM refuses.
+    Each task of a job array counts as a job. Raises Unreachable if SLURM does not answer. Raises NoSlurm if this
+    machine has no SLURM. Raises Refused if SLURM rejects the command for a reason other than that jobs have ended.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
@@ -203,6 +220,9 @@ def cancel(*prefixes: str) -> int:
 
 
 def cancel_named(name: str) -> None:
-    """Cancel our jobs with this name, if any, without asking the queue. Raises Unreachable, NoSlurm."""
+    """Cancel this user's jobs with this name, if any, without listing the queue.
+
+    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    """
     with suppress(Refused):  # there is none
         ask("scancel", f"--user={os.getuid()}", f"--name={name}")

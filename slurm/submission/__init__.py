@@ -1,1 +1,1 @@
-"""Job arrays: written to disk, passed to sbatch once, run on a node."""
+"""The path of a job array: it is written to disk, passed to sbatch once, and run on nodes."""

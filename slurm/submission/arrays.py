@@ -1,6 +1,7 @@
-"""Submitting tasks as job arrays: each is on disk before sbatch is called, and submitted exactly once.
+"""Submission of tasks as SLURM job arrays, each of which is submitted exactly once.
 
-The tag is in the job's comment. Whatever sbatch prints, the queue is asked by tag whether SLURM has the job.
+An array is written to disk before sbatch is called. Its tag is in the job's comment, so that the queue shows whether
+SLURM has the job if sbatch fails or prints no job id.
 """
 
 import shlex
@@ -22,9 +23,10 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of an array. Each calls function(*arguments, *share) for one share; function is 'module:name'.
+    """The tasks of a job array. Each task calls `function(*arguments, *share)` with one element of `shares`.
 
-    persistent: a task that a signal ends starts again in its job, which runs it without srun.
+    function: 'module:name'. persistent: whether a task that a signal ends starts again in its job; the task then runs
+    without srun.
     """
 
     function: str
@@ -35,16 +37,18 @@ class Tasks:
 
 
 def next_folder(arrays: Path) -> Path:
-    """Return the folder of the next array in `arrays`: 0001, 0002, ..."""
+    """Return the folder of the next array in `arrays`. The folders are named 0001, 0002, and so on."""
     return arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
 
 
 def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
-    """Submit tasks as one array, written to `folder`; return its job id.
+    """Write tasks to `folder`, submit them as one job array and return its job id.
 
-    parameters: for submitit, with the tag in the comment. code: the folder that the nodes import from. Raises Refused
-    if SLURM refused the array, Unreachable if it is unknown whether SLURM has it, NoSlurm; ValueError for a folder
-    that SLURM cannot name.
+    parameters: parameters of submitit's executor, with the tag in the comment. code: the folder from which nodes import
+    code.
+
+    Raises Refused if SLURM rejects the array. Raises Unreachable if it is unknown whether SLURM has the array. Raises
+    ValueError if the path of `folder` has characters that SLURM would misread.
     """
     count = len(tasks.shares)
     calls = [tasks.function] * count, [tasks.arguments] * count, tasks.shares
@@ -53,7 +57,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
-    """Return the script that `send` would pass to sbatch."""
+    """Return the script that `send` would pass to sbatch for these arguments."""
     return executor(folder, "", tasks, parameters, code).script(len(tasks.shares))
 
 
@@ -70,7 +74,7 @@ def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code:
 
 
 def require_folder(folder: Path) -> None:
-    """Raise ValueError for a path that SLURM's file name patterns or PYTHONPATH would misread."""
+    """Raise ValueError if the path has characters that SLURM's file name patterns or PYTHONPATH would misread."""
     for character in str(folder):
         if character in "%\\:" or not character.isprintable():
             raise ValueError(f"{grammar.shown(folder)}: SLURM needs a run directory without {character!a} in its path")

@@ -1,6 +1,6 @@
-"""Whether scancel ended the job of this process.
+"""Detection of whether scancel ended the job of this process.
 
-SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld tells them apart at once,
+SLURM sends equal signals for scancel, preemption, the time limit and a requeue. slurmctld can distinguish them at once,
 with or without accounting.
 """
 
@@ -10,7 +10,11 @@ from slurm.queries.ask import ask
 
 
 def cancelled() -> bool:
-    """Return whether scancel ended this job. Raises Unreachable, Refused or NoSlurm if SLURM cannot tell."""
+    """Return whether scancel ended this job.
+
+    Raises NoSlurm if this machine has no SLURM. Raises Unreachable if SLURM does not answer, and Refused if it no
+    longer knows the job.
+    """
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     job = f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]
     known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", job).stdout.split())
@@ -18,9 +22,11 @@ def cancelled() -> bool:
 
 
 def is_cancelled(known: dict[str, str], starts: str) -> bool:
-    """Return whether fields of `scontrol show job` mean scancel. starts: the restart count of this process.
+    """Return whether the output of `scontrol show job` shows that scancel ended the job.
 
-    A time limit and a lost node have a Reason, preemption has a PreemptTime, and a requeue one more restart.
+    known: fields of the output by name. starts: number of restarts of the job when this process started. After a time
+    limit or a lost node, the field Reason is set. After preemption, PreemptTime is set, and after a requeue, Restarts
+    has grown.
     """
     ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
     unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts

@@ -1,9 +1,9 @@
 """The environment variables that a job inherits from the process that submits it.
 
-sbatch exports the whole environment, and SLURM stores it, tokens and passwords included. `--export=NONE` and lists of
-names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH. So sbatch
-runs with only the variables to keep. This also removes variables that change the output of SLURM's commands (SBATCH_*,
-SQUEUE_FORMAT, ...), and the variables of a surrounding job.
+sbatch exports the whole environment, and SLURM stores it, including tokens and passwords. The option `--export=NONE`
+and lists of names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH.
+So sbatch itself is run with a selection of the variables. The selection also leaves out variables that change the
+output of SLURM's commands, such as SBATCH_* and SQUEUE_FORMAT, and the variables of a surrounding job.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables whose names are in KEPT and not in SECRET."""
+    """Return the variables whose names match a pattern of KEPT and no pattern of SECRET."""
     return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
 
 

@@ -1,13 +1,15 @@
-"""submitit's SlurmExecutor, with a submission that survives a killed launcher and an unclear answer of sbatch.
+"""submitit's SlurmExecutor, changed so that no task is lost if the launcher is killed or sbatch gives no clear answer.
 
-submitit checks the parameters, renders the script, spells the command, reads the job id and makes the jobs. Two of its
-methods are overridden, because SlurmExecutor's lose tasks:
+submitit checks the parameters, renders the script, builds the command, reads the job id and creates the job objects.
+Two methods are overridden, because the methods of SlurmExecutor can lose tasks:
 
-    _internal_process_submissions    names the payload after the job id, so a launcher killed after sbatch leaves tasks
-                                     without a payload. It waits for sbatch without limit, takes every failure for a
-                                     refusal, and submits arrays with SlurmExecutor, whatever a subclass overrides.
-    _submitit_command_str            runs a process that reads the payload and ignores SIGTERM. Ours reads the intent,
-                                     which is on disk before sbatch is called.
+    _internal_process_submissions    SlurmExecutor's method names the file of a task's arguments after the job id. So a
+                                     launcher that is killed after sbatch leaves tasks without arguments. The method
+                                     also waits for sbatch without a time limit, and takes every failure as a refusal.
+                                     It submits arrays with SlurmExecutor, even if a subclass overrides its methods.
+    _submitit_command_str            SlurmExecutor's command runs a process that reads that file and ignores SIGTERM.
+                                     The command of this class reads intent.json, which is on disk before sbatch is
+                                     called.
 """
 
 import re
@@ -31,23 +33,32 @@ STARTS = 10  # of a persistent task
 
 
 class ArrayExecutor(SlurmExecutor):
-    """Submit calls of `slurm.submission.job.run` as one array whose intent is on disk before sbatch is called."""
+    """An executor that submits calls of `slurm.submission.job.run` as one job array.
+
+    intent.json, which describes the array, is on disk before sbatch is called.
+    """
 
     def __init__(
         self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
     ) -> None:
-        """Set up an executor for one array in `folder`; the other arguments are as in slurm.submission.arrays."""
+        """Create an executor for one job array in `folder`.
+
+        tag: identifies the array in SLURM's queue. function, container, persistent: see slurm.submission.arrays.Tasks.
+        """
         super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
         self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
 
     @classmethod
     def affinity(cls) -> int:
-        """Report SLURM as available, so that a dry run shows the script on any machine."""
+        """Return 1, which means that SLURM is available, so that a dry run works on any machine."""
         return 1
 
     @property
     def _submitit_command_str(self) -> str:
-        """The command of a task. With -P, nodes import the copy of the code, not their working directory."""
+        """The shell command that runs a task.
+
+        With Python's option -P, nodes import the copied code and not files of their working directory.
+        """
         command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.function])}"
         if self.persistent:  # a status above 128 is a signal's
             again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
@@ -71,7 +82,10 @@ class ArrayExecutor(SlurmExecutor):
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]
 
     def _submit(self, script: Path) -> int:
-        """Call sbatch; return the job id. Raises Refused; Unreachable if it stays unknown whether SLURM has the job."""
+        """Call sbatch with `script` and return the job id.
+
+        Raises Refused if SLURM rejects the array. Raises Unreachable if it stays unknown whether SLURM has the array.
+        """
         try:
             said = ask(*self._make_submission_command(script), timeout=SBATCH_SECONDS).stdout
             return int(self._get_job_id_from_submission_command(said))
@@ -87,13 +101,19 @@ class ArrayExecutor(SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        """Return the job id in sbatch's own line. A site's banner may contain jobs and numbers too."""
+        """Return the job id in the line that sbatch prints.
+
+        Other lines are ignored, because a banner of the cluster may also contain numbers and the word job.
+        """
         text = string if isinstance(string, str) else string.decode()
         own = re.findall(r"^Submitted batch job \d+", text, re.MULTILINE)
         return SlurmExecutor._get_job_id_from_submission_command("\n".join(own))
 
     def _adopt(self, problem: str) -> int:
-        """Wait for the job with our tag to appear in the queue; return its id. Raises Unreachable if it does not."""
+        """Wait until a job with this array's tag is in the queue, and return its job id.
+
+        problem: why the job id is unknown, for the error message. Raises Unreachable if the job does not appear in time.
+        """
         deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
         while time.monotonic() < deadline:
             time.sleep(1)

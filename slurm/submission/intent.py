@@ -1,10 +1,10 @@
-"""The folder that describes a job array on disk.
+"""The files that describe a SLURM job array on disk.
 
-intent.json      function, arguments, the share of every task, tag: written before sbatch is called
-script.sh        the script given to sbatch
-ack.json         the job id that sbatch printed: a hint, since a restarted slurmctld reuses ids
-refused.json     instead of intent.json: SLURM refused the array
-logs/            standard output and error of the tasks
+intent.json      the tag, the function, its arguments, and the share of every task: written before sbatch is called
+script.sh        the script passed to sbatch
+ack.json         the job id that sbatch printed; it is only a hint, since a restarted slurmctld reuses ids
+refused.json     the renamed intent.json of an array that SLURM refused
+logs/            standard output and standard error of the tasks
 """
 
 import json
@@ -25,7 +25,10 @@ Content = TypeVar("Content", bound=BaseModel)
 
 
 class Intent(BaseModel):
-    """The content of an array: a function, its arguments, and a share per task."""
+    """The content of intent.json: the function of a SLURM job array, its arguments, and the share of each task.
+
+    written: time when the file was written, in seconds since 1970.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True)
     tag: str
@@ -36,7 +39,7 @@ class Intent(BaseModel):
 
 
 class Acknowledged(BaseModel):
-    """The job id that SLURM reported, if any."""
+    """The content of ack.json: the job id that SLURM reported, or None if the job cannot appear any more."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     job_id: int | None
@@ -49,12 +52,19 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 
 
 def read(folder: Path) -> Intent:
-    """Read an array's intent. Raises ValueError; FileNotFoundError if SLURM refused it or it is not yet written."""
+    """Return the intent of the SLURM job array in `folder`.
+
+    Raises FileNotFoundError if SLURM refused the array or it is not written yet. Raises ValueError if the file is invalid.
+    """
     return parsed(folder / NAME, Intent)
 
 
 def parsed(path: Path, kind: type[Content]) -> Content:
-    """Read a JSON file of this kind. Raises FileNotFoundError; ValueError for invalid content."""
+    """Return the content of a JSON file as an object of class `kind`.
+
+    Raises FileNotFoundError if the file is missing. Raises ValueError if it is no regular file, is too large or has invalid
+    content.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
@@ -70,27 +80,30 @@ def parsed(path: Path, kind: type[Content]) -> Content:
 
 
 def acknowledge(folder: Path, job_id: int | None) -> None:
-    """Record the job id. None: SLURM reported no id, and the job can no longer appear."""
+    """Record the job id in ack.json. None means that SLURM reported no id and the job cannot appear any more."""
     durable(folder / ACK, {"job_id": job_id})
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether the answer is final whether SLURM has the array."""
+    """Return whether it is known for good whether SLURM has the array."""
     return (folder / ACK).exists()
 
 
 def was_taken(folder: Path) -> bool:
-    """Return whether SLURM reported a job id."""
+    """Return whether SLURM reported a job id for the array.
+
+    Raises ValueError if ack.json is invalid.
+    """
     return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
 
 
 def withdraw(folder: Path) -> None:
-    """Mark an array that SLURM refused."""
+    """Mark an array as refused by SLURM."""
     os.rename(folder / NAME, folder / "refused.json")
 
 
 def durable(path: Path, content: object) -> None:
-    """Write JSON to a file, completely or not at all, even if the power fails."""
+    """Write `content` to a JSON file, completely or not at all, even if the power fails."""
     temporary = path.with_name(f".{path.name}")
     with open(temporary, "w") as file:
         json.dump(content, file, indent=1)

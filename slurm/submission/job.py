@@ -1,6 +1,7 @@
-"""One task of an array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
+"""The program that runs one task of a job array on a node: `python -m slurm.submission.job FOLDER FUNCTION`.
 
-The function comes from the script that SLURM stored, so that nobody who writes to the folder later can name another.
+FUNCTION comes from the script that SLURM stored. So somebody who can write to FOLDER later cannot choose another
+function.
 """
 
 import importlib
@@ -15,7 +16,10 @@ REFUSED = 2
 
 
 def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
-    """Call `function` ('module:name') with the array's arguments and the task's share; return the exit status."""
+    """Call `function` with `arguments` and the task's `share`, and return the exit status.
+
+    function: 'module:name'. A ValueError is printed as one line, and the exit status is then 2.
+    """
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)
     try:
@@ -27,7 +31,7 @@ def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
 
 
 def shown(text: str) -> str:
-    """Return the text on one line, with unprintable characters escaped."""
+    """Return `text` on one line, with unprintable characters escaped."""
     line = " ".join(text.split())
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
 

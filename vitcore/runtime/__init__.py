@@ -1,1 +1,1 @@
-"""The device, memory, kernels and compiled code of a training."""
+"""The device of a training, and its memory, kernels and compiled code."""

@@ -1,4 +1,4 @@
-"""torch.compile in a process that trains many models, and its cache on disk."""
+"""The use of torch.compile in a process that trains many models, and its cache on disk."""
 
 from __future__ import annotations
 
@@ -23,19 +23,24 @@ LONG = 1_000  # steps from which the minute that compiling takes pays off on a G
 
 
 def compiles(config: Config, device: str) -> bool:
-    """Tell whether the model is compiled on `device`, cuda or cpu; by default on a GPU for many steps."""
+    """Return whether the model is compiled on `device`, "cuda" or "cpu".
+
+    With compile=auto, it is compiled on a GPU if the training has at least 1000 steps and a single patch size.
+    """
     if config.compile != "auto":
         return config.compile
     return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would be compiled
 
 
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
-    """Return the compiled `model`, which shares its weights and has a graph for each shape of batch.
+    """Return a compiled version of `model`, which shares its weights and has a graph for each shape of a batch.
 
-    By default, PyTorch compiles a second shape as a dynamic one, so a trial's last bits would depend on the trials
-    before it. Evaluations have several shapes and are better left to `model`.
+    Without dynamic=False, PyTorch would compile a second shape as a dynamic shape. The rounding of a trial's results
+    would then depend on earlier trials in the process. Evaluations have several shapes, so they should use `model`
+    itself.
 
-    attention: the setting of the config. It enters the key of the cache, because a graph keeps its attention kernels.
+    attention: value of the setting `attention`. It is part of the cache key, because a compiled graph fixes its
+    attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -50,10 +55,11 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 
 
 def use_private_cache() -> None:
-    """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another.
+    """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
-    PyTorch unpickles and runs the files in it, so nobody else may write to it. PyTorch's default is a folder in /tmp
-    with a predictable name. Raises ValueError if others may write to the folder.
+    PyTorch unpickles and runs the files in the folder, so nobody else may write to it. PyTorch's default is a folder in
+    /tmp with a predictable name. Raises ValueError if the private folder belongs to another user or others may write to
+    it.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):
@@ -61,15 +67,16 @@ def use_private_cache() -> None:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the user's cache folder: $XDG_CACHE_HOME if it is an absolute path, otherwise ~/.cache."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     return Path(configured) if configured.startswith("/") else Path.home() / ".cache"
 
 
 def private_folder(path: Path) -> Path:
-    """Return `path`, created with mode 0700 if missing.
+    """Return `path`, a folder that is created with mode 0700 if it is missing.
 
-    Raises ValueError if it is another user's, a link, no folder, or writable by others; OSError if it cannot be made.
+    Raises ValueError if the path is a link or no folder, belongs to another user, or is writable by others. Raises
+    OSError if the folder cannot be created.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)
@@ -82,7 +89,10 @@ def private_folder(path: Path) -> Path:
 
 @cache
 def instruction_set() -> str:
-    """Return 8 hex digits for the instructions of this CPU: compiled code may not run on a CPU with others."""
+    """Return an 8-digit hexadecimal hash of the CPU's architecture and instruction-set extensions.
+
+    Compiled code may not run on a CPU with another hash.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Capturing a function of tensors at fixed addresses as a CUDA graph: one launch instead of hundreds."""
+"""Capture of a function as a CUDA graph, whose hundreds of kernels are then started by one launch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from torch import Tensor
 
 
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Return a function that repeats all launches of `function`, and the tensor that holds the result.
+    """Return a function that replays all kernels of `function`, and the tensor that will hold the result.
 
-    Nothing is computed yet. Raises the errors of `function`, and RuntimeError if it reads a value from the GPU or has
-    no fixed shapes. Run it in `without_waiting` first: PyTorch before 2.14 leaks memory after a failed capture. Other
-    threads may use the GPU during a capture.
+    The tensors that `function` reads must stay at their addresses. The capture itself computes nothing. Before it, run
+    `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Other threads may
+    use the GPU during a capture.
+
+    Raises the error of `function` if it fails. Raises RuntimeError if `function` reads a value from the GPU or has
+    variable shapes.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.current_stream()
@@ -38,7 +41,10 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Raise RuntimeError for operations within the block that wait for the GPU, which no graph can hold."""
+    """Make operations within the block raise RuntimeError if they wait for the GPU.
+
+    A CUDA graph cannot contain them. On a CPU, the block runs as usual.
+    """
     if device.type != "cuda":
         yield
         return
@@ -54,7 +60,7 @@ def without_waiting(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def on_side_stream(device: torch.device) -> Iterator[None]:
-    """Run the block on a side stream, as autograd and the libraries require before a capture."""
+    """Run the block on a second CUDA stream, as PyTorch requires of the warm-up before a capture."""
     here, side = torch.cuda.current_stream(device), side_stream(device)
     side.wait_stream(here)
     try:

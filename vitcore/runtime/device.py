@@ -1,4 +1,4 @@
-"""The device and the precision of a training."""
+"""The device, the numerical precision and the threads of a training."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device, with the number of this process's GPU: without it, a new thread would use GPU 0."""
+    """Return the device of the config, with the index of this process's current GPU.
+
+    Without an index, a new thread would use GPU 0.
+    """
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a host tensor to the device without blocking; no-op on a CPU.
+    """Return a copy of a host tensor on `device`, made without blocking.
 
-    The copy is from pinned memory, which PyTorch keeps until it is done: from pageable memory it would wait for all
-    earlier work of the GPU. Raises RuntimeError in a CUDA graph, which would read that memory again later.
+    On a CPU, the tensor itself is returned. The copy is made from pinned memory, because a copy from pageable memory
+    would wait for all earlier work of the GPU. PyTorch keeps the pinned memory until the copy is done. Raises
+    RuntimeError if a CUDA graph is being captured, since its replays would read the pinned memory again later.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -45,14 +49,14 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def hardware(config: Config) -> str:
-    """Return the model name of the GPU or CPU that a trial runs on."""
+    """Return the model name of the GPU or CPU on which a trial runs."""
     return torch.cuda.get_device_name() if device_of(config) == "cuda" else processor()
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """Apply `function` to `inputs`, images first, in the precision and attention of `config`; return float32.
+    """Return `function(*inputs)` in float32, computed with the precision and attention kernel of `config`.
 
-    Training and later evaluations share this function, so that they compute the model alike.
+    inputs: images first. Training and later evaluations share this function, so that they compute the model equally.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: measurable in a small model's step
@@ -66,7 +70,10 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
 
 @contextmanager
 def computing(config: Config) -> Iterator[None]:
-    """Set up the process for a training within the block: threads, subnormals and memory."""
+    """Prepare this process for a training within the block.
+
+    It keeps freed memory, flushes subnormal numbers to zero and sets the number of threads.
+    """
     keep_freed()
     with flushing(True), torch_threads(config.threads):
         yield
@@ -74,11 +81,13 @@ def computing(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flushing(on: bool) -> Iterator[None]:
-    """Flush subnormals (below 2^-126) to zero within the block, or keep them, which is PyTorch's default.
+    """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them, as PyTorch does by
+    default.
 
-    Peaked attention produces many subnormals, which slow down products several times on some processors. The setting
-    holds for this thread and for threads of PyTorch that start within the block. So a process that trains with several
-    threads begins with it (ablations.execution.worker, ablations.execution.rank).
+    on: whether to flush them. Attention with peaked weights produces many subnormal numbers, which make matrix products
+    several times slower on some processors. The setting holds for this thread and for threads of PyTorch that start
+    within the block. So a process that trains with several threads begins with it (ablations.execution.worker,
+    ablations.execution.rank).
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)
@@ -90,7 +99,10 @@ def flushing(on: bool) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Set the number of PyTorch's CPU threads within the block. It changes the last bits of sums."""
+    """Set the number of PyTorch's CPU threads within the block.
+
+    The number affects the rounding of sums.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

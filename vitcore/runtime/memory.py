@@ -1,4 +1,4 @@
-"""Dividing work after out-of-memory errors, and the memory that images may take."""
+"""Division of work into smaller pieces after out-of-memory errors, and the memory available for images."""
 
 import ctypes
 import gc
@@ -27,11 +27,11 @@ NO_PRIMITIVE = "could not create a primitive"  # oneDNN's message, for lack of m
 
 
 class OutOfMemory(RuntimeError):
-    """The smallest possible piece of work does not fit into memory."""
+    """The error raised when the smallest possible piece of work does not fit into memory."""
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error means that memory ran out."""
+    """Return whether an exception means that memory ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit there is room for code
@@ -39,9 +39,10 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
-    """Run `work(size)`, halving the size each time memory runs out; return the result and the size that fits.
+    """Call `work(size)`, with half the size each time that memory runs out. Return its result and the size that fits.
 
-    Raises OutOfMemory at size 1, or at once if `indivisible` says why the work cannot be divided.
+    indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if size 1 does not fit, or if
+    indivisible work does not fit.
     """
     while True:
         try:
@@ -60,10 +61,10 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
 
 
 def keep_freed() -> None:
-    """Keep freed memory in this process for its next tensors.
+    """Make the C library keep freed memory in this process for later tensors.
 
-    By default, glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again. With another
-    C library, nothing happens.
+    By default, glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again. With a C
+    library other than glibc, this function does nothing.
     """
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
@@ -72,24 +73,31 @@ def keep_freed() -> None:
 
 
 def release() -> None:
-    """Return the GPU's cached blocks to other processes, if any GPU was used."""
+    """Return cached GPU memory to the driver for use by other processes, if this process has used a GPU."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         gc.collect()  # a compiled model refers to itself and holds its tensors until then
         torch.cuda.empty_cache()
 
 
 def capacity(device: torch.device) -> float:
-    """Return the bytes of the device's memory that this process may use."""
+    """Return the bytes of memory that this process may use on `device`.
+
+    For a GPU, it is the total memory. For a CPU, it is the minimum of the machine's memory and all limits on this
+    process.
+    """
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return min(host_limits())
 
 
 def room(device: torch.device) -> float:
-    """Return the bytes that images may take: a quarter of the memory of a GPU, or of one core's share."""
+    """Return the number of bytes that images kept in memory may take.
+
+    It is a quarter of the GPU's memory. On a CPU, it is a quarter of the memory, divided by the number of cores.
+    """
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 
 
 def host_cores() -> int:
-    """Return the number of cores that this process may use, or of all cores on macOS."""
+    """Return the number of CPU cores that this process may use. On macOS, all cores are counted."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,7 @@
-"""The memory that this process may use, and the least memory of a training. Importing this loads no torch."""
+"""The memory that this process may use, and the minimum memory that a training needs.
+
+Importing this module does not import torch.
+"""
 
 import os
 import resource
@@ -15,14 +18,20 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the least bytes for a step of one image: weights, gradients, moments, averages and block inputs."""
+    """Return the minimum number of bytes that a training step with one image needs.
+
+    They hold the weights, gradients, optimizer moments, averaged weights and block inputs.
+    """
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
 
 
 def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
-    """Raise ConfigError if a training cannot fit into `limit` bytes, before anything is allocated."""
+    """Raise ConfigError if a training cannot fit into `limit` bytes.
+
+    The check is made before memory is allocated. cost: cost of the model of `config`.
+    """
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)
@@ -33,7 +42,10 @@ def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
 
 
 def host_limits() -> Iterator[float]:
-    """Return the bytes of the machine's memory and of each limit on this process, control groups included."""
+    """Yield the bytes of the machine's memory, and each limit in bytes on the memory of this process.
+
+    The limits are ulimit -v and -d, and the limits of control groups.
+    """
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield from process_limits()
     with suppress(OSError):
@@ -44,14 +56,17 @@ def host_limits() -> Iterator[float]:
 
 
 def process_limits() -> Iterator[float]:
-    """Return the limits of ulimit -v and -d, if set, in bytes."""
+    """Yield the limits in bytes that ulimit -v and -d set, if any."""
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             yield limit
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Return the limits of this control group and its parents, version 1 or 2, in bytes."""
+    """Yield the memory limits in bytes of a control group and its parents.
+
+    root: folder where the control groups, version 1 or 2, are mounted. group: absolute path of the control group.
+    """
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with suppress(OSError, ValueError):

@@ -1,4 +1,7 @@
-"""The CPU of this machine. Importing this loads no torch."""
+"""The CPU of this machine.
+
+Importing this module does not import torch.
+"""
 
 import platform
 from contextlib import suppress
@@ -6,7 +9,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Return the CPU's model name."""
+    """Return the model name of the CPU."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,7 @@
-"""Training objectives: predict the label, or masked patches. A new one is a file and a line of OBJECTIVE."""
+"""Training objectives: predicting the label, or predicting masked patches.
+
+A new objective is a file with an entry in OBJECTIVE.
+"""
 
 from vitcore.training.objectives.classification import Classification
 from vitcore.training.objectives.masked_autoencoder import MAE

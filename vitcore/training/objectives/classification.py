@@ -1,4 +1,4 @@
-"""Predicting the class, alone or with a teacher, and DeiT's distillation token (arXiv 2012.12877, section 4)."""
+"""Prediction of the class, with or without a teacher, and DeiT's distillation token (arXiv 2012.12877, section 4)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Classification(Objective):
-    """Predicts the class of the image by cross-entropy (arXiv 2010.11929, section 3.1)."""
+    """Prediction of the image's class by cross-entropy (arXiv 2010.11929, section 3.1)."""
 
     numerics = 1
 
     class Options(Objective.Options):
-        """The training loss. Metrics always use cross-entropy."""
+        """The loss of the training and the distillation. Metrics always use cross-entropy."""
 
         #: Binary cross-entropy treats each class separately; all classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
@@ -54,19 +54,22 @@ class Classification(Objective):
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of logits (B, classes), or the weighted loss of two heads (B, 2, classes)."""
+        """Return the loss of logits (B, classes), or the weighted loss of two heads, for logits (B, 2, classes).
+
+        The loss of the second head has the weight `alpha`, and the loss of the first head has the weight 1 - `alpha`.
+        """
         if logits.ndim == 2:
             return self.label_loss(logits, targets)
         own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
         return own * (1 - self.options.alpha) + other * self.options.alpha
 
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
-        """Return the weighted sum of the label loss and the distillation loss, from the teacher's logits (B, classes).
+        """Return the weighted sum of the label loss and the distillation loss.
 
-        With two heads, the second learns from the teacher. Hard distillation is cross-entropy with the class that the
-        teacher gives (arXiv 2012.12877, equation 3). Soft distillation is tau^2 KL(teacher | student) at temperature
-        tau (equation 2, in the direction of arXiv 1503.02531 and facebookresearch/deit, which also divides by the
-        classes).
+        teacher: the teacher's logits (B, classes). If there are two heads, the second learns from the teacher. Hard
+        distillation is cross-entropy with the teacher's most probable class (arXiv 2012.12877, equation 3). Soft
+        distillation is tau^2 KL(teacher | student) at temperature tau (arXiv 2012.12877, equation 2). The direction of
+        KL follows arXiv 1503.02531 and facebookresearch/deit, which also divides by the number of classes.
         """
         own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
         alpha, tau = self.options.alpha, self.options.tau
@@ -78,7 +81,7 @@ class Classification(Objective):
         return self.label_loss(own, targets) * (1 - alpha) + taught * alpha
 
     def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss on the labels (B,), or on their shares (B, classes) in mixed images."""
+        """Return the loss of logits (B, classes) for labels (B,) or for soft labels (B, classes) of mixed images."""
         if self.options.loss == "cross-entropy":
             return super().loss(logits, targets)
         present = F.one_hot(targets, self.config.classes) if targets.ndim == 1 else targets > 0
@@ -93,8 +96,9 @@ class Classification(Objective):
 class DistilledViT(ViT):
     """A ViT with a distillation token before the patches, which a second head reads.
 
-    It returns the logits (B, 2, classes) of the two heads in training, and else their mean (B, classes), as in DeiT.
-    The token has no separate position: DeiT only ever uses the sum of token and position.
+    In training, it returns the logits (B, 2, classes) of the two heads. In evaluation, it returns their mean (B,
+    classes), as in DeiT. The distillation token has no separate position embedding, because DeiT only uses the sum of
+    the two.
     """
 
     def __init__(self, config: Config) -> None:
@@ -117,7 +121,10 @@ class DistilledViT(ViT):
         return self.vectors(images, keys)[0]
 
     def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
-        """Return the inputs of the two heads, each (B, D)."""
+        """Return the inputs of the two heads, each (B, D).
+
+        The first input is the pooled vector, and the second is the state of the distillation token.
+        """
         *_, x = self.states(images, keys)  # (B, T, D)
         before = self.config.final_norm == "before"
         x = self.encoder.norm(x) if before else x
@@ -126,7 +133,10 @@ class DistilledViT(ViT):
 
 
 class DistillationToken(Initial):
-    """The learned token, drawn from N(0, 0.02) as in DeiT, whereas the class token starts at zero."""
+    """The learned distillation token, initialized from N(0, 0.02^2) as in DeiT.
+
+    The class token, in contrast, starts at zero.
+    """
 
     draws = {"token": normal(0.02)}
 

@@ -1,6 +1,7 @@
-"""The masked autoencoder of arXiv 2111.06377, section 3: the encoder sees the visible patches, the decoder all.
+"""The masked autoencoder of arXiv 2111.06377, section 3.
 
-Shapes: B images, C channels, P patch, N patches in raster order, M of them masked, T tokens, D width, d the decoder's.
+The encoder processes only the visible patches, and the decoder processes all patches. Shapes: B images, C channels, P
+patch size, N patches in raster order, M masked patches, T tokens, D width of the encoder, d width of the decoder.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ EPSILON = 1e-6  # of a patch's variance, as in the reference implementation
 
 
 class MaskingOptions(Objective.Options):
-    """The share of masked patches, and the decoder."""
+    """The share of patches that are masked, and the size of the decoder."""
 
     ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
     #: Channels of the decoder. 0: half of the encoder's, as the paper's 512 beside ViT-L.
@@ -46,7 +47,7 @@ class MaskingOptions(Objective.Options):
     decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: the encoder's.
 
     def decoder(self, config: Config) -> dict[str, int]:
-        """Return width, depth and heads of the decoder."""
+        """Return the decoder's width, depth and number of heads, by these names."""
         return {
             "width": self.decoder_width or config.width // 2,
             "depth": self.decoder_depth or max(1, config.layers // 3),
@@ -54,22 +55,28 @@ class MaskingOptions(Objective.Options):
         }
 
     def masked(self, patches: int) -> int:
-        """Return the number of masked patches, rounded as in the reference implementation: at least one is visible."""
+        """Return the number of masked patches out of `patches`, which leaves at least one visible.
+
+        It is rounded as in the reference implementation of arXiv 2111.06377.
+        """
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-        """Return the places of each image's visible patches (B, N - M) and masked ones (B, M), in order."""
+        """Return the indices of each image's visible patches (B, N - M) and masked patches (B, M), in ascending order.
+
+        keys: random keys (B,) of the images. patches: number N of patches.
+        """
         left = patches - self.masked(patches)
         order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
 
 
 class MAE(Objective):
-    """Predicts the pixels of masked patches from a quarter of the image (arXiv 2111.06377, section 3).
+    """Prediction of the pixels of masked patches, by default 75% of all patches (arXiv 2111.06377, section 3).
 
-    The loss is the mean squared error of pixels that are normalized within their patch. The masks are a function of
-    (seed, epoch, image), and in evaluations of (seed, image). The accuracy is the share of an image's masked variance
-    that is explained, at least 0.
+    The loss is the mean squared error of pixels that are normalized within their patch. In training, the masks are a
+    function of (seed, epoch, image). In evaluations, they are a function of (seed, image). An image's accuracy is the
+    fraction of the variance of its masked pixels that is explained, at least 0.
     """
 
     numerics = 1
@@ -84,13 +91,20 @@ class MAE(Objective):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the decoder's default sizes as 0."""
+        """Return the settings with 0 in place of each decoder size that equals its default.
+
+        Trials with explicit and with omitted default sizes then have one id.
+        """
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError for settings that show masked patches, or under which a patch has no variance."""
+        """Raise ConfigError if a setting does not work with a masked autoencoder.
+
+        Examples are a stem whose tokens depend on the pixels of other patches, so that masked pixels would be visible,
+        and patches of a single value, which have no variance.
+        """
         local = [name for name, stem in STEM.items() if stem.local]
         single, stem, smoothing = config.channels * config.patch**2 == 1, config.stem, config.label_smoothing
         impossible = {
@@ -125,7 +139,10 @@ class MAE(Objective):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's squared error and the error of predicting zeros (B, 2): pixels take too much memory."""
+        """Return each image's mean squared error, and its error if 0 is predicted for all pixels (B, 2).
+
+        They take less memory than the predicted pixels.
+        """
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:
@@ -139,8 +156,8 @@ class MAE(Objective):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    Images (B, C, H, W) and their keys (B,) to predictions (B, M, C P P) of the masked patches. Without keys, all
-    images have the key 0.
+    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P) for the masked patches. Without
+    keys, all images have the key 0.
     """
 
     def __init__(self, config: Config) -> None:
@@ -161,14 +178,18 @@ class MaskedAutoencoder(ViT):
 
 
 def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
-    """Return the visible patches (B, N - M, D) of x (B, N, D); all patches without keys, as for features."""
+    """Return the visible patches (B, N - M, D) out of all patches x (B, N, D).
+
+    Without keys, all patches are returned, for feature extraction.
+    """
     return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
 
 
 class Decoder(Initial):
-    """Pre-norm blocks over all places, with fixed positions; masked patches begin as a learned vector (section 3).
+    """The decoder: pre-norm blocks over all patches with fixed position embeddings (arXiv 2111.06377, section 3).
 
-    Maps tokens (B, T, D) to the states (B, M, d) of the masked patches. Prefix tokens have no position.
+    It maps tokens (B, T, D), the prefix tokens and the visible patches, to the states (B, M, d) of the masked patches.
+    Each masked patch enters as a learned vector. Prefix tokens have no position embedding.
     """
 
     draws = {"mask": normal(0.02)}
@@ -193,7 +214,7 @@ class Decoder(Initial):
 
 
 def decoder_config(config: Config, options: MaskingOptions) -> Config:
-    """Return the config of a plain ViT with the decoder's sizes."""
+    """Return the config of a plain ViT with the decoder's width, depth and number of heads."""
     plain = {
         "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
         "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
@@ -203,9 +224,10 @@ def decoder_config(config: Config, options: MaskingOptions) -> Config:
 
 
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the pixels of each patch (B, N, C P P), of mean 0 and variance 1, of bytes (B, C, H, W) below `levels`.
+    """Return the pixels of each patch (B, N, C P P), normalized to mean 0 and variance 1 within the patch.
 
-    The variance is the unbiased one of pixels from 0 to 1, plus 1e-6: a patch of one color is all zero.
+    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The variance is the unbiased
+    variance of pixels scaled to [0, 1], plus 1e-6, so a patch of one color becomes 0.
     """
     B, C, H, W = pixels.shape
     cut = pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)

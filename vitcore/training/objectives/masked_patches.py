@@ -1,6 +1,6 @@
-"""Masked patch prediction, the self-supervision of arXiv 2010.11929, section B.1.2.
+"""Masked patch prediction, the self-supervised objective of arXiv 2010.11929, section B.1.2.
 
-Shapes: B images, C channels, P patch, N patches in raster order, M = N // 2 of them corrupted, D width.
+Shapes: B images, C channels, P patch size, N patches in raster order, M = N // 2 corrupted patches, D width.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ CHOICE, FATE, OTHER = (code(f"masked patch {what}") for what in ("choice", "fate
 
 
 class MaskedPatch(Objective):
-    """Predicts the 3-bit mean color of corrupted patches, half of all (arXiv 2010.11929, section B.1.2).
+    """Prediction of the 3-bit mean color of corrupted patches, half of all patches (arXiv 2010.11929, section B.1.2).
 
-    Each channel has 8 shades, so RGB has 512 classes and grayscale 8. Accuracy and loss are over the corrupted patches.
-    The corruption is a function of (seed, epoch, image), and in evaluations of (seed, image).
+    Each channel has 8 shades, so RGB has 512 classes and grayscale has 8. Accuracy and loss are averaged over the
+    corrupted patches. In training, the corruption is a function of (seed, epoch, image). In evaluations, it is a
+    function of (seed, image).
     """
 
     numerics = 1
@@ -45,7 +46,7 @@ class MaskedPatch(Objective):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError for settings that this objective does not support, such as mixup."""
+        """Raise ConfigError if a setting does not work with masked patches, such as mixup."""
         check_masking(config, {})
 
     @classmethod
@@ -66,7 +67,10 @@ class MaskedPatch(Objective):
         return super().loss(logits.flatten(0, 1), targets.flatten())
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return cross-entropy and correctness of each patch (B, M, 2), which take less memory than the logits."""
+        """Return the cross-entropy and the correctness of each corrupted patch (B, M, 2).
+
+        They take less memory than the logits.
+        """
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)
 
@@ -76,9 +80,9 @@ class MaskedPatch(Objective):
 
 
 def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
-    """Raise ConfigError for settings under which no patches can be predicted.
+    """Raise ConfigError if a setting does not work with the prediction of masked patches.
 
-    impossible: further messages, each with the condition under which it is raised.
+    impossible: further error messages, each with the condition under which it is raised.
     """
     objective = f"objective={config.objective}"
     conditions = {
@@ -95,10 +99,10 @@ def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
 
 
 class MaskedViT(ViT):
-    """A ViT that predicts the mean color of the corrupted patches, by one layer on each patch's state.
+    """A ViT that predicts the mean color of the corrupted patches, with a linear head on each patch's output.
 
-    Images (B, C, H, W) and their keys (B,) to logits (B, M, 8^C) of the patches that `corrupted` names; without keys
-    nothing is corrupted, and the logits (B, N, 8^C) are of all patches.
+    It maps images (B, C, H, W) and their random keys (B,) to logits (B, M, 8^C) of the corrupted patches. Without keys,
+    no patch is corrupted, and it returns the logits (B, N, 8^C) of all patches.
     """
 
     def __init__(self, config: Config) -> None:
@@ -118,10 +122,10 @@ class MaskedViT(ViT):
 
 
 class Corruption(Initial):
-    """Corrupts half of the patch embeddings.
+    """A layer that corrupts half of the patch embeddings.
 
-    A learned [mask] embedding replaces 80% of these, another patch of the image 10%, and 10% stay as they are.
-    Positions are added afterwards.
+    A learned [mask] embedding replaces 80% of the chosen patches, and another patch of the image replaces 10%. The
+    other 10% are unchanged. Position embeddings are added afterwards.
     """
 
     draws = {"mask": zeros}  # as the class token
@@ -131,7 +135,7 @@ class Corruption(Initial):
         self.mask = nn.Parameter(torch.empty(config.stem_width))
 
     def forward(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Return the patch embeddings (B, N, D), half of them corrupted."""
+        """Return the patch embeddings (B, N, D) with half of them corrupted. keys: random keys (B,)."""
         N = x.shape[1]
         place = torch.arange(N, device=x.device)
         chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(keys, N), True)
@@ -142,20 +146,24 @@ class Corruption(Initial):
 
 
 def corrupted(keys: Tensor, patches: int) -> Tensor:
-    """Choose the half of each image's patches to corrupt: their places (B, N // 2)."""
+    """Return the random indices (B, N // 2) of the patches to corrupt.
+
+    keys: random keys (B,) of the images. patches: number N of patches.
+    """
     return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 
 
 def of_places(x: Tensor, places: Tensor) -> Tensor:
-    """Gather the rows of x (B, N, D) at `places` (B, M): (B, M, D)."""
+    """Return the rows of x (B, N, D) at the indices `places` (B, M), as a tensor (B, M, D)."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
 def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the 3-bit mean color of each patch (B, N), 0 to 8^C - 1, of bytes (B, C, H, W) below `levels`.
+    """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1.
 
-    Each channel's mean is cut into 8 shades of equal width; the first channel counts most. The arithmetic is in whole
-    numbers, so that no rounding moves a patch over an edge.
+    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The mean of each channel becomes
+    one of 8 shades of equal width, and the first channel is the most significant digit. The arithmetic uses integers,
+    so rounding never changes a patch's class.
     """
     B, C, H, W = pixels.shape
     cut = pixels.view(B, C, H // patch, patch, W // patch, patch).to(torch.int64)

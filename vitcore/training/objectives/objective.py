@@ -19,7 +19,7 @@ NO_EPOCH = 2**32 - 1  # the epoch of an evaluation's random keys, which no train
 
 
 class Objective(Variant):
-    """Chooses the model to train, its targets, the loss, and what counts as correct."""
+    """Base class of objectives, which choose the model to train, its targets, the loss and the accuracy."""
 
     slot = "objective"
     keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, in evaluations too
@@ -30,34 +30,46 @@ class Objective(Variant):
 
     @classmethod
     def model(cls, config: Config) -> ViT:
-        """Return the model to train: images (B, C, H, W) and their keys (B,) to logits (B, *shape)."""
+        """Return the model to train.
+
+        Its inputs are images (B, C, H, W) and their random keys (B,). Its outputs are logits (B, *shape).
+        """
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image's logits, classes last."""
+        """The shape of one image's logits. The last dimension is the classes or predicted values."""
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return random keys (n,) that are equal in all evaluations; None if the objective draws nothing."""
+        """Return the random keys (n,) of images for evaluation, which are equal in all evaluations.
+
+        Returns None if the objective draws no random numbers. index (n,): the images' indices in the whole data set.
+        """
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 
     def targets(self, pixels: Tensor, labels: Tensor, keys: Keys) -> Tensor:
-        """Return the targets of images, given as the bytes (B, C, H, W) that the model sees, and labels (B,)."""
+        """Return the targets of a batch.
+
+        pixels (B, C, H, W): uint8 images before standardization. labels: (B,). keys: random keys (B,), or None.
+        """
         raise NotImplementedError
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss over the images."""
+        """Return the mean loss over the images of a batch."""
         return F.cross_entropy(logits, targets, label_smoothing=self.config.label_smoothing)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Reduce a batch's logits (B, ...) to the numbers that `scores` needs."""
+        """Return what `scores` needs of a batch's logits (B, ...), with one row for each image."""
         return logits
 
     def remembered(self, targets: Tensor) -> Tensor:
-        """Reduce a batch's targets (B, ...) to the numbers that `scores` needs."""
+        """Return what `scores` needs of a batch's targets (B, ...), with one row for each image."""
         return targets
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-        """Return the mean cross-entropy and each image's correctness (n,), from all answers and targets."""
+        """Return the mean loss of an evaluation and the correctness (n,) of each image.
+
+        answers, targets: what `answers` and `remembered` returned, for all n images.
+        """
         raise NotImplementedError
