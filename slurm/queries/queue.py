@@ -77,11 +77,10 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
-    """Return this user's queued jobs whose tag starts with one of `prefixes`, with an entry for each task of a job
-    array.
+    """Return this user's queued jobs whose tag starts with one of `prefixes`.
 
-    ended: whether to include ended jobs that SLURM still lists. Raises Unreachable if SLURM does not answer. Raises
-    NoSlurm if this machine has no SLURM.
+    Each task of a job array is a separate entry. ended: whether to include ended jobs that SLURM still lists. Raises
+    Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
     """
     found = []
     for record in listed(["--states=all"] if ended else [], timeout):

@@ -112,7 +112,8 @@ class ArrayExecutor(SlurmExecutor):
     def _adopt(self, problem: str) -> int:
         """Wait until a job with this array's tag is in the queue, and return its job id.
 
-        problem: why the job id is unknown, for the error message. Raises Unreachable if the job does not appear in time.
+        problem: why the job id is unknown, for the error message. Raises Unreachable if the job does not appear in
+        time.
         """
         deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
         while time.monotonic() < deadline:

@@ -54,7 +54,8 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 def read(folder: Path) -> Intent:
     """Return the intent of the SLURM job array in `folder`.
 
-    Raises FileNotFoundError if SLURM refused the array or it is not written yet. Raises ValueError if the file is invalid.
+    Raises FileNotFoundError if SLURM refused the array or it is not written yet. Raises ValueError if the file is
+    invalid.
     """
     return parsed(folder / NAME, Intent)
 
@@ -62,8 +63,8 @@ def read(folder: Path) -> Intent:
 def parsed(path: Path, kind: type[Content]) -> Content:
     """Return the content of a JSON file as an object of class `kind`.
 
-    Raises FileNotFoundError if the file is missing. Raises ValueError if it is no regular file, is too large or has invalid
-    content.
+    Raises FileNotFoundError if the file is missing. Raises ValueError if it is no regular file, is too large or has
+    invalid content.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
@@ -85,7 +86,10 @@ def acknowledge(folder: Path, job_id: int | None) -> None:
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether it is known for good whether SLURM has the array."""
+    """Return whether ack.json exists.
+
+    It is then known for good whether SLURM has the array.
+    """
     return (folder / ACK).exists()
 
 
