@@ -1,1 +1,4 @@
-"""`ablate bench`: speed as ratios, measured in alternation with a reference, in one run on one machine."""
+"""The benchmarks of `ablate bench`, which report speeds as ratios to a reference.
+
+All implementations run alternately, in one run on one machine.
+"""

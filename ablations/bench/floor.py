@@ -1,7 +1,9 @@
-"""The floor: a step's matrix products and attention alone, each on the fastest sufficiently accurate backend.
+"""The floor: a lower bound on the time of a training step.
 
-On a GPU they run as one CUDA graph, because Python launches small kernels more slowly than they run. Shapes come from
-the config, and the FLOPs counted in the model check them: `share_of_flops` is below 1 if the floor lacks a part.
+It is the time of the matrix products and the attention alone, each computed by the fastest sufficiently accurate
+backend. On a GPU they run as one CUDA graph, because Python launches small kernels more slowly than they run. The
+shapes come from the config. The FLOPs counted in the model check them: `share_of_flops` is below 1 if the floor lacks a
+part of the model.
 """
 
 import warnings
@@ -39,16 +41,17 @@ PEAKS = {
 
 
 def peak(config: Config) -> float | None:
-    """Return the device's published FLOP/s in the config's precision; None if unknown."""
+    """Return the published peak throughput of the device in the config's precision, in FLOP/s; None if unknown."""
     if device_of(config) != "cuda" or config.precision != "bf16" or not torch.cuda.is_available():
         return None
     return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
 
 
 class Floor:
-    """The matrix products and attention of one step; `run()` computes them once.
+    """The matrix products and the attention of one training step.
 
-    Raises ValueError for a reference model, and on a GPU if they cannot be captured as a CUDA graph.
+    `run()` computes them once. Raises ValueError if the config has a reference model of timm, or if a GPU cannot
+    capture them as a CUDA graph.
     """
 
     def __init__(self, config: Config) -> None:
@@ -80,7 +83,10 @@ class Floor:
                 repeat(call, count)
 
     def add_dense(self, name: str, rows: int, inner: int, columns: int, count: int = 1) -> None:
-        """Add `count` dense layers, (rows, inner) to (rows, columns), with their gradients."""
+        """Add the forward and backward passes of `count` linear layers to the lower bound on step time.
+
+        rows: the number of input vectors. inner, columns: the numbers of input and output features.
+        """
         self.flops += 2 * rows * inner * columns * count
         x, w, g = self.random(rows, inner), self.random(columns, inner), self.random(rows, columns)
         for product, call in products(x, w, g).items():
@@ -88,7 +94,10 @@ class Floor:
                 self.add(f"{name} {product}", dict.fromkeys(self.precisions, call), count)
 
     def add_attention(self, size: tuple[int, ...], count: int) -> None:
-        """Add `count` attentions with their gradients; size: (B, H, N, D)."""
+        """Add the forward and backward passes of `count` attention operations to the lower bound on step time.
+
+        size: the shape (B, H, N, D) of query, key and value.
+        """
         self.flops += 4 * prod(size) * size[2] * count
         q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
         calls = {
@@ -100,7 +109,11 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, on the backend with the shortest of TURNS turns."""
+        """Add work that a step does `count` times, computed by the fastest backend.
+
+        name: the name of the work. backends: name of a backend -> call. The fastest backend has the shortest of TURNS
+        timed turns.
+        """
         seconds = {}
         for backend, call in backends.items():
             with matmul_precision(backend):
@@ -115,13 +128,20 @@ class Floor:
 
 
 def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
-    """Return calls for the three matrix products of nn.Linear: forward, weight gradient and input gradient."""
+    """Return the calls for the three matrix products of nn.Linear, by name.
+
+    The products are the forward pass and the gradients of weights and inputs. x: inputs (N, I). w: weights (O, I). g:
+    gradient of the outputs (N, O).
+    """
     factors = {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}
     return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 
 
 def as_graph(call: Call, device: torch.device) -> Call:
-    """Capture a call as a CUDA graph; on a CPU, return it. Raises ValueError if it cannot be captured."""
+    """Return a call captured as a CUDA graph; on a CPU, return the call itself.
+
+    Raises ValueError if the call cannot be captured.
+    """
     if device.type != "cuda":
         return call
     try:
@@ -143,7 +163,7 @@ def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether the device has this kernel, gradient included."""
+    """Return whether the device supports the forward and backward passes of an attention kernel."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns why, then raises
         try:
@@ -154,7 +174,10 @@ def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute softmax(q.k / sqrt(D)) v with two batched products and a softmax; q, k, v: (B, H, N, D)."""
+    """Return the attention softmax(q.k / sqrt(D)) v, computed by two batched products and a softmax.
+
+    q, k, v and the output: (B, H, N, D).
+    """
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
@@ -171,7 +194,10 @@ KERNELS: dict[str, Attention] = {
 
 
 def relative_error(precision: str) -> float:
-    """Return the relative error, in the Frobenius norm, of a float32 product of 256 x 256 matrices."""
+    """Return the relative error of a float32 product of two 256 x 256 matrices, in the Frobenius norm.
+
+    precision: the precision that torch.set_float32_matmul_precision sets. The reference is the product in float64.
+    """
     a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with matmul_precision(precision):
         found = a.float() @ b.float()
@@ -181,7 +207,10 @@ def relative_error(precision: str) -> float:
 
 @contextmanager
 def matmul_precision(backend: str) -> Iterator[None]:
-    """Set PyTorch's precision of float32 products to the last word of `backend`."""
+    """Set PyTorch's precision of float32 products within the block to the last word of `backend`.
+
+    The last word is "highest" or "medium".
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(backend.rpartition(" ")[2])
     try:

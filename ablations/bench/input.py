@@ -1,4 +1,7 @@
-"""The input pipeline alone, and its flips and crops beside torchvision's on PIL images."""
+"""The benchmark of the input pipeline alone.
+
+As a second comparison, it times flips and crops against those of torchvision on PIL images.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +25,10 @@ CALLS = 2  # batches per turn beside torchvision, which is slow
 
 @dataclass(frozen=True)
 class BesidePil:
-    """The speed of both pipelines with flips and crops. ratio: how many times faster ours is."""
+    """The speed of this suite's pipeline and torchvision's, both with flips and crops.
+
+    images_per_second: by pipeline. ratio: how many times faster the pipeline of this suite is.
+    """
 
     augment: str
     images_per_second: dict[str, Spread]
@@ -31,14 +37,20 @@ class BesidePil:
 
 @dataclass(frozen=True)
 class Measured:
-    """The speed of our pipeline as configured, and beside torchvision's."""
+    """The measurements of the input pipeline.
+
+    images_per_second: as configured. pil: the comparison with torchvision on PIL images.
+    """
 
     images_per_second: Spread
     pil: BesidePil
 
 
 class Input:
-    """The batches of a training without its steps."""
+    """The input pipeline of a training, without its steps.
+
+    `advance()` returns the images of the next batch, (B, C, H, W).
+    """
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)
@@ -51,9 +63,11 @@ class Input:
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
-    """Measure images per second, as configured, and with flips and crops beside torchvision's on one core.
+    """Measure the images per second of the input pipeline; return the benchmark's result.
 
-    rounds: turns of each side; calls: batches per turn. Raises ValueError if the images cannot be cropped.
+    The pipeline is timed as configured. It is also timed with flips and crops, alternating with torchvision on one
+    core. rounds: the number of timed turns per pipeline. calls: the number of batches per turn. Raises ValueError if
+    the images cannot be cropped.
     """
     how = conditions(config, source, rounds, calls)
     cropped = Config(**merge(config.model_dump(), {"augment": AUGMENT, "mixup": 0.0, "cutmix": 0.0}))
@@ -78,14 +92,20 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
 
 
 def timed_sides(sides: Mapping[str, Call], config: Config, rounds: int, calls: int) -> dict[str, Seconds]:
-    """Return seconds per batch of each side, (rounds,), after one batch of each."""
+    """Return the seconds per batch of each pipeline, (rounds,), after one untimed batch each.
+
+    sides: name -> function that produces a batch.
+    """
     for call in sides.values():
         call()
     return interleaved(sides, rounds, calls, torch_device(config))
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:
-    """Return a function that transforms the first batch's images as a DataLoader without workers would."""
+    """Return a function that transforms the images of the first batch with torchvision.
+
+    It transforms PIL images one by one, as a DataLoader without workers does, and returns (B, C, H, W).
+    """
     from ablations.bench.script import Pictures  # late: takes seconds to import
 
     config, data = training.config, training.data

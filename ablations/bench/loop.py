@@ -1,7 +1,8 @@
-"""A small study by `ablate run`, beside the usual loop of one process per trial, one or two at a time.
+"""The benchmark of a small study: `ablate run` against the usual loop, which starts one process per trial.
 
-Both train two positions and several seeds of a config, with equal images, steps, batches, schedules and evaluations.
-Wall time runs from the command to the last result. It includes the table that `ablate run` prints.
+The loop runs one or two processes at a time. Both train two kinds of position embedding with several seeds of a config,
+on equal images, steps, batches, schedules and evaluations. Wall time is the time from the command to the last result.
+It includes the table that `ablate run` prints.
 """
 
 import json
@@ -49,7 +50,10 @@ FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: ours run
 
 @dataclass(frozen=True)
 class Measured:
-    """The wall times and test accuracies of all sides."""
+    """The wall times and test accuracies of `ablate run` and of the loops.
+
+    seconds, ratio, test_accuracy: by the name of the method.
+    """
 
     trials: int
     steps: int
@@ -69,7 +73,11 @@ class Measured:
 
 
 def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
-    """Time all sides. Raises ValueError if the script cannot do the same training, or a process fails."""
+    """Measure the wall time of a small study by `ablate run` and by two loops; return the benchmark's result.
+
+    settings: the config of the trials. seeds: per position embedding. rounds: the number of timed turns per method.
+    Raises ValueError if the script of the loops cannot do an equal training, or if a process fails.
+    """
     how = conditions(Config(**settings), source, rounds, 1)
     arms = [merge(settings, {"position": position}) for position in POSITIONS]
     configs = [Config(**merge(arm, {"seed": seed})) for arm in arms for seed in range(seeds)]
@@ -99,7 +107,11 @@ def measured(study: "Study", configs: Sequence[Config], rounds: int) -> Measured
 
 
 def check_alike(config: Config, source: Source) -> None:
-    """Raise ValueError if the script would train something else or cannot hold the images."""
+    """Check that the script of the loops trains as `ablate run` does, and can hold the images in memory.
+
+    Raises ConfigError if the data are a pack, or if the script lacks a setting. Raises ValueError if first losses
+    differ.
+    """
     if pack_of(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
@@ -114,7 +126,10 @@ def check_alike(config: Config, source: Source) -> None:
 
 
 def refuse_unknown(config: Config) -> None:
-    """Raise ConfigError for a setting that the script lacks, unless it has its default value."""
+    """Check that each setting which the script of the loops lacks has its default value.
+
+    Raises ConfigError if a setting has another value.
+    """
     defaults = {name: field.default for name, field in Config.model_fields.items()}
     defaults |= Config(**config.model_dump(exclude={"options"})).options
     known = {*GIVEN, *PASSED, *FREE, "options", "augment.pad"}
@@ -124,7 +139,7 @@ def refuse_unknown(config: Config) -> None:
 
 
 class Study:
-    """The files of `ablate run` and of the script, and the commands that start them."""
+    """A small study as files on disk, for `ablate run` and for the script of the loops."""
 
     def __init__(self, folder: Path, settings: Settings, configs: Sequence[Config], source: Source) -> None:
         self.folder, self.source = folder, source
@@ -140,14 +155,20 @@ class Study:
         self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
-        """Train all trials with the script, `at_once` processes at a time, which share all cores."""
+        """Train all trials with the script, one process per trial.
+
+        at_once: the number of processes at a time, which share all cores.
+        """
         program = str(Path(__file__).with_name("script.py"))
         commands = [[sys.executable, program, str(one)] for one in self.scripts]
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), commands))
 
     def process(self, command: list[str], threads: int) -> None:
-        """Run a command to its end. Raises ValueError with its last line if it fails."""
+        """Run a command until it ends, with `threads` threads.
+
+        Raises ValueError, with the last line of its standard error, if the command fails.
+        """
         run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
@@ -158,12 +179,15 @@ class Study:
         return accuracy, sum(result.train_seconds or 0.0 for result in results)
 
     def theirs(self) -> float:
-        """Return the mean test accuracy of the script's trials."""
+        """Return the mean test accuracy of the trials that the script trained last."""
         return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
 
 
 def write_study(folder: Path, settings: Settings, positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads. The first position is the baseline."""
+    """Write the study and the recipe that `ablate run` reads.
+
+    positions: kinds of position embedding, the baseline first.
+    """
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
     study = {
         "question": "How fast?",
@@ -175,7 +199,10 @@ def write_study(folder: Path, settings: Settings, positions: Sequence[str], seed
 
 
 def script(config: Config, base: Path, source: Source) -> Path:
-    """Write the script's settings for one trial, and its images beside them; return the path of the settings."""
+    """Write the settings of one trial and its images for the script; return the path of the settings.
+
+    base: the path of both files without a suffix.
+    """
     data = load(config, source.data_dir)
     arrays = {
         f"{part}_{name}": getattr(getattr(data, part), name).numpy()

@@ -1,4 +1,7 @@
-"""The memory that training steps add to the model and the images. Each side is measured in its own process."""
+"""The benchmark of memory: the peak memory that training steps need beyond the model and the images.
+
+Each implementation is measured in a separate process.
+"""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +22,11 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 
 
 def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
-    """Return `of_side` for each side; if it fails, None, with the reason added to `left_out`."""
+    """Return the memory in bytes that each implementation's steps need; None if it cannot be measured.
+
+    names: names of implementations (ablations.bench.rivals). left_out: receives the reasons for missing values, by
+    name.
+    """
     found: dict[str, int | None] = {}
     for name in names:
         try:
@@ -32,13 +39,19 @@ def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dic
 
 
 def of_side(config: Config, name: str, source: Source) -> int | None:
-    """Measure one side in a new process; return `measure`'s bytes. Raises ValueError if the process fails."""
+    """Return the memory in bytes that one implementation's steps need, measured in a new process.
+
+    Returns None if the system does not report it. Raises ValueError if the process fails.
+    """
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Return the peak bytes that steps add to this process; None if the system does not report them."""
+    """Return the peak memory in bytes that steps add to this process; None if the system does not report it.
+
+    name: the name of an implementation (ablations.bench.rivals).
+    """
     config = with_steps(config, STEPS)
     with computing(config):
         steps = partial(repeat, side_of(name, config, source.images(config)).advance, STEPS)
@@ -62,7 +75,10 @@ def added(call: Call) -> int | None:
 
 
 def resident(key: str) -> int:
-    """Return a memory figure of this process in bytes."""
+    """Return a memory size of this process in bytes.
+
+    key: a line of /proc/self/status, VmRSS for the current size or VmHWM for the peak.
+    """
     found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     assert found
     return 1024 * int(found[1])

@@ -1,4 +1,4 @@
-"""Running one measurement in its own process, and the images that benchmarks use."""
+"""Measurements in separate processes, and the images on which benchmarks run."""
 
 import json
 import os
@@ -25,20 +25,26 @@ BATCHES = 4  # of random images
 
 @dataclass(frozen=True)
 class Source:
-    """The folder of images, and plug-ins with their digests. random: draw images instead of reading data."""
+    """The images of a benchmark, and the plug-ins that it loads.
+
+    random: True to draw random images instead of reading data from `data_dir`. plugins: file -> digest.
+    """
 
     data_dir: Path | None = None
     random: bool = False
     plugins: dict[str, str] = field(default_factory=dict)
 
     def images(self, config: Config) -> Data:
-        """Load the config's data set on its device."""
+        """Return the images and labels of the config's data set, on the config's device."""
         data = random_images(config) if self.random else load(config, self.data_dir)
         return data.to(torch_device(config))
 
 
 def random_images(config: Config) -> Data:
-    """Draw BATCHES of random bytes with random labels. A step takes as long with them as with real images."""
+    """Return BATCHES batches of random uint8 images with random labels.
+
+    A step takes as long with them as with real images.
+    """
     generator = torch.Generator().manual_seed(0)
     count = BATCHES * config.batch
     size = (count, config.channels, config.image_size, config.image_size)
@@ -50,21 +56,26 @@ def random_images(config: Config) -> Data:
 
 
 def statistics(data: Data) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel, for values from 0 to 1."""
+    """Return the mean and the standard deviation of each channel, for pixel values from 0 to 1."""
     return data.mean.flatten().div(255).tolist(), data.std.flatten().div(255).tolist()
 
 
 def measure_in_process(module: str, config: Config, source: Source, own: Mapping[str, str], **more: str) -> Any:
-    """Run `module` in a new process with more environment variables `own`; return its answer (see `answer`).
+    """Return the measurement of `module`, which runs in a new process.
 
-    Raises ValueError with the last line of a process that fails.
+    module: a module that calls `answer`. own: environment variables for the process alone. more: further arguments of
+    the measurement. Raises ValueError, with the last line of its standard error, if the process fails.
     """
     order = to_jsonable_python({"config": config, "source": source, "more": more})
     return json.loads(run(python(module), own, input=json.dumps(order)))
 
 
 def answer(measure: Callable[..., object]) -> None:
-    """Print `measure(config, source, **more)` as JSON, in the process that `measure_in_process` starts."""
+    """Print the result of a measurement as JSON, in the process that `measure_in_process` starts.
+
+    measure: a function that is called with the config, the source and further arguments, which come as JSON on standard
+    input.
+    """
     order = json.load(sys.stdin)
     source = TypeAdapter(Source).validate_python(order["source"])
     plugins.load(map(Path, source.plugins))
@@ -72,12 +83,19 @@ def answer(measure: Callable[..., object]) -> None:
 
 
 def python(module: str, *words: str) -> list[str]:
-    """Return the command that runs a module of this code, whatever the working directory holds."""
+    """Return the command that runs a module of this code, independent of the working directory.
+
+    words: the arguments of the command.
+    """
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def run(command: Sequence[str], own: Mapping[str, str], **how: Any) -> str:
-    """Run a command with more environment variables `own`; return its output. Raises ValueError if it fails."""
+    """Run a command; return its standard output.
+
+    own: environment variables for the command alone. how: arguments of subprocess.run. Raises ValueError if the command
+    fails.
+    """
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, **own}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, **how)

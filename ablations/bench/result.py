@@ -1,4 +1,4 @@
-"""The result of a benchmark: its conditions, its measurements, and their Markdown table."""
+"""The result of a benchmark: the conditions, the measurements and a table in Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from vitcore.runtime.device import device_of, hardware
 class Conditions:
     """Everything that is needed to repeat a measurement.
 
-    machine: hardware, code and versions, as in env.json. low_and_high: the meaning of the ends of a Spread.
+    machine: hardware, code and versions, as in env.json. images: the data set, or "random". low_and_high: the meaning
+    of `low` and `high` of a Spread. steps_per_round: the number of calls per turn.
     """
 
     machine: dict[str, Fact]
@@ -32,7 +33,7 @@ class Conditions:
     steps_per_round: int
 
     def model(self) -> str:
-        """Describe the settings that the time of a step depends on."""
+        """Return a text with the settings on which the time of a step depends, such as model, images and batch."""
         config, side = self.config, self.config.image_size
         sizes = [f"{name} {getattr(config, name)}" for name in ("width", "depth", "heads", "patch")]
         parts = [f"{name}={getattr(config, name)}" for name in ("position", "pool", "stem")]
@@ -46,7 +47,7 @@ class Conditions:
         return ", ".join(text for text, true in how.items() if true)
 
     def where(self) -> str:
-        """Describe machine, versions and date in one line."""
+        """Return a line of text with the machine, the versions and the date."""
         own = self.machine
         threads = "" if own["accelerator"] == "cuda" else f", {own['threads']} thread(s) of {own['cores']} cores"
         versions = ", ".join(
@@ -59,7 +60,8 @@ class Conditions:
 class Result:
     """The measurements of one benchmark, and the texts around their table.
 
-    measured: a dataclass with the other keys of the JSON. rows: cells by column; only the first column is text.
+    bench: the name of the benchmark. measured: a dataclass with its measurements, for the JSON output. rows: column ->
+    cell. The first column is text, and all others are numbers.
     """
 
     bench: str
@@ -74,7 +76,7 @@ class Result:
         return {"bench": self.bench, **to_jsonable_python(self.conditions), **to_jsonable_python(self.measured)}
 
     def render(self) -> str:
-        """Format the table under its conditions, as Markdown."""
+        """Return the title, the table, the notes and the conditions of the benchmark as Markdown."""
         how, header = self.conditions, list(self.rows[0])
         cells = [[Cell(text) for text in row.values()] for row in self.rows]
         numeric = [False, *[True] * (len(header) - 1)]
@@ -92,7 +94,10 @@ def conditions(config: Config, source: Source, rounds: int, calls: int) -> Condi
 
 
 def text(spread: Spread | None, form: str, scale: float = 1) -> str:
-    """Format scale * median and, in brackets, both ends; "" without a spread."""
+    """Return the median and, in brackets, `low` and `high` as text, all times `scale`; "" for None.
+
+    form: a format such as "{:.1f}".
+    """
     if spread is None:
         return ""
     return f"{form} [{form}, {form}]".format(*(scale * value for value in (spread.median, spread.low, spread.high)))

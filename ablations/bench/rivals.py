@@ -1,4 +1,7 @@
-"""The usual training step: timm's or torchvision's model with our weights, on the batches that our step gets."""
+"""The rivals: reference implementations of the training step.
+
+A rival trains timm's or torchvision's model, with the initial weights and the batches of this suite's step.
+"""
 
 import os
 import shutil
@@ -31,14 +34,17 @@ USUAL = {
 
 
 class Ours(Training):
-    """A training as `train` runs it, which also returns its last loss."""
+    """A training as `ablate run` does it, which also returns the loss of the last step."""
 
     def last_loss(self) -> Tensor:
         return self.losses[self.since - 1]
 
 
 class Rival:
-    """One of RIVALS in the usual script's step. Raises ValueError if its losses cannot equal ours."""
+    """A training step as in a usual script, with a model of timm or torchvision.
+
+    name: a key of RIVALS. Raises ValueError if the losses cannot equal those of this suite.
+    """
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
         refuse(name, config)
@@ -56,7 +62,7 @@ class Rival:
         self.loss = torch.zeros(())
 
     def advance(self) -> None:
-        """Take one step."""
+        """Take one training step."""
         with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
             self.step()
 
@@ -83,12 +89,15 @@ def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
 
 
 def compiles(name: str, config: Config) -> bool:
-    """Return whether a side's step is compiled."""
+    """Return whether an implementation compiles its training step."""
     return name == TUNED or (name == OURS and step_compiles(config, device_of(config)))
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """Make PyTorch's AdamW, which decays the parameters that ours does. fused=None: PyTorch chooses the kernel."""
+    """Return PyTorch's AdamW, with weight decay on the parameters that this suite decays.
+
+    fused: whether to use the fused kernel; None to let PyTorch choose.
+    """
     decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         (decayed if config.weight_decay_on == "all" or decays(name, parameter) else exempt).append(parameter)
@@ -97,7 +106,10 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(name: str, config: Config) -> None:
-    """Raise ValueError for a setting that the rival lacks, or with which its losses would differ from ours."""
+    """Check that a rival can do the training of the config.
+
+    Raises ValueError for a setting that the rival lacks, or with which its losses would differ from this suite's.
+    """
     for key, usual in USUAL.items():
         if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
             raise ValueError(f"{key}={value}: the usual script has {usual}")

@@ -1,7 +1,8 @@
-"""One trial as a usual script trains it: timm's model, a DataLoader, AdamW. `ablate bench loop` runs it.
+"""One trial as a usual script trains it, with timm's model, a DataLoader and AdamW.
 
-It knows nothing of this project: settings come as JSON, images as .npz. Images without augmentation become tensors
-before training, which is faster than most scripts; others are PIL images that torchvision transforms one by one.
+`ablate bench loop` runs this script. It imports nothing from this project: settings come as JSON, and images as .npz.
+Without augmentation, images become tensors before training, which is faster than in most scripts. Otherwise,
+torchvision transforms them one by one as PIL images.
 """
 
 import json
@@ -26,7 +27,10 @@ Array = npt.NDArray[Any]
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """A data set of byte images (N, C, H, W), each padded, cropped and flipped at random with PIL."""
+    """A data set of uint8 images (N, C, H, W), each padded, cropped and flipped at random with PIL.
+
+    pad: the padding before the crop, in pixels. mean, std: per channel, for pixel values from 0 to 1.
+    """
 
     def __init__(self, pixels: Array, labels: Array, pad: int, mean: list[float], std: list[float]) -> None:
         self.arrays = pixels.transpose(0, 2, 3, 1).squeeze(-1) if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
@@ -52,7 +56,10 @@ def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDat
 
 
 def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train a model; return it, and one line of metrics per evaluation."""
+    """Train a model; return it, and the metrics of each evaluation.
+
+    data: arrays by name, such as train_pixels. The metrics are step, train_loss and val_accuracy.
+    """
     torch.manual_seed(settings.seed)
     device = torch.device(settings.device)
     examples: Dataset[Any] = tensors(data, "train", settings)
@@ -84,7 +91,10 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
 
 
 def rate(step: int, settings: Namespace) -> float:
-    """Return the factor of the learning rate at a step: a linear warm-up, then a cosine to 0."""
+    """Return the factor by which the learning rate is multiplied at a step.
+
+    It rises linearly during warm-up and then follows a cosine to 0.
+    """
     warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -100,7 +110,11 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Train with a settings file on the images beside it; write weights, metrics and test accuracy there."""
+    """Train a model with the settings in `file`, and write weights, metrics and test accuracy.
+
+    The images are read from a file of the same name with the suffix .npz. The suffixes of the output are .pth and
+    .result.
+    """
     settings = Namespace(**json.loads(file.read_text()))
     with np.load(file.with_suffix(".npz")) as arrays:
         data = dict(arrays)

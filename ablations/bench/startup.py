@@ -1,7 +1,8 @@
-"""The time to the first step of a compiled trial, with an empty and with a warm compile cache.
+"""The benchmark of the time to the first step of a compiled trial.
 
-Each start is a new process, timed from its command, imports included. It trains two seeds: this shows whether a graph
-is compiled once per shape or once per trial.
+It is measured with an empty and with a filled compile cache, and without compilation. Each start is a new process,
+timed from its command, imports included. The process trains two seeds, which shows whether a graph is compiled once per
+shape or once per trial.
 """
 
 import shutil
@@ -25,7 +26,11 @@ TRIALS = 2
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds to the first step by cache; ratios to an empty cache; graphs compiled after each trial."""
+    """The measurements of starts.
+
+    seconds: to the first step, by state of the cache. ratio: relative to an empty cache. graphs: the number of graphs
+    compiled so far, after each trial.
+    """
 
     seconds: dict[str, Spread]
     ratio: dict[str, Spread]
@@ -33,7 +38,10 @@ class Measured:
 
 
 def bench(config: Config, rounds: int, source: Source) -> Result:
-    """Time the starts of all three kinds. Raises ValueError if a process fails."""
+    """Measure the time to the first step with each state of the cache; return the benchmark's result.
+
+    rounds: the number of timed starts per state. Raises ValueError if a process fails.
+    """
     how = conditions(config, source, rounds, 1)
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
     graphs: list[int] = []
@@ -67,7 +75,10 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 
 
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:
-    """Train TRIALS seeds; return the time at the end of the first step, and the graphs compiled after each trial."""
+    """Train TRIALS seeds; return the time at the end of the first step, and a count of compiled graphs.
+
+    The time is in seconds since the epoch. The list contains the number of graphs after each trial.
+    """
     first, graphs = 0.0, list[int]()
     with computing(config):
         data = source.images(config)

@@ -1,7 +1,9 @@
-"""The training step of a config as `train` runs it, beside rivals, its floor and its input pipeline.
+"""The benchmark of the training step: this suite's implementation, rivals, the floor and the input pipeline.
 
-All sides alternate on equal images, threads and initial weights. Their first losses must be equal: a wrong step may be
-fast. A zero head and a warm-up are left out, because first losses would not depend on the model.
+A rival is a reference implementation (ablations.bench.rivals). The floor is a lower bound on step time
+(ablations.bench.floor). All implementations alternate on equal images, threads and initial weights. Their first losses
+must be equal, because a wrong step may be fast. A head of zeros and a warm-up are replaced, because first losses would
+not depend on the model.
 """
 
 import time
@@ -35,7 +37,7 @@ IMAGES = 64  # largest batch of the check in float32
 
 @dataclass(frozen=True)
 class Side:
-    """The speed of one implementation."""
+    """The speed of one implementation of the training step."""
 
     name: str
     images_per_second: Spread
@@ -45,7 +47,11 @@ class Side:
 
 @dataclass(frozen=True)
 class FloorMeasured:
-    """The time of the floor, its share of each side's step, and how close our step comes to the device's peak."""
+    """The time of the lower bound on step time, and the throughput of this suite's step.
+
+    share: the bound relative to each implementation's step time. backends: name of the work -> fastest backend.
+    share_of_flops: the part of the model's FLOPs that the bound covers. flops_per_second: of this suite's step.
+    """
 
     seconds_per_step: Spread
     share: dict[str, Spread]
@@ -64,7 +70,10 @@ class FloorMeasured:
 
 @dataclass(frozen=True)
 class InputMeasured:
-    """The speed of the input pipeline alone, and its share of our step."""
+    """The speed of the input pipeline alone.
+
+    share: its time relative to the time of this suite's training step.
+    """
 
     images_per_second: Spread
     share: Spread
@@ -72,7 +81,10 @@ class InputMeasured:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of all sides."""
+    """The measurements of the training step.
+
+    first_steps_seconds, memory_bytes: by implementation. left_out: name -> reason, for what could not be measured.
+    """
 
     sides: list[Side]
     first_steps_seconds: dict[str, float]  # compilation included
@@ -103,9 +115,10 @@ class Measured:
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
-    """Measure a config's training step. Raises ValueError if a rival's losses differ from ours.
+    """Measure speed and memory of a config's training step; return the benchmark's result.
 
-    rounds: turns of each side; calls: steps per turn. compiled: also measure timm's compiled model.
+    rounds: the number of timed turns per implementation. calls: the number of steps per turn. compiled: True to time
+    timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's.
     """
     how = conditions(config, source, rounds, calls)
     with computing(config):
@@ -120,7 +133,11 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
 
 
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:
-    """Measure all sides in alternation. Raises ValueError if a rival's losses differ from ours."""
+    """Return the speeds of all implementations, the floor and the input pipeline, measured alternately.
+
+    rounds: the number of timed turns for each of them. calls: the number of steps per turn. Raises ValueError if a
+    rival's losses differ from this suite's.
+    """
     config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
@@ -167,7 +184,10 @@ def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mappin
 
 
 def waits(call: Call, calls: int, device: torch.device) -> float | None:
-    """Count how often a call makes the host wait for the GPU, averaged over `calls`; None on a CPU."""
+    """Return how often a call makes the host wait for the GPU; None on a CPU.
+
+    The count is averaged over `calls` calls.
+    """
     if device.type != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()
@@ -182,7 +202,10 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
-    """Return the rivals that can train this config, and the reasons why the others cannot, by name."""
+    """Return the rivals that can train this config, and the reasons why others cannot, both by name.
+
+    compiled: True to include timm's compiled model.
+    """
     rivals, left_out = {}, {}
     for name in RIVALS:
         if compiled or name != TUNED:
@@ -194,12 +217,18 @@ def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Riv
 
 
 def telling(config: Config) -> Config:
-    """Return the config with a head and a rate that make the first losses depend on the whole model."""
+    """Return the config with settings that make the first losses depend on the whole model.
+
+    The head is not initialized with zeros, and the warm-up is left out.
+    """
     return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Compare all sides' first losses in float32, uncompiled. Raises ValueError if a rival's differ from ours."""
+    """Check that the first losses of all implementations agree in float32, without compilation.
+
+    Raises ValueError if a rival's losses differ from this suite's.
+    """
     update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=update)
     rivals, _ = available(exact, data, compiled=False)
@@ -207,7 +236,10 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: Mapping[str, Ours | Rival]) -> dict[str, float]:
-    """Return the seconds of each side's first steps. Raises ValueError if a side's losses differ from ours."""
+    """Check that the first losses of all implementations agree; return the seconds of these steps, by name.
+
+    Raises ValueError if the losses of an implementation differ from this suite's.
+    """
     losses: dict[str, list[float]] = {name: [] for name in sides}
     seconds = {}
     for name, one in sides.items():
@@ -224,7 +256,10 @@ def check_equal(config: Config, sides: Mapping[str, Ours | Rival]) -> dict[str, 
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Compute products and convolutions in full float32; by default, convolutions on a GPU use TF32."""
+    """Compute matrix products and convolutions within the block in full float32.
+
+    By default, convolutions on a GPU use TF32.
+    """
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -235,7 +270,11 @@ def without_tf32() -> Iterator[None]:
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raise ValueError for the first step whose losses differ by more than `tolerance`, relative to theirs."""
+    """Check that two sequences of losses agree at each step.
+
+    name: the implementation with the losses `theirs`. tolerance: relative to `theirs`. Raises ValueError, with the
+    number of the step, if losses differ by more.
+    """
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN
             raise ValueError(

@@ -1,4 +1,7 @@
-"""The step time and memory of each arm of a study beside its baseline's, measured in alternation."""
+"""The benchmark of a study: the step time and memory of each arm relative to its baseline.
+
+The steps of an arm and of its baseline alternate.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +25,11 @@ WARM_UP = 5
 
 @dataclass(frozen=True)
 class ArmMeasured:
-    """An arm's step beside its baseline's. ratio: None if both have the same step."""
+    """The step time, size and memory of an arm, with the step time of its baseline.
+
+    ratio: step time relative to the baseline; None if both have an equal step. flops: of one image's forward pass.
+    memory_bytes: what steps need at their peak; None if the system does not report it.
+    """
 
     arm: str
     baseline: str
@@ -35,7 +42,10 @@ class ArmMeasured:
     memory_bytes: int | None
 
     def cells(self) -> dict[str, str]:
-        """Format the arm's row. An arm with its baseline's step gets no ratio of times."""
+        """Return the cells of the arm's row in the table, by column.
+
+        If the arm and its baseline have an equal step, a text takes the place of the ratio.
+        """
         same = "baseline" if self.arm == self.baseline else "the same step"
         return {
             "arm": self.arm,
@@ -49,22 +59,26 @@ class ArmMeasured:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of all arms."""
+    """The measurements of all arms of a study."""
 
     study: str
     arms: list[ArmMeasured]
 
 
 def chosen(design: Design, globs: Sequence[str]) -> list[Arm]:
-    """Return the arms of a study that match any glob. Raises ValueError for a glob that matches none."""
+    """Return the arms of a study whose names match any of the globs.
+
+    Raises ValueError for a glob that matches no arm.
+    """
     named = matching([arm.name for arm in design.arms], globs, design.name)
     return [arm for arm in design.arms if arm.name in named]
 
 
 def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> Result:
-    """Measure some arms of a study. Arms with the same step share a measurement.
+    """Measure the step time and memory of arms of a study; return the benchmark's result.
 
-    rounds: turns of each side; calls: steps per turn.
+    Arms with an equal step share a measurement. rounds: the number of timed turns per arm. calls: the number of steps
+    per turn.
     """
     how = conditions(design.reference, source, rounds, calls)
     baselines = {arm.name: arm.config for arm in design.arms}
@@ -99,7 +113,10 @@ def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: 
 
 
 def beside(config: Config, baseline: Config | None, rounds: int, calls: int, source: Source) -> tuple[Seconds, Seconds]:
-    """Return seconds per step of an arm and of its baseline, (rounds,). baseline: None for the arm's own step."""
+    """Return the seconds per step of an arm and of its baseline, each (rounds,).
+
+    baseline: the config of the baseline; None if its step equals the arm's, which is then returned twice.
+    """
     with computing(config):
         steps = {}
         for name, one in {"arm": config, "baseline": baseline}.items():

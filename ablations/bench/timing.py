@@ -1,4 +1,7 @@
-"""Timing of sides in alternation (A, B, B, A), so that whatever slows the machine slows all sides."""
+"""The timing of several implementations in alternation (A, B, B, A).
+
+Whatever slows the machine then slows all of them.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +23,10 @@ FEW = 5  # fewer rounds than this have no meaningful quartiles
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles over rounds; with fewer rounds than FEW, median, minimum and maximum."""
+    """Median and quartiles over rounds.
+
+    low, high: the quartiles; with fewer rounds than FEW, the minimum and the maximum.
+    """
 
     median: float
     low: float
@@ -28,25 +34,32 @@ class Spread:
 
 
 def spread(values: Seconds) -> Spread:
-    """Summarize values (rounds,)."""
+    """Return the median and quartiles of values (rounds,), or minimum and maximum for fewer than FEW."""
     low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
     return Spread(float(median), float(low), float(high))
 
 
 def ratios(found: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
-    """Summarize each side's time divided by the reference's time in the same round."""
+    """Return, for each other implementation, the spread of its time relative to the reference's time.
+
+    Times are divided within a round. found: name -> seconds (rounds,). reference: a name.
+    """
     return {name: spread(own / found[reference]) for name, own in found.items() if name != reference}
 
 
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
-    """Return the mean seconds per call of each side, (rounds,). A turn is `calls` calls in a row."""
+    """Return the mean seconds per call of each implementation, (rounds,), measured in alternation.
+
+    sides: name -> function to time. A turn is `calls` calls in a row.
+    """
     return alternated({name: partial(timed, call, calls, device) for name, call in sides.items()}, rounds)
 
 
 def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
-    """Call every side once per round, in reverse order every other round; return their results, (rounds,).
+    """Call each function once per round, in reverse order every other round; return its results, (rounds,).
 
-    A terminal shows a progress bar. It is refreshed between turns, because a thread would disturb the timing.
+    sides: name -> function. A terminal shows a progress bar. It is refreshed between turns, because a thread would
+    disturb the timing.
     """
     found: dict[str, list[float]] = {name: [] for name in sides}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -62,7 +75,10 @@ def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
 
 
 def timed(call: Call, calls: int, device: torch.device) -> float:
-    """Return the mean seconds per call, until a GPU has finished all of them."""
+    """Return the mean seconds per call over `calls` calls.
+
+    On a GPU, the time ends when the GPU has finished all of them.
+    """
     synchronize(device)
     began = time.perf_counter()
     repeat(call, calls)

@@ -1,1 +1,1 @@
-"""Studies on a SLURM cluster: submission, reconciliation, work on the nodes."""
+"""Studies on a SLURM cluster: submission, reconciliation of queue and disk, and the work on the nodes."""

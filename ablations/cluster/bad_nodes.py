@@ -1,7 +1,8 @@
-"""Nodes to avoid, because their hardware or drivers ended two attempts within a day.
+"""The choice of nodes to avoid, because their hardware or drivers ended two attempts within a day.
 
-A fault is a recorded machine fault (ablations.execution.faults), or a loss that was NaN but finite when recomputed. A
-killed worker does not count: preemption looks the same.
+Two kinds of attempts count. One is an attempt with a recorded machine fault (ablations.execution.faults). The other is
+an attempt whose loss was NaN, but finite when it was computed again. A killed worker does not count, because preemption
+looks like a kill.
 """
 
 import re
@@ -20,13 +21,17 @@ SECONDS = 24 * 3600.0  # a repaired node is used again
 
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
-    """Return the nodes, by SLURM's names, that ended at least FAULTS recent attempts."""
+    """Return SLURM's names of the nodes that ended at least FAULTS recent attempts."""
     counts = Counter(node for trial in trials for node in faulty_nodes(trial))
     return sorted(node for node, count in counts.items() if count >= FAULTS)
 
 
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
-    """Yield the nodes of recent attempts that ended with a machine fault or miscomputed."""
+    """Yield SLURM's name of the node of each recent attempt that its hardware or drivers ended.
+
+    The attempt ended with a machine fault, or with a loss that the node had miscomputed. A node may appear more than
+    once.
+    """
     for attempt in trial.attempts():
         failure, result = recent(attempt / "failure.json", Failure), recent(attempt / "result.json", Result)
         if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
@@ -36,6 +41,6 @@ def faulty_nodes(trial: store.Trial) -> Iterator[str]:
 
 
 def recent(path: Path, schema: type[Kind]) -> Kind | None:
-    """Read a file; return None if it is missing, broken or old."""
+    """Return the content of a file as a `schema` object; None if it is missing, broken or older than SECONDS."""
     is_recent = path.exists() and time.time() - path.stat().st_mtime < SECONDS
     return read_or_none(path, schema) if is_recent else None

@@ -1,15 +1,16 @@
-"""A campaign: the plans of one `ablate submit`, with all that its jobs need, on disk.
+"""A campaign: the plans of one `ablate submit`, with all files that its jobs need.
 
     runs/submissions/<campaign>/campaign.json     plans, profile, plug-ins
     runs/submissions/<campaign>/private.json      the parts of the profile that may hold tokens; mode 0600
     runs/submissions/<campaign>/code/             a copy of the packages and plug-ins, which the nodes import
-    runs/submissions/<campaign>/arrays/000k/      a job array each (slurm.submission.arrays)
-    runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   this task was ended by scancel
+    runs/submissions/<campaign>/arrays/000k/      one folder per job array (slurm.submission.arrays)
+    runs/submissions/<campaign>/arrays/000k/cancelled-<index>.json   present if scancel ended this task
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
-    runs/submissions/turns/                       a lock: one launcher at a time, over all machines
+    runs/submissions/turns/                       a lock: one process submits at a time, over all machines
 
-The queue shows which trials are queued, by our tags, and the disk which are finished; the others are submitted. Any
-process may be killed at any point: the next reconciliation starts from queue and disk again.
+SLURM's queue shows which trials are queued, by the tags of their jobs. The disk shows which trials are finished. All
+other trials are submitted. Any process may be killed at any point, because the next reconciliation starts from queue
+and disk again.
 """
 
 import os
@@ -43,7 +44,10 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """One `ablate submit`: its plans, its profile and its settings."""
+    """A submission by `ablate submit`: its plans, its profile and its settings.
+
+    folder: the campaign's directory under runs/submissions. plans: names of the submitted plans.
+    """
 
     folder: Path
     plans: tuple[str, ...]
@@ -61,23 +65,26 @@ class Campaign:
 
     @property
     def tags(self) -> str:
-        """The prefix of the tags of all its jobs."""
+        """The prefix that the tags of all jobs of the campaign share."""
         return f"{PREFIX}:{self.folder.name}:"
 
     @property
     def label(self) -> str:
-        """The beginning of its job names in squeue: a study, and the number of others submitted with it."""
+        """The beginning of the campaign's job names in squeue.
+
+        It is the first plan's name, and the number of other plans that were submitted with it.
+        """
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
     @property
     def device(self) -> Device:
-        """The device of its trials, as far as the profile names it."""
+        """The device of the trials, as far as the profile names it."""
         return device(self.profile)
 
     @property
     def is_own(self) -> bool:
-        """Return whether this user owns the code that its jobs run."""
+        """Return whether this user owns the campaign's folder and the code that its jobs run."""
         return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))
 
     @property
@@ -104,7 +111,11 @@ def create(
     name: str = "",
     arms: Sequence[str] = ALL_ARMS,
 ) -> Campaign:
-    """Create a campaign's folder. It holds a copy of the code, so that later edits do not change waiting jobs."""
+    """Create the folder of a campaign; return the campaign.
+
+    The folder holds a copy of the code, so that later edits do not change waiting jobs. plans: names. name: the
+    beginning of the folder's name; by default, the time.
+    """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
     refuse_links(runs, folder)
@@ -134,7 +145,11 @@ def create(
 
 
 def load(folder: Path) -> Campaign:
-    """Read a campaign. Raises FileNotFoundError; Broken for a file that `create` cannot have written."""
+    """Return the campaign in a folder.
+
+    Raises FileNotFoundError if the folder has no campaign.json. Raises Broken for a file that `create` cannot have
+    written.
+    """
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
     place = Place(
@@ -152,7 +167,10 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """Read the private fields of the profile. They are empty for other users, and in campaigns of earlier versions."""
+    """Return the fields of the profile that may hold tokens.
+
+    They are empty for other users, and in campaigns of earlier versions.
+    """
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
@@ -173,14 +191,17 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield the arrays in a campaign's folder that SLURM did not refuse, each with its intent."""
+    """Yield the folder of each array of a campaign, with what was to be submitted (slurm.submission.intent).
+
+    Arrays that SLURM refused are left out. campaign: the campaign's folder.
+    """
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)
 
 
 def acknowledged_trials(campaign: Campaign) -> set[str]:
-    """Return the ids of the trials in arrays that SLURM is known to have accepted."""
+    """Return the ids of the trials in the arrays that SLURM has confirmed."""
     return {
         key
         for array, intent in read_intents(campaign.folder)
@@ -191,21 +212,27 @@ def acknowledged_trials(campaign: Campaign) -> set[str]:
 
 
 def tag(array: Path) -> str:
-    """Return the tag of an array: ablate:<campaign>:<array>."""
+    """Return the tag of an array, which marks its jobs in the queue: ablate:<campaign>:<array>.
+
+    array: the array's folder.
+    """
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """Return a lock against other launchers, on any machine. Entering raises TimeoutError after `seconds`."""
+    """Return a lock that only one submitting process holds at a time, over all machines.
+
+    Entering it raises TimeoutError if another process still holds it after `seconds`.
+    """
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.turn(runs / "submissions" / "turns", seconds)
 
 
 def write_mark(path: Path) -> None:
-    """Mark a campaign or a task as cancelled."""
+    """Write a file that marks a campaign or a task as cancelled."""
     store.write_json(path, {"schema": store.SCHEMA, "when": store.now()})
 
 
 def count_share_arrays(campaign: Campaign) -> int:
-    """Return the number of arrays of trials submitted so far."""
+    """Return the number of arrays of trials that were submitted so far."""
     return sum(intent.function == SHARE for _, intent in read_intents(campaign.folder))

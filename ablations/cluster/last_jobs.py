@@ -1,4 +1,8 @@
-"""The last jobs of a campaign, which reconcile once all shares have ended."""
+"""The last jobs of a campaign, which submit missing trials or write the report.
+
+A share is the list of trials that one task trains. The last job starts once all shares have ended. The watching job
+does the work of the last job, but starts after a delay even if shares still run.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,17 +22,21 @@ PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jo
 
 
 def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
-    """Return the campaign's pending last jobs; a running one may already have read the disk."""
+    """Return the pending last and watching jobs of a campaign.
+
+    Running jobs are left out, because they may already have read the disk.
+    """
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
 def ensure_last_job(
     campaign: Campaign, tasks: Sequence[QueuedTask], sent: Sequence[int] = (), both: bool = False
 ) -> str:
-    """Ensure that a last job waits for all other jobs; return "queued" or "submitted".
+    """Make a last job wait for all other jobs, and submit it if missing; return "queued" or "submitted".
 
-    sent: job ids of arrays that were submitted just now. A watching job is enough unless `both` is set: the last job
-    may be killed, or wait for a held task.
+    tasks: the tasks in the queue. sent: job ids of arrays that were submitted just now. both: require a watching job
+    too. Otherwise, one of the two is enough. Both are needed because the last job may be killed, or wait for a held
+    task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)
@@ -48,9 +56,10 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure, when a share begins and ends, that last jobs wait while trials are to do.
+    """Submit the last job and the watching job from a share, if trials are left and the jobs are missing.
 
-    begins: ask SLURM only if no last jobs were submitted after the newest shares.
+    begins: True at the beginning of a share, where SLURM is asked only if the newest shares have no newer last jobs on
+    disk.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -66,7 +75,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
 
 
 def has_newer_last_jobs(campaign: Campaign) -> bool:
-    """Return whether both last jobs were submitted after the newest shares, according to the disk."""
+    """Return whether, according to the disk, last and watching job were submitted after the newest shares."""
     arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
@@ -74,12 +83,15 @@ def has_newer_last_jobs(campaign: Campaign) -> bool:
 
 
 def has_shares(campaign: Campaign) -> bool:
-    """Return whether shares of the campaign are in the queue."""
+    """Return whether shares of the campaign are in SLURM's queue."""
     return any(task.share for task in queued_tasks(campaign.runs) if task.campaign == campaign)
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Cancel the campaign's pending last jobs, if SLURM answers. A job that remains finds nothing to do."""
+    """Cancel the campaign's pending last and watching jobs, if SLURM answers.
+
+    A job that remains finds nothing to do.
+    """
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

@@ -1,7 +1,9 @@
-"""Giving up a campaign after rounds of shares that changed nothing on disk. `ablate submit` starts it again.
+"""The end of a campaign whose rounds of shares change nothing on disk. `ablate submit` starts it again.
 
-runs/submissions/<campaign>/looks.jsonl      a line per last job: number of arrays, progress of the trials
-runs/submissions/<campaign>/gave-up.json     the number of rounds, and the last line of the newest log
+A share is the list of trials that one task of a job array trains. A round is the shares between two last jobs.
+
+    runs/submissions/<campaign>/looks.jsonl      a line per last job: number of arrays, progress of the trials
+    runs/submissions/<campaign>/gave-up.json     the number of rounds, and the last line of the newest log
 """
 
 import json
@@ -20,9 +22,10 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
 def is_stalled(campaign: Campaign) -> bool:
-    """Return whether the last ROUNDS rounds of shares changed neither results nor checkpoints.
+    """Return whether the last ROUNDS rounds changed neither results nor checkpoints.
 
-    A round is identified by its number of arrays, because a killed last job may record a round twice.
+    The progress so far is first recorded on disk. A round is identified by its number of arrays, because a killed last
+    job may record a round twice.
     """
     looks = campaign.folder / LOOKS
     arrays = campaigns.count_share_arrays(campaign)
@@ -34,7 +37,10 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Return the numbers of finished trials, of their evals, and of steps of the other trials."""
+    """Return the progress of a campaign, as three numbers.
+
+    They count the finished trials, the evals of these trials, and the steps of all other trials.
+    """
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(eval_files.all_names(trial)) for trial in over)
@@ -42,7 +48,7 @@ def progress(campaign: Campaign) -> list[int]:
 
 
 def give_up(campaign: Campaign) -> str:
-    """Record for `status` that the campaign gave up; return the message."""
+    """Write on disk, for `ablate status`, that the campaign gave up; return the message."""
     said = f"given up after {ROUNDS} rounds without progress"
     shares = [task for task in submitted_arrays.tasks_of(campaign) if task.share]
     newest = sorted(shares, key=lambda task: task.written, reverse=True)
@@ -53,14 +59,14 @@ def give_up(campaign: Campaign) -> str:
 
 
 def reset(campaign: Campaign) -> None:
-    """Forget that the campaign gave up, so that `submit` allows ROUNDS new rounds."""
+    """Remove the record that the campaign gave up, so that `ablate submit` allows ROUNDS new rounds."""
     if (campaign.folder / GAVE_UP).exists():
         (campaign.folder / LOOKS).unlink(missing_ok=True)
         (campaign.folder / GAVE_UP).unlink(missing_ok=True)
 
 
 def give_up_message(runs: Path, plan_name: str) -> str:
-    """Return the message of the plan's newest submission if that gave up; else ""."""
+    """Return the message with which the plan's newest submission gave up; "" if it did not."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     try:
         return str(store.read(mine[-1].folder / GAVE_UP, GaveUp).said) if mine else ""

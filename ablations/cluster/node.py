@@ -1,4 +1,8 @@
-"""The jobs on the nodes: shares of the trials, and the last job, which reconciles what is left."""
+"""The jobs that run on the nodes: shares, the last job and the watching job.
+
+A share is the list of trials that one task of a job array trains. The last job starts after all shares and reconciles:
+it submits missing trials or writes the report. The watching job does this work while shares may still run.
+"""
 
 import json
 import os
@@ -27,7 +31,10 @@ RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 
 @plain_output()
 def share(folder: str, *ids: str) -> int:
-    """Train the trials with these ids until they are done or time is up, then ensure that a last job waits."""
+    """Train the trials `ids` until they are over or time is up; return the exit status of the task.
+
+    At the beginning and the end, it ensures that a last job waits. folder: the campaign's folder.
+    """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
@@ -54,7 +61,10 @@ def share(folder: str, *ids: str) -> int:
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait; if SLURM is full or unreachable, print why and leave it to other jobs."""
+    """Ensure that last jobs wait; if SLURM is full or unreachable, print why and leave it to other jobs.
+
+    begins: True at the beginning of a share.
+    """
     try:
         last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
@@ -62,7 +72,10 @@ def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
 
 
 def is_cancelled() -> bool:
-    """Return whether scancel stopped this share; False, as for preemption, if SLURM cannot tell."""
+    """Return whether the user cancelled this array task with scancel.
+
+    Returns False if the task was preempted or SLURM does not report the cause.
+    """
     try:
         return ending.cancelled()
     except (NoSlurm, Unreachable, Refused) as error:
@@ -71,7 +84,7 @@ def is_cancelled() -> bool:
 
 
 def time_limit(campaign: Campaign) -> float:
-    """Return when SLURM will end this job, in seconds of the monotonic clock."""
+    """Return the time at which SLURM will end this job, in seconds of the monotonic clock."""
     projected, now = os.environ.get("SLURM_JOB_END_TIME", ""), time.time()  # set by newer versions of SLURM
     began = int(os.environ.get(arrays.BEGAN, now))
     end = int(projected) if projected.isdecimal() and int(projected) else began + campaign.profile.seconds
@@ -79,24 +92,31 @@ def time_limit(campaign: Campaign) -> float:
 
 
 def stop_margin(campaign: Campaign) -> float:
-    """Return how many seconds before the time limit trials stop to write a checkpoint."""
+    """Return how many seconds before the time limit trials stop and write a checkpoint."""
     return min(60.0, max(10.0, campaign.profile.seconds / 10))
 
 
 def on_notice(end: float) -> None:
-    """Stop the run on SIGUSR2 if it means preemption; near the time limit, the run's own deadline stops it."""
+    """Stop the run on SIGUSR2 if the signal means preemption.
+
+    Near the time limit, the signal means that limit, and the run stops at its deadline. end: the time limit, in seconds
+    of the monotonic clock.
+    """
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of workers: the pool's default on GPUs, else one per core of the task."""
+    """Return the number of workers of a share; None for the default of the pool, on GPUs.
+
+    Without GPUs, a worker gets as many cores of the task as a trial has ranks.
+    """
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 
 
 class Lines:
-    """A display that writes one line per event to the log."""
+    """A display of the progress of a run that prints one line per event to the log."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None: ...
     def idle(self, slot: int) -> None: ...
@@ -113,7 +133,11 @@ class Lines:
 
 @plain_output()
 def last(folder: str) -> int:
-    """Submit missing trials as long as they progress, or write the report. Runs after all other jobs."""
+    """Submit missing trials or, if none is left, write tables and report; return the exit status of the job.
+
+    Runs after all other jobs of the campaign. It gives up after ROUNDS rounds without progress
+    (ablations.cluster.no_progress).
+    """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
         return 0
@@ -132,7 +156,10 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Reconcile as `last`, while shares may still run; then ensure that another watching job waits."""
+    """Do the work of `last` while shares may still run; return the exit status of the job.
+
+    If shares still run at the end, it ensures that another watching job waits.
+    """
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
     if not campaign.cancelled and last_jobs.has_shares(campaign):
@@ -141,9 +168,10 @@ def watch(folder: str) -> int:
 
 
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
-    """Reconcile; while SLURM is unreachable or full, try again until shortly before the time limit.
+    """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
 
-    Return None if the last rounds of shares made no progress.
+    While SLURM is full or unreachable, it tries again until shortly before the time limit. Then it raises the error of
+    SLURM.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

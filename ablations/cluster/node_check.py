@@ -1,4 +1,4 @@
-"""The checks of `ablate profile check`: on a node, whether everything is there that trials need."""
+"""The checks of `ablate profile check`: whether a node has everything that trials need."""
 
 import os
 import uuid
@@ -13,7 +13,10 @@ from slurm.queries.ask import ask
 
 
 def check_node(folder: str) -> int:
-    """Run all checks on the node and write probe.json: check -> "" or why it failed."""
+    """Run all checks on this node and write probe.json: check -> "", or the reason of the failure.
+
+    Returns 0, the exit status. folder: the campaign's folder.
+    """
     campaign = campaigns.load(Path(folder))
     found = dict.fromkeys(CHECKS, "")
     for name, check in CHECKS.items():
@@ -47,7 +50,10 @@ def data(campaign: Campaign) -> None:
 
 
 def link(campaign: Campaign) -> None:
-    """Check that link() works in the run directory: it publishes results."""
+    """Check that os.link works in the run directory.
+
+    Results are published with it.
+    """
     one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
     try:
@@ -58,13 +64,13 @@ def link(campaign: Campaign) -> None:
 
 
 def sbatch(campaign: Campaign) -> None:
-    """Check that sbatch works on the node, where last jobs call it."""
+    """Check that sbatch works on the node, because last jobs run it on nodes."""
     (script,) = (campaign.folder / "arrays").glob("*/script.sh")
     ask("sbatch", "--test-only", str(script), timeout=30)
 
 
 def compiler(campaign: Campaign) -> None:
-    """Check that Triton and a C compiler are on the node, to compile long trials on a GPU."""
+    """Check, if the profile has GPUs, that torch.compile finds Triton and a C compiler on the node."""
     if campaign.profile.gpus:
         import torch
 

@@ -11,7 +11,10 @@ from slurm.queries.queue import QueuedJob
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """A task in the queue, with the ids of the trials in its share."""
+    """A task of an array in SLURM's queue.
+
+    function: what the task calls, as in "module:function". share: the ids of the trials that the task trains.
+    """
 
     job: QueuedJob
     campaign: Campaign
@@ -24,7 +27,10 @@ class QueuedTask:
 
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
-    """Return the tasks of this run directory in the queue. Raises Unreachable if SLURM does not answer."""
+    """Return the tasks of this run directory that are in SLURM's queue.
+
+    timeout: seconds to wait for SLURM. Raises Unreachable if SLURM does not answer.
+    """
     known = {
         tag(array): (campaign, intent)
         for campaign in campaigns(runs)

@@ -1,4 +1,7 @@
-"""Reconciliation: submitting the trials of a campaign that are neither done nor queued."""
+"""The reconciliation of queue and disk: the trials of a campaign that are neither done nor queued are submitted.
+
+A share is the list of trials that one task of a job array trains.
+"""
 
 import time
 from collections import Counter
@@ -26,7 +29,10 @@ LASTS = 2  # jobs that wait while shares run: the last job and the watching job
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The findings and actions of one reconciliation. Counts are numbers of trials unless noted."""
+    """The findings and actions of one reconciliation.
+
+    Integers count trials, unless a comment says otherwise.
+    """
 
     over: int
     failed: int
@@ -49,17 +55,18 @@ class Reconciliation:
 
 
 def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
-    """Submit the trials that are neither done nor queued, and a last job. The caller holds the launcher's lock.
+    """Submit the trials that are neither done nor queued, and a last job; return the findings.
 
-    inside: the caller is a job of the campaign, which takes one of the user's slots. withheld: ids not to submit.
-    Raises Unreachable, Refused.
+    The caller must hold the lock of launchers. inside: True if the caller is a job of the campaign, which takes one of
+    the user's slots. withheld: ids of trials not to submit. Raises Unreachable if SLURM does not answer. Raises Refused
+    if SLURM refuses a job.
     """
     settle(campaign.runs)
     return submit_missing(campaign, inside, withheld)
 
 
 def settle(runs: Path) -> None:
-    """Wait until no array can still appear in the queue whose launcher was killed in sbatch."""
+    """Wait until no further array can appear in the queue from a process that was killed while it ran sbatch."""
     for campaign in campaigns(runs):
         for array, intent in read_intents(campaign.folder):
             if not is_settled(array):
@@ -116,22 +123,22 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
 
 
 def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliation:
-    """Return the reconciliation of trials of which none is left to submit, without asking SLURM."""
+    """Return the findings for trials of which none is left to submit, without asking SLURM."""
     standings = Standings(place.runs, place.code)
     return count_ended(job.standing(standings) for job in asked)
 
 
 def count_ended(found: Iterable[Standing]) -> Reconciliation:
-    """Return a reconciliation with the numbers of trials that are over, failed and blocked."""
+    """Return findings that count the trials that are over, failed and blocked."""
     count = Counter(one.kind for one in found)
     over = sum(count[kind] for kind in OVER)
     return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
 
 
 def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
-    """Group trials by the number of their open parents; each group is submitted to run after the one before.
+    """Return the trials in groups by their number of unfinished parents, where each group runs after the previous one.
 
-    Each share checks whether the parents finished: SLURM cannot tell for single trials of an array.
+    Each share checks whether parents have finished, because SLURM cannot report the end of single trials of an array.
     """
     depths = [len(job.standing(standings).start.open) for job in todo]
     levels = range(max(depths, default=-1) + 1)
@@ -149,11 +156,15 @@ def submit_generations(
     avoided: Sequence[str],
     start: Mapping[str, str],
 ) -> dict[str, int]:
-    """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> job id of its array.
+    """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> array's job id.
 
-    queued: trial id -> job id, for trials in the queue. A trial waits until its parent is queued or submitted. live:
-    the campaign's arrays in the queue. SLURM limits concurrent tasks only within one array, so with a profile's
-    `parallel` each array begins after all earlier ones. start: sbatch options for the start.
+    generations: groups of trials, where each group runs after the previous one. A trial is submitted only once its
+    parent is queued or submitted. queued: trial id -> job id, for trials in the queue. live: job ids of the campaign's
+    arrays in the queue. seconds: trial id -> estimated time. avoided: nodes to avoid. start: sbatch options for the
+    start.
+
+    SLURM limits concurrent tasks only within one array. With `parallel` in the profile, each array therefore starts
+    after all earlier arrays.
     """
     found: dict[str, int] = {}
     for depth, some in enumerate(generations):
@@ -173,14 +184,15 @@ def submit_generations(
 
 
 def parent_id(job: Job) -> str:
-    """Return the id of the trial that a job starts from; "" if none."""
+    """Return the id of the trial that a job starts from; "" if it has no parent."""
     return next(iter(job.parents), "")
 
 
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
-    """Return how many shares may be submitted now, with room left for the last jobs.
+    """Return how many shares may be submitted now, so that room is left for the last jobs.
 
-    lasts_there: last jobs that need no further slot. Raises Refused if the limit has room for no share beside them.
+    bound: the limit on the user's jobs. lasts_there: the number of last jobs that need no further slot. Raises Refused
+    if the limit has no room for a share and the last jobs.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

@@ -1,4 +1,4 @@
-"""Splitting trials into shares, one per task, and submitting them as job arrays."""
+"""The splitting of trials into shares, one per task of a job array, and the submission of these arrays."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,10 @@ from slurm.submission import arrays as submission
 
 
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
-    """Split trials into at most `free` shares of about equal length, at least `least` seconds each.
+    """Return the trials in at most `free` shares of about equal length, normally at least `least` seconds each.
 
-    seconds: trial id -> estimated time. Trials are taken seed by seed, the longest of a seed first.
+    A share is the list of trials that one task trains. seconds: trial id -> estimated time. Trials are taken seed by
+    seed, and within a seed the longest first.
     """
     if not todo or not free:
         return []
@@ -35,7 +36,8 @@ def send_shares(
 ) -> int | None:
     """Submit shares as one array; return its job id, or None if the queue is full.
 
-    avoided: nodes to avoid, unless SLURM then refuses the array. when: sbatch options for the start.
+    avoided: nodes to avoid. If SLURM refuses the array, it is submitted again without them. when: sbatch options for
+    the start. Raises Refused if SLURM refuses the array for another reason.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)
@@ -59,9 +61,10 @@ def send(
     avoided: Sequence[str] = (),
     when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
 ) -> int:
-    """Submit tasks as one array in the campaign's next folder; return its job id.
+    """Submit tasks as one array, in a new folder of the campaign; return the array's job id.
 
-    gpus: False for one task on one node, without GPUs. Raises as slurm.submission.arrays.send.
+    gpus: False for a task on one node without GPUs. Raises Refused if SLURM refuses the array. Raises Unreachable if it
+    is unknown whether SLURM has the array. Raises NoSlurm if SLURM is not installed.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)
@@ -72,6 +75,9 @@ def send(
 
 
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return sbatch options for a start after the end of the jobs `after`, and not before `start` allows."""
+    """Return the sbatch options with which a job starts after all jobs `after` have ended.
+
+    start: further sbatch options for the start, which also apply.
+    """
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

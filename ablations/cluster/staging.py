@@ -1,8 +1,8 @@
-"""Copying packs to a node's own disk before training reads them: `stage` of a profile.
+"""The copying of packs to a node's local disk before training reads them: `stage` of a profile.
 
-A pack is copied once per node: a lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. Without enough space, or if fewer images are left to read than
-a copy reads, packs are read where they are, and a message gives the reason.
+A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
+another name, checked against its checksum and renamed. Packs are read from the original place if the disk has too
+little space, or if training reads fewer images than the copying would. A message gives the reason.
 """
 
 import fcntl
@@ -27,7 +27,10 @@ SPARE = 2**30  # bytes that stay free
 
 
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
-    """Copy the packs that these trials still read to `folder`, for this process and its children."""
+    """Copy the packs that the trials still read to `folder`, for this process and its children.
+
+    runs: the run directory. say: a function that receives messages. Environment variables in `folder` are expanded.
+    """
     left: Counter[str] = Counter()
     for job in jobs:
         left[job.config["data"]] += images_left(job, runs)
@@ -48,7 +51,10 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Stage packs within the block. Jobs that are submitted after it run on other nodes, without the copies."""
+    """Copy packs to `folder` and use the copies within the block; do nothing if `folder` is None.
+
+    Jobs that are submitted after the block run on other nodes, where these copies do not exist.
+    """
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)
@@ -65,10 +71,10 @@ def images_left(job: Job, runs: Path) -> int:
 
 
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
-    """Return the folder of the pack's copy under `folder`, made if missing.
+    """Return the folder of a pack's copy under `folder`, after copying what is missing.
 
-    left: images that are still to be read. Raises OSError if the copy cannot be made or is not worth it; ValueError
-    for a damaged pack.
+    left: the number of images that are still to be read. Raises OSError if the copy cannot be made or is not worth
+    making. Raises ValueError for a damaged pack.
     """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
@@ -99,7 +105,10 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename it. Raises ValueError for a checksum other than `sha256`."""
+    """Copy a file under a temporary name, then rename it.
+
+    sha256: the expected checksum; "" for no check. Raises ValueError if the checksum of the file differs.
+    """
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):

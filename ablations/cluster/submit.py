@@ -1,4 +1,4 @@
-"""The commands `ablate submit`, `cancel` and `profile check`, and their messages."""
+"""The commands `ablate submit`, `ablate cancel` and `ablate profile check`, and their messages."""
 
 import shutil
 import signal
@@ -34,7 +34,10 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible here, and a 
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Read a profile by file or name; `resources` gives the keys that it leaves out. Raises ValueError."""
+    """Return the profile of a cluster, by file or name.
+
+    resources: values for keys that the profile omits. Raises ValueError if the profile is missing or invalid.
+    """
     path = profiles.path_of(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
@@ -46,7 +49,11 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError for a trial that needs more GPUs than a job of the profile has."""
+    """Check that the jobs of the profile can run these trials.
+
+    Raises ValueError if a trial needs more GPUs than a job of the profile has. On several nodes, it also raises
+    ValueError if the profile has `stage`, or if a trial uses only one GPU.
+    """
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -55,7 +62,10 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Print a warning if SLURM could start no job of the profile now. Raises ValueError for a wrong key."""
+    """Print a warning if SLURM can currently start no job of the profile.
+
+    Raises ValueError for a wrong key of the profile, or for a folder that SLURM cannot use.
+    """
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)
@@ -64,7 +74,10 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Return the script that a submission would pass to sbatch, without writing anything."""
+    """Return the script that a submission would pass to sbatch, without writing anything.
+
+    A comment above the script gives the number of trials and tasks, and the cost.
+    """
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
@@ -82,7 +95,10 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
 
 
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Submit the trials that are neither done nor queued; return a summary. Ask SLURM only if trials are left."""
+    """Submit the trials that are neither done nor queued; return a summary for the user.
+
+    SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
+    """
     with campaigns.launcher_lock(place.runs):
         found = (
             continue_or_create(plans, place, profile, arms)
@@ -96,7 +112,10 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
 def continue_or_create(
     plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]
 ) -> Reconciliation:
-    """Continue the newest submission of these plans and arms with these settings, or create one."""
+    """Continue the newest submission of these plans, arms and settings, or create one; return the findings.
+
+    The findings are those of the reconciliation that follows.
+    """
     names = [plan.name for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
     campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place, arms=arms)
@@ -105,7 +124,7 @@ def continue_or_create(
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
-    """Write tables and report if they are out of date; return a message, "" if nothing was written."""
+    """Write tables and report if they are out of date; return a message, or "" if nothing was written."""
     if not any(written_reports.is_pending(runs, plan) for plan in plans):
         return ""
     from ablations.reporting.publish import publish_all  # late: most submissions draw nothing
@@ -115,7 +134,11 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 
 
 def reconcile(campaign: Campaign) -> Reconciliation:
-    """Reconcile a submission, and remove it if it has no jobs. Errors also say how many trials were queued."""
+    """Reconcile a submission; return the findings.
+
+    If SLURM refuses or does not answer, a submission without jobs is removed. The error then says how many trials were
+    queued.
+    """
     before = campaigns.acknowledged_trials(campaign)
     try:
         return reconciliation.reconcile(campaign)
@@ -130,7 +153,10 @@ def reconcile(campaign: Campaign) -> Reconciliation:
 def is_same_submission(
     campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: Sequence[str] = ALL_ARMS
 ) -> bool:
-    """Return whether a submission has the same plans, arms, profile and code, and can be continued."""
+    """Return whether an earlier submission can be continued with these plans, arms, profile and settings.
+
+    It must have the code of this process, belong to this user and not be cancelled.
+    """
     mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
     theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place))
     return (
@@ -142,7 +168,7 @@ def is_same_submission(
 
 
 def kept_settings(place: Place) -> tuple[Any, ...]:
-    """Return the settings of a place that a submission records."""
+    """Return the settings of a place that campaign.json records: plug-ins, data, checkpoints and weights to keep."""
     data_dir = place.data_dir.absolute() if place.data_dir else None
     return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
 
@@ -169,16 +195,16 @@ def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:
 
 
 def price(seconds: float, profile: profiles.Profile) -> str:
-    """Format the cost of `seconds` on one GPU or core."""
+    """Return the cost of `seconds` on one GPU or core as text, in GPU-hours or core-hours."""
     unit = "GPU" if profile.gpus else "core"
     return f"about {seconds / 3600:.1f} {unit}-hours ({clock(seconds)} on one)"
 
 
 def cancel(runs: Path, names: set[str]) -> str:
-    """Mark the campaigns of these plans as cancelled, then cancel their jobs; return a message.
+    """Mark the campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
-    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError if plans that are not named would
-    be cancelled; Unreachable or NoSlurm after marking.
+    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError if plans that are not named would be
+    cancelled. Raises Unreachable or NoSlurm, after marking, if SLURM does not answer or is not installed.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -198,7 +224,7 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 
 def also_open(campaign: Campaign, names: set[str]) -> list[str]:
-    """Return the campaign's plans that are not in `names` and still have trials to do."""
+    """Return the names of the campaign's plans that are not in `names` and still have trials to train."""
     place = campaign.place
     standings = Standings(place.runs, place.code)
     return [
@@ -211,7 +237,8 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return their lines, and whether all passed.
 
-    Raises Refused, Unreachable, NoSlurm; ValueError if the job does not start within `patience` seconds.
+    Raises ValueError if the job does not start within `patience` seconds or ends without an answer. Raises Refused if
+    SLURM refuses the job. Raises Unreachable or NoSlurm if SLURM does not answer or is not installed.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -233,14 +260,20 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
 
 def check_line(what: str, why: str) -> str:
-    """Return the line for one check. why: the reason of a failure, else ""."""
+    """Return the line of text for one check.
+
+    what: the name of the check. why: the reason of a failure; "" if the check passed.
+    """
     if not why:
         return f"ok      {what}"
     return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, as its id may be unknown; if SLURM fails, print the command to run."""
+    """Cancel the job of a check by its name, because its id may be unknown.
+
+    If SLURM fails, the command to run is printed to standard error.
+    """
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
@@ -249,9 +282,9 @@ def cancel_check(campaign: Campaign) -> None:
 
 
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:
-    """Wait for the job's answer: check -> "" or why it failed.
+    """Wait for the result of a check job; return check -> "", or the reason of its failure.
 
-    Raises ValueError if the job ends without an answer, or does not start within `patience` seconds.
+    Raises ValueError if the job ends without a result, or does not start within `patience` seconds.
     """
     began = in_queue = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""The array tasks that were submitted for each trial, read from the disk."""
+"""The array tasks that were submitted for each trial, read from disk."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,7 +13,10 @@ from slurm.profiles import profile as profiles
 
 @dataclass(frozen=True)
 class SubmittedTask:
-    """A task of an array, with the ids of the trials in its share."""
+    """A task of a submitted job array.
+
+    array: the array's folder. index: the task's index in the array. share: the ids of the trials that the task trains.
+    """
 
     campaign: Campaign
     array: Path
@@ -27,33 +30,33 @@ class SubmittedTask:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The job names that this version and earlier ones give to the task."""
+        """The job names of the task: in this version, and in earlier versions."""
         return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property
     def mark(self) -> Path:
-        """The file that marks the task as cancelled with scancel."""
+        """The path of the file that exists if the task was cancelled with scancel."""
         return self.array / f"cancelled-{self.index}.json"
 
     @property
     def logs(self) -> list[Path]:
-        """The task's logs, oldest first, one for each start by SLURM."""
+        """The task's log files, oldest first. SLURM writes one at each start of the task."""
         return sorted((self.array / "logs").glob(f"*_{self.index}_*_log.out"), key=lambda path: path.stat().st_mtime)
 
     def lines(self) -> list[str]:
-        """Return the non-empty lines of all logs."""
+        """Return the non-empty lines at the ends of all log files."""
         return [line for log in self.logs for line in end_of(log).splitlines() if line.strip()]
 
 
 def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
-    """Yield the tasks of a campaign that SLURM did not refuse."""
+    """Yield the tasks of a campaign's arrays, except arrays that SLURM refused."""
     for array, intent in campaigns.read_intents(campaign.folder):
         for index, share in enumerate(intent.shares):
             yield SubmittedTask(campaign, array, index, tuple(share), intent.written)
 
 
 def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
-    """Return trial id -> its tasks, oldest first."""
+    """Return trial id -> the tasks that were submitted for it, oldest first."""
     tasks = [task for campaign in campaigns.campaigns(runs) for task in tasks_of(campaign)]
     found: dict[str, list[SubmittedTask]] = defaultdict(list)
     for task in sorted(tasks, key=lambda task: task.written):
@@ -63,5 +66,5 @@ def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:
 
 
 def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
-    """Return trial id -> its newest task."""
+    """Return trial id -> the task that was submitted for it last."""
     return {key: tasks[-1] for key, tasks in submitted_tasks(runs).items()}

@@ -1,4 +1,4 @@
-"""Whether the tables and the report of a submitted study are up to date."""
+"""The check whether the tables and the report of a submitted study are up to date."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from results.store.schemas import Plan
 
 
 def is_pending(runs: Path, plan: Plan) -> bool:
-    """Return whether tables or report are missing or older than a result."""
+    """Return whether the tables or the report of a study are missing or older than a result."""
     files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
     trials = [store.trial(runs, trial.id).path for entry in trained(plan) for trial in entry.trials]
     newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
@@ -16,7 +16,7 @@ def is_pending(runs: Path, plan: Plan) -> bool:
 
 
 def modified_at(path: Path) -> float:
-    """Return the modification time in seconds since the epoch; 0 if the file is missing."""
+    """Return the modification time of a file in seconds since the epoch; 0 if it is missing."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The heartbeat of a worker: a thread that reports every few seconds and ends the process if its parent has ended.
+"""The heartbeat of a worker: a thread that reports every few seconds and ends the process if it is orphaned.
 
 The heartbeat lets the pool distinguish a stopped process from one that spends a long time compiling. The thread runs
 while the main thread builds a model or waits for a device.

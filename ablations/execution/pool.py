@@ -208,9 +208,10 @@ class Pool:
         return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
 
     def await_parent(self, trial: PoolTrial, found: Standing) -> None:
-        """Make a trial wait while any run trains the trial or its parent; interrupt the trial if none does.
+        """Make a trial wait for its parent or for another run that trains it; otherwise, interrupt the trial.
 
-        found: the state of the trial on disk.
+        found: the state of the trial on disk. A parent is awaited if this run has yet to train it or any run trains it
+        now.
         """
         parent = self.trials.get(found.start.open[0])
         open_here = parent is not None and parent.state is not PoolTrialState.ENDED

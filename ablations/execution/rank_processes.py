@@ -1,8 +1,8 @@
-"""The processes for ranks 1 to N - 1 of a trial on N GPUs, as seen from the worker, which is rank 0.
+"""The processes of ranks 1 to N - 1 of a trial on N GPUs.
 
-The worker starts, watches and ends them. In a SLURM job on several nodes, one srun starts the ranks on the other nodes,
-with one task per GPU. If a rank ends early, the attempt ends too, and another attempt resumes from the checkpoint. No
-rank outlives the worker.
+The worker is rank 0. It starts, watches and ends the other ranks. In a SLURM job on several nodes, one srun starts the
+ranks on the other nodes, with one task per GPU. If a rank ends early, the attempt ends too, and another attempt resumes
+from the checkpoint. No rank outlives the worker.
 """
 
 import json

@@ -92,7 +92,7 @@ def renewal_line(names: Sequence[str]) -> str:
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
     """Return a message with the number of trials that were reopened.
 
-    asked: the number of trials in the study. reopened: for each selected trial, whether it could be reopened.
+    asked: the number of trials that were considered. reopened: for each selected trial, whether it could be reopened.
     """
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:

@@ -77,7 +77,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Within the block, handle the signals `numbers` with `handler`; then restore the previous handlers."""
+    """Handle the signals `numbers` with `handler` within the block, then restore the previous handlers."""
     saved = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

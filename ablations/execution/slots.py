@@ -38,10 +38,10 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return the jobs in groups that use the same number of GPUs each and run one after another.
+    """Return the jobs in groups, each with one number of GPUs, in the order in which the groups run.
 
-    Groups of jobs without parents come first. Among them, groups with more GPUs come first. Jobs keep their order
-    within a group. If all jobs use the same number of GPUs, they form one group.
+    Jobs with fewer parents come first, then jobs with more GPUs. Within a group, jobs keep the given order. If all jobs
+    use the same number of GPUs, they form one group.
     """
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once

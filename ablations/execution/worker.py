@@ -83,7 +83,7 @@ class Worker:
             self.emit(messages.Progress(step, accuracy))
 
     def announce(self, facts: Facts) -> None:
-        """Warn the pool if a step is not compiled or is not one CUDA graph, unless the config asks for that.
+        """Warn the pool if steps are not compiled or not one CUDA graph, unless the config forbids it.
 
         facts: what training recorded about the computation of steps.
         """
