@@ -1,4 +1,5 @@
 """Figures of studies and of inspected trials.
 
-Figures consist of panels, which take data frames or arrays and Axes, so that your own figures can use them.
+Figures consist of panels. The functions that draw panels take data frames or arrays, and matplotlib Axes, so a user's
+figure can call them too.
 """

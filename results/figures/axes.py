@@ -26,14 +26,21 @@ TICK = 0.9  # inches that a label of the axis may take before it is broken
 
 
 def axis_name(field: str) -> str:
-    """Return a setting's readable name, with the stage's name for pretrain.lr."""
+    """Return the readable name of a setting for an axis label.
+
+    The setting of a stage has the stage's name in parentheses: "learning rate (pretrain)" for pretrain.lr.
+    """
     stage, _, rest = field.partition(".")
     of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
     return current().labels.get(field) or SETTING_NAMES.get(field, of_stage)
 
 
 def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the column `at`: the numeric position on the axis, or the place in plan order for words."""
+    """Return the frame with a column `at`: the position of each row on the horizontal axis.
+
+    The position is the value of column `x` if all values are numbers. Otherwise it is the value's index among the
+    different values, in order of rows.
+    """
     if all(map(is_number, frame["x"])):
         return frame.assign(at=frame["x"].astype(float))
     order = list(dict.fromkeys(map(str, frame["x"])))
@@ -41,7 +48,11 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
-    """Set up the horizontal axis with a tick at each value of `at`."""
+    """Set up the horizontal axis of `ax` with a tick at each value of `at`.
+
+    frame: rows of `arms_frame` with `at`. field: the setting that names the axis. labels: a label for each tick, in
+    increasing order of `at`.
+    """
     ticks = sorted(set(frame["at"]))
     log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
     ax.set_xscale("log" if log else "linear")
@@ -54,13 +65,13 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 
 
 def tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a wrapped label per tick."""
+    """Return a wrapped label for each value of `at`, in increasing order. frame: rows of `arms_frame` with `at`."""
     places = rows_of(frame.drop_duplicates("at").sort_values("at"))
     return [wrap_text(row.tick or value_text(row.x), TICK, current().text) for row in places]
 
 
 def value_text(value: Any) -> str:
-    """Write a value for people: 0.0004, 5e-5, 8, 1,320, conv."""
+    """Return a setting's value as readable text, such as 0.0004, 5e-5, 8, 1,320 or conv."""
     if not is_number(value):
         return str(value)
     if value and abs(value) < 1e-4:  # as Python does, and so the names of arms
@@ -70,7 +81,11 @@ def value_text(value: Any) -> str:
 
 
 def scale_for(ticks: Sequence[float]) -> str:
-    """Choose `log` where values are spaced more evenly by ratio, else `linear`."""
+    """Return the scale that spaces ticks more evenly: "log" or "linear".
+
+    ticks: values in increasing order. The scale is linear if a tick is 0 or negative. Two ticks have a log scale if the
+    second is at least twice the first.
+    """
     if len(ticks) < 2 or ticks[0] <= 0:
         return "linear"
     if len(ticks) == 2:
@@ -80,7 +95,10 @@ def scale_for(ticks: Sequence[float]) -> str:
 
 
 def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
-    """Return axis limits with a margin on both sides."""
+    """Return the limits (low, high) of an axis with padding outside the first and last tick.
+
+    ticks: values in increasing order. log: whether the axis is logarithmic.
+    """
     low, high = ticks[0], ticks[-1]
     if log:
         margin = (high / low) ** 0.12 if high > low else 2.0
@@ -90,7 +108,11 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
-    """Set up the vertical axis to fit what was measured, within 0 and 100% for accuracies."""
+    """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
+
+    measured: values in display units, where NaN is ignored. Accuracies are clipped to 0 to 100% before padding, and
+    have no tick above 100%.
+    """
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
     if known.empty:
@@ -105,17 +127,20 @@ def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
 
 
 def attainable(metric: str, low: float, high: float) -> tuple[float, float]:
-    """Clip an interval to the metric's range."""
+    """Return the interval from `low` to `high`, clipped to 0 to 100% if the metric is an accuracy."""
     return (max(low, 0.0), min(high, 100.0)) if is_accuracy(metric) else (low, high)
 
 
 def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
-    """Return the columns that a metric axis must fit: means, interval ends and seeds."""
+    """Return the columns that a metric axis must fit: means, both interval ends, and values of seeds.
+
+    frame: rows of `arms_frame`. seeds: rows of `seeds_frame`.
+    """
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
 def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
-    """Set up a logarithmic compute axis around the values of `at`."""
+    """Set up a logarithmic horizontal axis for compute that fits the values of `at`."""
     ax.set_xscale("log")
     low, high = padded_limits(sorted(set(frame["at"])), log=True)
     ax.set_xlim(low, high)
@@ -123,12 +148,15 @@ def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def flops_unit(most: float) -> tuple[float, str]:
-    """Return (size, name) of the largest unit of FLOPs not above `most`."""
+    """Return (size, name) of the largest unit of FLOPs that is at most `most`, such as (1e9, "GFLOPs")."""
     return next(((size, name) for size, name in FLOPS_UNITS.items() if most >= size), (1.0, "FLOPs"))
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Put ticks at 1, 2 and 5 times powers of ten, or closer in a narrow range."""
+    """Set ticks of a log axis at 1, 2 and 5 times powers of ten, or closer in a narrow range.
+
+    low, high: the limits of the axis.
+    """
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_locator(MaxNLocator(4))

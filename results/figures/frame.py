@@ -1,4 +1,4 @@
-"""The data behind figures: table rows and plan arms as a data frame, in display units."""
+"""The data behind figures: table rows and arms as a data frame, in display units."""
 
 import re
 from collections.abc import Iterator
@@ -22,18 +22,22 @@ IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "publishe
 
 
 def styled_metric_name(metric: str) -> str:
-    """Return the label that the style gives a metric; by default its readable name."""
+    """Return the label that the style gives a metric, by default the metric's readable name."""
     return current().labels.get(metric) or metric_name(metric.replace("val_", "validation_"))
 
 
 def metric_label(metric: str) -> str:
-    """Return the axis label of a metric: "test accuracy (%)"."""
+    """Return the axis label of a metric with its unit, such as "test accuracy (%)"."""
     sign = unit(metric).of_value
     return f"{styled_metric_name(metric)} ({sign})" if sign else styled_metric_name(metric)
 
 
 def x_setting(plan: Plan) -> str:
-    """Return the setting on a study's axis: its first curve, else its first numeric factor, else its first factor."""
+    """Return the name of the setting on the horizontal axis of a study's figure.
+
+    It is the first swept setting (`curves` of the plan). Without swept settings, it is the first numeric factor, or the
+    first factor if none is numeric. It is "arm" for a plan without factors.
+    """
     if plan.curves:
         return str(next(iter(plan.curves)))
     numeric = [name for name, values in plan.factors.items() if all(map(is_number, values))]
@@ -41,16 +45,18 @@ def x_setting(plan: Plan) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a real number and not a boolean."""
+    """Return whether a value is a real number. A boolean is not a number."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Build a frame with a row per arm, in the style's order.
+    """Return a data frame with a row per arm, in the style's order.
 
-    Columns: arm, label, x (value of `x_setting`), tick (the style's label of x, or ""), series and line (name and
-    label of its other settings), reference (is a baseline), n, planned, gap (why trials are absent), mean, low, high,
-    delta, delta_low, delta_high, verdict, published, flops. Metrics are in display units; unknown values are NaN.
+    Columns: arm, label, x (value of `x_setting`), tick (the style's label of x, or ""), series and line (name and label
+    of the other settings), reference (whether the arm is a baseline), n and planned (numbers of finished and planned
+    trials), gap (why trials are absent), mean, low, high, delta, delta_low, delta_high, verdict, published, flops. low
+    and high are the ends of the 95% interval of the mean, and delta_low and delta_high are the ends of the interval of
+    the difference delta. Metrics are in display units. Unknown values are NaN.
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
@@ -61,7 +67,10 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
-    """Build one row of `arms_frame`, with metrics as they were measured."""
+    """Return one row of `arms_frame` as values by column, with metrics before conversion to display units.
+
+    x: the setting on the horizontal axis.
+    """
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
     at, style = arm.values.get(x, arm.name), current()
@@ -89,9 +98,9 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 
 def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return the study and its table under another metric, without verdicts.
+    """Return the study and its table with another metric in place of the study's metric, without verdicts.
 
-    The family of tests covers only the study's own metric.
+    The family of tests covers only the study's metric.
     """
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
@@ -101,7 +110,10 @@ def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
 
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
-    """Name an arm's line by what the arm changes and by its place on axes other than `x`."""
+    """Return the name of an arm's series (line in a figure): the settings that the arm changes, except `x`.
+
+    The values of swept settings other than `x` are part of the name.
+    """
     change, values = arm_change(arm, plan), arm.values
     if x in plan.factors and not given_name(arm, plan):
         change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
@@ -110,7 +122,11 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the label of a series. single: of one factor, a word stands without the factor's name."""
+    """Return the legend label of a series.
+
+    single: whether series differ in only one setting. A value that is a word is then the whole label: "mean" for
+    "pooling=mean".
+    """
     label = current().label(name)
     if label != name:
         return label
@@ -120,7 +136,10 @@ def series_label(name: str, single: bool = True) -> str:
 
 
 def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Make every arm a separate series, unless the study has curves."""
+    """Return the frame with every arm as a separate series, or unchanged if the study has swept settings.
+
+    frame: rows of `arms_frame`.
+    """
     if plan.curves:
         return frame
     if len(plan.factors) == 1:
@@ -129,30 +148,33 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def arm_change(arm: Arm, plan: Plan) -> str:
-    """Return an arm's name without its point on the curves."""
+    """Return an arm's name without the values of swept settings (`curves`).
+
+    For example, the name "patch=8,lr=0.001" becomes "patch=8" if lr is swept.
+    """
     point = "".join(f",{name}={arm.values[name]}" for name in plan.curves if name in arm.values)
     return str(arm.change or arm.name.removesuffix(point))
 
 
 def given_name(arm: Arm, plan: Plan) -> str:
-    """Return the given name of an arm that changes several settings; "" for an arm named by its factors."""
+    """Return the given name of an arm that changes several settings, or "" for an arm named by its factors."""
     change = arm_change(arm, plan)
     return "" if all(part.partition("=")[0] in plan.factors for part in change.split(",")) else change
 
 
 def absence_text(row: Row) -> str:
-    """Say why trials of an arm are absent: "1 diverged, 2 missing"; "" where none is."""
+    """Return why trials of an arm are absent: "1 diverged, 2 missing", or "" if no trial is absent."""
     counts = {"diverged": row.diverged, "failed": row.failed, "missing": row.missing}
     return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
-    """Iterate over rows, with columns as attributes."""
+    """Yield the rows of a data frame as named tuples, with the columns as attributes."""
     return iter(frame.itertuples())
 
 
 def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
-    """Build a frame with a row per finished trial: arm, seed, value in display units."""
+    """Return a data frame with a row per finished trial: arm, seed, and value of the metric in display units."""
     finished = study.trials[study.trials["status"] == "finished"]
     if metric not in finished:
         return pd.DataFrame({"arm": [], "seed": [], "value": []})
@@ -161,7 +183,10 @@ def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def evidence_text(frame: pd.DataFrame) -> str:
-    """Say what the marks stand for: "mean and 95% CI over 5 seeds; dots: single seeds"."""
+    """Return what the markers of a figure show, such as "mean and 95% CI over 5 seeds; dots: single seeds".
+
+    frame: rows of `arms_frame`.
+    """
     counts = sorted(set(frame["n"][frame["n"] > 0]))
     if not counts:
         return "no finished trial yet"
@@ -172,10 +197,10 @@ def evidence_text(frame: pd.DataFrame) -> str:
 
 
 def minus_text(value: float, digits: int = 1) -> str:
-    """Write a number with a true minus sign."""
+    """Return a number as text with a typographic minus sign. digits: number of decimal places."""
     return f"{value:z.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def signed_text(value: float, digits: int = 1) -> str:
-    """Write a difference with its sign and a true minus sign."""
+    """Return a difference as text with a plus sign or a typographic minus sign. digits: number of decimal places."""
     return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")

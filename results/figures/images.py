@@ -1,4 +1,4 @@
-"""Show arrays as pictures: values as colors, small maps side by side."""
+"""Arrays as pictures: values as colors, and small maps in a grid."""
 
 from typing import Any
 
@@ -9,20 +9,23 @@ from results.figures.theme import LIGHT
 
 
 def normalized(values: np.ndarray) -> np.ndarray:
-    """Scale values to the range 0 to 1; constant values become 0.5."""
+    """Return values scaled linearly to the range 0 to 1. Constant values become 0.5."""
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.full(values.shape, 0.5)
 
 
 def to_rgb(image: np.ndarray) -> np.ndarray:
-    """Convert an image (C, H, W) in 0 to 1 to (H, W, 3), gray unless it has three channels."""
+    """Return an image (C, H, W) with values from 0 to 1 as an array (H, W, 3) for `imshow`.
+
+    An image without three channels becomes gray: the mean over its channels.
+    """
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
     return image.transpose(1, 2, 0)
 
 
 def strip_axes(ax: Axes) -> Axes:
-    """Remove ticks and grid from axes that hold a picture."""
+    """Remove ticks and grid from `ax`, which holds a picture, and draw a thin gray frame. Return `ax`."""
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(visible=False)
@@ -31,19 +34,29 @@ def strip_axes(ax: Axes) -> Axes:
 
 
 def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
-    """Arrange maps (R, C, rows, columns) in one picture, with `gap` NaN cells between them."""
+    """Return maps (R, C, rows, columns) as one picture with R rows of C maps.
+
+    gap: number of NaN cells between neighboring maps.
+    """
     R, C, rows, columns = maps.shape
     padded = np.pad(maps.astype(float), ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
     return padded.swapaxes(1, 2).reshape(R * (rows + gap), C * (columns + gap))[:-gap, :-gap]
 
 
 def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
-    """Return the centers (count,) of the maps along one side of a mosaic."""
+    """Return the centers (count,) of maps along one axis of a mosaic, in cells.
+
+    count: number of maps along the axis. size: cells of a map. gap: cells between neighboring maps.
+    """
     return np.arange(count) * (size + gap) + (size - 1) / 2
 
 
 def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
-    """Return the color scale of a site: -1 to 1 for similarities, symmetric around 0 for a bias."""
+    """Return the arguments cmap, vmin and vmax of `imshow` for maps of a position embedding.
+
+    site: where the model uses the position embedding: tokens, rotate or bias. The color scale is symmetric around 0 for
+    a bias. It is -1 to 1 for the other sites, whose maps are similarities.
+    """
     if site == "bias":
         most = float(np.nanmax(np.abs(values))) or 1.0
         return {"cmap": "RdBu_r", "vmin": -most, "vmax": most}

@@ -1,4 +1,4 @@
-"""Figures and the layer table of an inspected trial."""
+"""The figures and the layer table of a trial that `ablate inspect` has inspected."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from results.tables.grid import Cell, Grid
 
 
 class PartCost(TypedDict):
-    """A part of the model: the shape of its output for one image, and its costs."""
+    """A part of the model: its output shape for one image, its parameters and its FLOPs."""
 
     part: str
     shape: list[int]
@@ -50,7 +50,10 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
 
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
-    """Write all figures of an inspection. Raises ValueError for an unknown format."""
+    """Write all figures of an inspection to `folder`, and return the paths of the files.
+
+    format: png, pdf or svg. Raises ValueError if the format is unknown.
+    """
     paths = []
     for name in drawable_figures(inside):
         paths.append(folder / f"{name}.{format}")
@@ -59,12 +62,16 @@ def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
 
 
 def drawable_figures(inside: Inspection) -> list[str]:
-    """List the figures that this inspection can fill."""
+    """Return the names of the figures for which an inspection has data."""
     return [name for name, (_, there, _) in FIGURES.items() if there(inside)]
 
 
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
-    """Draw one figure as a file's content, with title and trial where `described`; equal input gives equal bytes."""
+    """Return one figure as the content of a file. Equal inspections give equal bytes.
+
+    name: a key of FIGURES. described: whether to write the trial and its settings above the figure. Raises ValueError
+    if the format is unknown.
+    """
     title, _, drawing = FIGURES[name]
     if not described:
         return render_page(partial(drawing, inside), format, COLUMN, title, "")
@@ -76,7 +83,11 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
 
 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
-    """Draw on a page of `width` inches and return the file's content. Raises ValueError for an unknown format."""
+    """Return a figure as the content of a file.
+
+    drawing: function that draws on an empty figure and returns the lines to write below. width: inches. title, above:
+    texts above the figure. Raises ValueError if the format is unknown.
+    """
     check_format(format)
     with style():
         page = Figure(figsize=(width, 3.0), layout="constrained")
@@ -87,10 +98,10 @@ def render_page(drawing: Callable[[Figure], list[str]], format: str, width: floa
 def draw_side_by_side(
     insides: Sequence[Inspection], names: Sequence[str], folder: Path, format: str = "png"
 ) -> list[Path]:
-    """Write the position maps of several trials as one figure, as in Figure 10; nothing if no two can be compared.
+    """Write the position maps of several trials as one figure, as in Figure 10 of arXiv 2010.11929.
 
-    names: what each trial is called; trials that cannot be shown are named below. Raises ValueError for an unknown
-    format.
+    Returns the path of the file in a list, or [] if no two trials can be compared. names: a name for each trial. Trials
+    that cannot be compared are named below the figure. Raises ValueError if the format is unknown.
     """
     shown = similarity.comparable(insides)
     if len(shown) < 2:
@@ -112,12 +123,15 @@ def draw_side_by_side(
 
 
 def layer_table(inside: Inspection) -> str:
-    """Write the layers as text for a terminal."""
+    """Return the table of layers as Markdown for a terminal."""
     return formats.markdown(layer_grid(inside))
 
 
 def layer_grid(inside: Inspection) -> Grid:
-    """Build a table with a row per part of the model; equal parts of several blocks share one."""
+    """Return a table with a row per part of the model.
+
+    Equal parts of several blocks share a row, with the sum of their costs. The last row is the whole model.
+    """
     rows: list[PartCost] = inside.facts["summary"]
     grouped: dict[tuple[object, ...], list[PartCost]] = {}
     for row in rows:
@@ -140,7 +154,7 @@ def layer_grid(inside: Inspection) -> Grid:
 
 
 def part_text(same: Sequence[PartCost]) -> str:
-    """Name a part: "blocks 0-11: attention" for equal parts of 12 blocks."""
+    """Return the name of a part, such as "blocks 0-11: attention" for equal parts of 12 blocks."""
     if "blocks." not in same[0]["part"]:
         return same[0]["part"]
     numbers = [int(row["part"].split(".")[2]) for row in same]
@@ -150,6 +164,6 @@ def part_text(same: Sequence[PartCost]) -> str:
 
 
 def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
-    """Sum parameters and FLOPs over rows."""
+    """Return two table cells: the sums of parameters and of FLOPs over rows."""
     totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
     return [Cell(units.count(total), total) for total in totals]

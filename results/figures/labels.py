@@ -1,4 +1,4 @@
-"""Place names beside points, in their colors, without covering anything."""
+"""Names beside points of a plot, in the points' colors, placed so that they cover nothing."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,10 +20,10 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Write each point's name in the nearest free place inside the axes; return whether all fit.
+    """Write each point's name in the nearest free place inside the axes. Return whether all names fit.
 
-    If one does not fit, no name is written. taken: boxes in pixels to keep clear of. Call it once limits and layout are
-    final.
+    No name is written if one does not fit. taken: boxes in pixels that names must not cover. Call this function after
+    limits and layout are final.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []
@@ -44,7 +44,7 @@ def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bo
 
 
 def boxes_along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
-    """Cover a line with a chain of small boxes, in pixels."""
+    """Return a chain of small boxes, in pixels, that cover a line. line: points (x, y) in data coordinates."""
     ends = ax.transData.transform(line)
     boxes = []
     for a, b in pairwise(ends):
@@ -54,7 +54,10 @@ def boxes_along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
 
 
 def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
-    """Return the box of a mark, in pixels."""
+    """Return the box, in pixels, of a marker and its interval.
+
+    x, low, high: position and interval ends in data coordinates.
+    """
     (left, bottom), (right, top) = ax.transData.transform([(x, low), (x, high)])
     return Bbox.from_extents(left - 6, bottom - 6, right + 6, top + 6)
 
@@ -62,7 +65,11 @@ def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
 def annotation(
     ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
 ) -> Annotation:
-    """Write a name at a distance from its point, with a leader line if far."""
+    """Write a name at a distance from its point, and return the text object.
+
+    direction: (dx, dy) from the point to the name. far: distance in points of paper. A line leads from the name to its
+    point if `far` is greater than LEADER.
+    """
     dx, dy = direction
     words = ax.annotate(
         name,
@@ -80,6 +87,6 @@ def annotation(
 
 
 def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
-    """Tell whether a name's box is inside the axes and overlaps nothing."""
+    """Return whether a name's box is within the box `inside` and overlaps no box of `taken`."""
     within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
     return within and not any(box.fully_overlaps(other) for other in taken)  # which may touch

@@ -1,4 +1,4 @@
-"""A metric over an axis: one line per series with intervals, seeds, and marks for absent arms."""
+"""A plot of a metric over an axis: a line per series with intervals, seeds, and crosses for absent arms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,10 +33,11 @@ class SeriesStyle:
 
 
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return a style per series in plan order: black diamonds for baselines, the palette for others.
+    """Return the style of each series by name, in plan order.
 
-    Colors that the user's style gives by name come first. Series that share a color get different marks and dashes, as
-    long as there are enough.
+    Baselines have diamonds in the style's color for baselines. Other series have the colors of the palette in turn. A
+    color that the user's style gives a series by name comes first. Series that share a color have different markers and
+    dashes, as long as there are enough.
     """
     style, baselines = current(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
@@ -52,13 +53,19 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
-    """Return the least used choice, searching cyclically from place `first`."""
+    """Return the choice that is least frequent in `used`.
+
+    first: index of the choice at which the search starts. The first of several equally frequent choices is returned.
+    """
     around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
     return min(around, key=used.count)
 
 
 def marks_note(field: str) -> str:
-    """Explain filled and open marks below a figure."""
+    """Return the note below a figure that explains filled and open markers.
+
+    field: the setting on the horizontal axis.
+    """
     name = axis_name(field).partition(" (")[0]
     return (
         f"Filled: differs from the baseline (diamond) at the same {name}, Holm-adjusted p < 0.05. "
@@ -69,10 +76,10 @@ def marks_note(field: str) -> str:
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
 ) -> Axes:
-    """Draw the metric over a setting, with fitting axes.
+    """Draw the metric over a setting on `ax`, and set limits and ticks of both axes. Return `ax`.
 
-    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. labels: tick labels, if not the setting's
-    values.
+    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. field: the setting. labels: tick labels, by
+    default the setting's values.
     """
     swept_axis(frame, ax, field, labels or tick_labels(frame))
     metric_axis(ax, metric, *measured_columns(frame, seeds))
@@ -82,12 +89,12 @@ def draw_over_axis(
 
 
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a line per series with means, intervals and seeds, and colliding marks side by side.
+    """Draw a line per series with means, intervals and seeds. Return `ax`.
 
-    Lines stay at their true place: shifting steep lines could swap their order. A stub joins each shifted mark to its
-    line. A line breaks where an arm has no finished trial.
-
-    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. Call it once `ax` has its limits.
+    Markers that would cover each other are drawn next to each other. Lines are not shifted: shifting steep lines could
+    swap their order. A stub (short line) joins each shifted marker to its line. A line breaks where an arm has no
+    finished trial. frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. Call this function after the
+    limits of `ax` are set.
     """
     table, aside = series_styles(frame), mark_offsets(frame, ax)
     for name, look in table.items():
@@ -104,12 +111,18 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax`, in a series' look unless `other` overrides it."""
+    """Add an entry to the legend of `ax` in the color, marker and dash pattern of a series.
+
+    other: arguments of `plot` that override the style `look`.
+    """
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return each mark's horizontal offset from `at` in points: 0 for a mark that collides with no other."""
+    """Return the horizontal offset of each arm's marker from `at`, in points of paper.
+
+    The offset is 0 for a marker that collides with no other marker.
+    """
     found = pd.Series(0.0, index=frame.index)
     known = frame[frame["mean"].notna()]
     together = [group for _, rows in known.groupby("at") for group in colliding_groups(rows, ax)]
@@ -122,7 +135,10 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
-    """Group the arms at one position whose intervals overlap vertically."""
+    """Return the arms at one position in groups whose intervals overlap vertically, as row indices.
+
+    rows: rows of `arms_frame` with equal `at`.
+    """
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
     bottom, top = (pd.Series(in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []
@@ -136,13 +152,13 @@ def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
 
 
 def in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
-    """Convert places (n,) on `ax` to points of paper (n, 2)."""
+    """Return data coordinates `x` and `y` (n,) of `ax` as points of paper (n, 2)."""
     places = np.column_stack(np.broadcast_arrays(x, y))
     return np.asarray(ax.transData.transform(places) * 72 / ax.figure.dpi)
 
 
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
-    """Return the width in points that marks at one position may take."""
+    """Return the width, in points of paper, over which markers at one position may spread."""
     at = in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
     left, right = ax.bbox.x0 * 72 / ax.figure.dpi, ax.bbox.x1 * 72 / ax.figure.dpi
     inside = 2 * min(at[0] - left, right - at[-1]) - MARK
@@ -150,7 +166,10 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return the legend's entry of a series, marking the baseline."""
+    """Return the legend's entry of a series, with "(baseline)" after a baseline's name.
+
+    The name of a baseline that gives several settings is shortened to "baseline".
+    """
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name
@@ -158,27 +177,31 @@ def legend_entry(rows: pd.DataFrame) -> str:
 
 
 def names_several_settings(name: str) -> bool:
-    """Tell whether a name gives several settings."""
+    """Return whether a name gives several settings, as "depth=6,width=96" does."""
     return name.count("=") > 1
 
 
 def baseline_notes(frame: pd.DataFrame) -> list[str]:
-    """Spell out baselines that the legend shortens to "baseline"."""
+    """Return a line with the full name of each baseline that the legend shortens to "baseline"."""
     names = dict.fromkeys(frame["line"][frame["reference"]])
     return [f"Baseline: {name}." for name in names if names_several_settings(name)]
 
 
 def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
-    """Shift a transform to the right by some points, also on a log axis."""
+    """Return a transform that ends with a shift to the right by `points` points of paper.
+
+    The shift is also right on a log axis. to: the transform before the shift, by default from data coordinates.
+    """
     figure = ax.get_figure(root=True)
     assert figure is not None
     return (to or ax.transData) + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
 
 
 def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0) -> None:
-    """Draw means and intervals; filled marks are baselines and resolved differences.
+    """Draw means and intervals, where the markers of baselines and resolved differences are filled.
 
-    Call it once `ax` has its limits.
+    A difference is resolved if its verdict is better or worse. An interval that leaves the axes ends in an arrow.
+    aside: shift to the right in points of paper. Call this function after the limits of `ax` are set.
     """
     to = shifted(ax, aside)
     bottom, top = ax.get_ylim()
@@ -193,21 +216,27 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
 
 
 def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw a stub from each mean's true place to its shifted mark."""
+    """Draw a stub (short line) from each mean to its marker, which is shifted to the right.
+
+    aside: the shift in points of paper. Nothing is drawn if it is 0.
+    """
     for row in rows_of(rows[rows["mean"].notna()] if aside else rows[:0]):
         line = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", (row.at, row.mean), (aside, 0), textcoords="offset points", arrowprops=line, zorder=2)
 
 
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw single trials faintly beside their mean."""
+    """Draw single trials as faint dots, to the right of their mean. aside: shift to the right in points of paper."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
     faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
     ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside), **faint)
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
-    """Draw a cross at the bottom for each arm without a finished trial, with the reason."""
+    """Draw a cross at the bottom for each arm without a finished trial, with the reason above it.
+
+    aside: shift to the right in points of paper. name: text before the reason.
+    """
     foot = shifted(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
     for row in rows_of(rows[rows["n"] == 0]):
@@ -217,9 +246,9 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float 
 
 
 def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the crosses of one line's rows so that none in `frame` overlap.
+    """Draw the crosses of one series, shifted so that no crosses of `frame` overlap.
 
-    Call it once `ax` has its limits.
+    rows: the rows of `frame` in the series. Call this function after the limits of `ax` are set.
     """
     aside = absence_offsets(frame[frame["n"] == 0], ax)
     for index in aside.index.intersection(rows.index):
@@ -227,7 +256,10 @@ def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look
 
 
 def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return offsets in points that keep crosses GAP apart."""
+    """Return offsets to the right, in points of paper, that keep crosses at least GAP apart.
+
+    frame: rows of `arms_frame` with `at`, of arms without a finished trial.
+    """
     in_order = frame["at"].sort_values(kind="stable")
     free, found = -np.inf, []
     for place in in_points(ax, in_order, 0.0)[:, 0]:
@@ -237,7 +269,7 @@ def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
-    """Write "no finished trial yet" in a panel where no arm has a finished trial."""
+    """Write "no finished trial yet" on a panel if no arm has a finished trial."""
     if not (frame["n"] > 0).any():
         empty_panel(ax, "no finished trial yet")
 

@@ -1,4 +1,4 @@
-"""The text around a figure: question above, setting below it, notes at the bottom."""
+"""The text around a figure: the question above it, the setting below the question, and notes at the bottom."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,7 +27,7 @@ NAMED = 6  # arms with absent trials that are named under a figure
 
 
 def escape_texts(figure: Figure) -> None:
-    """Escape unprintable characters in a figure's texts, which would make an SVG invalid."""
+    """Escape the unprintable characters in a figure's texts, which would make an SVG file invalid."""
     for text in figure.findobj(Text):
         text.set_text(printable(text.get_text(), "\n"))
     for axes in figure.axes:
@@ -37,26 +37,32 @@ def escape_texts(figure: Figure) -> None:
 
 
 def is_narrow(figure: Figure) -> bool:
-    """Tell whether a figure is one column wide, so that panels are stacked."""
+    """Return whether a figure is one column wide, so that its panels are stacked."""
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
 def panels(figure: Figure, count: int, height: float) -> list[Axes]:
-    """Add panels of `height` inches side by side, or stacked on a narrow page."""
+    """Add `count` panels next to each other, or stacked on a narrow page. Return the panels' axes.
+
+    height: height of a panel in inches. It determines the figure's height.
+    """
     rows, columns = (count, 1) if is_narrow(figure) else (1, count)
     figure.set_figheight(rows * height)
     return list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Return the width of a line of text in inches."""
+    """Return the width of a line of text in inches. size: font size in points."""
     font = FontProperties(size=size, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(printable(text), font, ismath=False)
     return float(width) / 72
 
 
 def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> str:
-    """Break text into lines of at most `width` inches, between words where possible."""
+    """Return text broken into lines of at most `width` inches, between words where possible.
+
+    size: font size in points.
+    """
     lines, text = [""], printable(text, "\n")
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -72,14 +78,18 @@ def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> s
 
 
 def break_at(word: str, width: float, size: float, weight: str) -> int:
-    """Return how many characters of a long word to keep on the first line, preferably up to a separator."""
+    """Return how many characters of a long word to keep on the first line.
+
+    The line ends after a separator such as a hyphen if that fills more than half of the line. width: inches. size: font
+    size in points.
+    """
     fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
     joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
     return joint if joint > fits / 2 else fits
 
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
-    """Add title, subtitle and notes to a figure, growing it so that the axes keep their size."""
+    """Add title, subtitle and notes to a figure, and enlarge it so that the axes keep their size."""
     escape_texts(figure)
     width, body = figure.get_size_inches()
     inside, style = width - 2 * MARGIN, current()
@@ -109,20 +119,20 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 
 def text_height(text: str, size: float) -> float:
-    """Return the height of a block of lines in inches."""
+    """Return the height of a block of lines in inches, or 0 for an empty text. size: font size in points."""
     return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current().family)) / 72 if text else 0.0
 
 
 @lru_cache
 def line_spacing(family: str) -> float:
-    """Return matplotlib's line distance relative to the font size."""
+    """Return matplotlib's distance between lines, as a multiple of the font size. family: font family."""
     page, font = Figure(dpi=72), FontProperties(family=family, size=100)
     two, three = (page.text(0, 0, "lp" + "\nlp" * k, fontproperties=font).get_window_extent().height for k in (1, 2))
     return float(three - two) / 100
 
 
 def rotate_crowded_ticks(figure: Figure) -> None:
-    """Rotate horizontal tick labels that would overlap."""
+    """Rotate the tick labels of each horizontal axis on which they would overlap."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         labels = [label for label in ax.get_xticklabels() if label.get_text()]
@@ -132,7 +142,10 @@ def rotate_crowded_ticks(figure: Figure) -> None:
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Fix the layout with rounded positions, as the solver's last bits vary between runs."""
+    """Fix the layout of a figure, with positions rounded to 4 decimal places.
+
+    The last bits of the layout solver's positions vary between runs.
+    """
     figure.draw_without_rendering()
     for ax in figure.axes:
         ax.set_position(Bbox.from_bounds(*(round(side, 4) for side in ax.get_position().bounds)))
@@ -140,14 +153,21 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Describe each arm with fewer finished trials than planned; long lists are shortened."""
+    """Return a line for each arm with fewer finished trials than planned.
+
+    At most NAMED arms are listed. A last line gives the number of further arms.
+    """
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
 def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Put each panel's legend above it; tall legends of panels side by side span the figure instead."""
+    """Draw the legend of each panel above the panel, or across the figure if a legend is tall.
+
+    A legend is tall if it has more than STACKED rows. Only a figure with two panels next to each other has legends
+    across it. panels: the axes and the title of the legend of each panel.
+    """
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             legend_above(ax, title)
@@ -157,7 +177,10 @@ def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
 
 
 def legend_above(ax: Axes, title: str) -> None:
-    """Put a legend above the axes in as many columns as fit, growing the figure."""
+    """Draw a legend above `ax` in as many columns as fit, and enlarge the figure to hold it.
+
+    The title alone is drawn if there are no legend entries.
+    """
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)
@@ -173,7 +196,10 @@ def legend_above(ax: Axes, title: str) -> None:
 
 
 def legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """Put the legend of `ax` across the whole figure; `compose` places it."""
+    """Draw the legend of `ax` across the whole figure.
+
+    `compose` places the legend later. The title alone is drawn if there are no legend entries.
+    """
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         ax.set_title(title, loc="left")
@@ -184,14 +210,14 @@ def legend_across(figure: Figure, ax: Axes, title: str) -> None:
 
 
 def legend_columns(ax: Axes) -> list[list[str]]:
-    """Arrange the legend's entries in columns within the width of `ax`; [[]] for none."""
+    """Return the legend's entries in columns that fit the width of `ax`, or [[]] if there are none."""
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)
     return arrange_entries(ax.get_legend_handles_labels()[1], ax.get_position().width * figure.get_figwidth())
 
 
 def arrange_entries(labels: Sequence[str], room: float) -> list[list[str]]:
-    """Arrange entries in as many columns as fit into `room` inches, wrapping long ones."""
+    """Return wrapped labels in as many columns as fit into `room` inches, or [[]] for no labels."""
     if not labels:
         return [[]]
     text = current().text

@@ -1,4 +1,7 @@
-"""A study's figure as a file or as text for the report, with deterministic bytes and embedded fonts."""
+"""The figure of a study as a file, or as picture and caption for the report.
+
+Fonts are embedded. Equal results give equal bytes.
+"""
 
 from pathlib import Path
 
@@ -26,14 +29,19 @@ OVER_THE_GRID = ("learning-rate", "curves")  # of a tuned study; the others show
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """Return the file name of the study's figure, or of its training over `x`. Raises ValueError for an unsafe name."""
+    """Return the file name of the study's figure.
+
+    x: axis of the figure of training, as for `picture`. Raises ValueError if the study's name is not safe as a file
+    name.
+    """
     return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
-    """Write the study's figure, or its training over `x`, in the format of the path's suffix.
+    """Write the study's figure to `path`, in the format of its suffix. Return `path`.
 
-    Raises ValueError as `picture` does.
+    x: axis of the figure of training, as for `picture`. Raises ValueError if the format, kind of figure, axis `x` or
+    font is unknown.
     """
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
     return path
@@ -42,10 +50,11 @@ def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
 def picture(
     study: StudyResults, format: str, width: float | None = None, titled: bool = True, x: str | None = None
 ) -> bytes:
-    """Draw the study's figure, or its training over `x`, as a file's content; equal results give equal bytes.
+    """Return the study's figure as the content of a file. Equal results give equal bytes.
 
-    width: inches, by default the style's. titled: write the question above it. Raises ValueError for an unknown format,
-    kind of figure, axis `x` or font.
+    width: inches, by default the style's width. titled: whether to write the question above the figure. x: step, epoch,
+    images or seconds, to draw training curves over this axis in place of the study's figure. Raises ValueError if the
+    format, kind of figure, axis `x` or font is unknown.
     """
     check_format(format)
     with style(), use_labels(objective_labels(study.plan)):
@@ -53,9 +62,10 @@ def picture(
 
 
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """Draw the study's figure, with its question above and notes on marks and absent trials.
+    """Return the study's figure, with the question above it and notes on markers and absent trials.
 
-    A style with `notes: false` leaves descriptions to the caption; an untitled figure always has them.
+    A style with `notes: false` leaves the notes to the caption. A figure without a title always has notes. width:
+    inches. x: axis of the figure of training, as for `picture`.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current().notes:
@@ -65,14 +75,21 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure, the one above it first."""
+    """Return the lines that explain the figure. The first is the line above the figure.
+
+    x: axis of the figure of training, as for `picture`.
+    """
     with style(), use_labels(objective_labels(study.plan)):
         _, above, below = draw_with_notes(study, current().width, x)
     return [above, *below]
 
 
 def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[Figure, str, list[str]]:
-    """Draw the study's figure, or its training over `x`; return it with the lines above and below it."""
+    """Return the study's figure, the line above it and the lines below it.
+
+    width: inches. x: axis of the figure of training, as for `picture`. Raises ValueError if the axis `x` or the plan's
+    kind of figure is unknown.
+    """
     if x and x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     if not x and (wrong := unknown_figure(study.plan)):
@@ -93,14 +110,14 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
 
 
 def objective_labels(plan: Plan) -> dict[str, str]:
-    """Return names for the metrics of a study that is not trained on class labels; {} for others."""
+    """Return labels by metric if the study's objective is masked-patch or mae, or {} for other objectives."""
     if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
         return {}
     return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 
 
 def unknown_figure(plan: Plan) -> str:
-    """Describe a plan's unknown kind of figure; "" where it is known."""
+    """Return the error message for a plan with an unknown kind of figure, or "" if the kind is known."""
     if plan.figure in kinds.FIGURES:
         return ""
     return f"figure={plan.figure} of study {plan.study}: one of {', '.join(kinds.FIGURES)}"

@@ -30,7 +30,7 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 
 
 def matplotlib_settings(chosen: Style) -> Any:
-    """Return matplotlib's rcParams for a style."""
+    """Return the rcParams of matplotlib that apply a style."""
     return {
         "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # which has what the first lacks
         "font.size": chosen.text,
@@ -65,7 +65,10 @@ def matplotlib_settings(chosen: Style) -> Any:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply the style on top of matplotlib's defaults within a `with` block. Raises ValueError for a missing font."""
+    """Apply the user's style to matplotlib's defaults within a `with` block.
+
+    Raises ValueError if the style's font is not installed.
+    """
     chosen = current()
     try:
         font_manager.findfont(chosen.family, fallback_to_default=False)
@@ -79,13 +82,13 @@ def style() -> Iterator[None]:
 
 
 def check_format(format: str) -> None:
-    """Raise ValueError for a format in which no figure is written."""
+    """Check that figures can be written in a format. Raises ValueError if the format is not png, pdf or svg."""
     if format not in UNSTAMPED:
         raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
 
 
 def file_content(figure: Figure, format: str) -> bytes:
-    """Encode a figure as png, pdf or svg; equal figures give equal bytes."""
+    """Return a figure encoded as png, pdf or svg. Equal figures give equal bytes."""
     stream = io.BytesIO()
     figure.savefig(stream, format=format, metadata=UNSTAMPED[format])
     return stream.getvalue()

@@ -1,1 +1,1 @@
-"""The figures of one trained model, one file each."""
+"""The figures of one trained model."""

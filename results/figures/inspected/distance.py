@@ -1,4 +1,4 @@
-"""Mean attention distance per head over depth: arXiv 2010.11929, Figures 7 (right) and 11."""
+"""The figure of mean attention distance per layer and head: arXiv 2010.11929, Figures 7 (right) and 11."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +12,10 @@ from results.style import current
 
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw a mark per head; the dashed line stands for uniform attention."""
+    """Draw the mean attention distance of each layer and head. Return the lines to write below.
+
+    A dashed line shows the distance of uniform attention.
+    """
     distances = inside.arrays["distance"]
     figure.set_figheight(2.4)
     legend_above(distance_by_depth(distances, inside.facts["uniform_distance"], figure.subplots()), "")
@@ -25,7 +28,10 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def distance_by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> Axes:
-    """Plot distances (layers, heads) in pixels, with the value of uniform attention."""
+    """Plot mean attention distances (layers, heads), in pixels, over the layers. Return `ax`.
+
+    uniform: the distance of uniform attention in pixels.
+    """
     depth, heads = distances.shape
     palette = current().palette
     for head in range(heads):

@@ -1,4 +1,4 @@
-"""Principal components of the embedding filters: arXiv 2010.11929, Figure 7, left."""
+"""The figure of the embedding filters' principal components: arXiv 2010.11929, Figure 7 (left)."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +13,10 @@ PAPER = 0.85
 
 
 def filters(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw each component stretched to its own range, black to white over all channels."""
+    """Draw the first principal components of the embedding filters. Return the lines to write below.
+
+    Each component is stretched over all channels, from black (minimum) to white (maximum).
+    """
     components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
     ax = figure.subplots()
     draw_tiles(components, ax)
@@ -27,7 +30,7 @@ def filters(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_tiles(components: np.ndarray, ax: Axes) -> Axes:
-    """Draw components (K, C, H, W) as pictures in rows."""
+    """Draw components (K, C, H, W) as pictures in rows of at most COLUMNS. Return `ax`."""
     strip_axes(ax).set_frame_on(False)
     pictures = [to_rgb(normalized(one)) for one in components]
     ax.imshow(tile_pictures(pictures, min(COLUMNS, len(pictures))), interpolation="nearest")
@@ -35,7 +38,10 @@ def draw_tiles(components: np.ndarray, ax: Axes) -> Axes:
 
 
 def tile_pictures(tiles: list[np.ndarray], columns: int) -> np.ndarray:
-    """Tile pictures (H, W, 3), enlarged to about SIDE pixels, on pale gray."""
+    """Return pictures (H, W, 3) as tiles of one picture on pale gray.
+
+    Small tiles are enlarged by a whole factor to at most SIDE pixels. columns: tiles per row.
+    """
     zoom = max(1, SIDE // max(tiles[0].shape[:2]))
     tiles = [tile.repeat(zoom, axis=0).repeat(zoom, axis=1) for tile in tiles]
     H, W, _ = tiles[0].shape

@@ -1,4 +1,4 @@
-"""Attention rollout from the output to the image: arXiv 2010.11929, Figures 6 and 14."""
+"""The figure of attention rollout from the output to the image: arXiv 2010.11929, Figures 6 and 14."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,7 +15,10 @@ GAP = 0.06  # between images, of their sides
 
 
 def rollout(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw each image, the image darkened where attention is low, and the attention alone."""
+    """Draw the attention rollout (arXiv 2005.00928) of several images. Return the lines to write below.
+
+    Three rows show each image, the image darkened where attention is low, and the attention alone.
+    """
     images, maps = inside.arrays["images"], inside.arrays["rollout"]
     classes = zip(inside.arrays["labels"].tolist(), inside.arrays["predicted"].tolist(), strict=True)
     shown = min(len(images), 4 if is_narrow(figure) else 8)
@@ -38,7 +41,10 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, left: float = 0.0) -> Axes:
-    """Draw a picture (H, W, 3) one unit wide, darkened where `share` (rows, columns) is small."""
+    """Draw a picture (H, W, 3) one unit wide, starting at x = `left`. Return `ax`.
+
+    share: attention (rows, columns). The picture is darkened where it is low.
+    """
     framed_axes(ax, left).imshow(picture, interpolation="nearest", extent=unit_extent(left))
     if share is not None:
         light = normalized(share) if share.max() > share.min() else np.ones_like(share)
@@ -48,7 +54,10 @@ def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, l
 
 
 def draw_attention(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
-    """Draw share (rows, columns), stretched to its own range, one unit wide."""
+    """Draw a map of attention one unit wide, starting at x = `left`. Return `ax`.
+
+    share: attention (rows, columns), whose range is stretched to the whole color scale.
+    """
     framed_axes(ax, left).imshow(
         normalized(share), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=unit_extent(left)
     )
@@ -56,12 +65,12 @@ def draw_attention(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
 
 
 def unit_extent(left: float) -> tuple[float, float, float, float]:
-    """Return the common extent of an image and its maps."""
+    """Return (left, right, bottom, top) of a picture one unit wide and high, starting at x = `left`."""
     return left, left + 1.0, 0.0, 1.0
 
 
 def framed_axes(ax: Axes, left: float) -> Axes:
-    """Prepare axes for pictures, each within a thin line."""
+    """Prepare `ax` for a picture one unit wide, with a thin frame around it. Return `ax`."""
     strip_axes(ax)
     ax.spines[:].set_visible(False)
     ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))

@@ -1,4 +1,8 @@
-"""Similarity of a position embedding between patches, as a grid of maps: arXiv 2010.11929, Figures 7 and 10."""
+"""Figures of a position embedding's similarity between patches: arXiv 2010.11929, Figures 7 and 10.
+
+A map shows the similarity or bias of one patch with all patches. A site is where the model uses the embedding: tokens
+(added to tokens), rotate (rotation of queries and keys) or bias (added to attention logits).
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,22 +23,28 @@ LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key"
 
 
 def notes_by_site(inside: Inspection) -> dict[str, str]:
-    """Map each site where the position embedding can be drawn to its note."""
+    """Return the note of each site that has maps of the position embedding."""
     return {site["site"]: site["note"] for site in inside.facts["sites"] if site["site"]}
 
 
 def middle_maps(inside: Inspection, site: str) -> np.ndarray:
-    """Return the middle patch's maps (layers, heads, patches); (1, 1, patches) where all are alike."""
+    """Return the middle patch's maps (layers, heads, patches) at a site.
+
+    The shape is (1, 1, patches) if the maps of all layers and heads are equal.
+    """
     return np.asarray(inside.arrays[f"{site}_centre"])
 
 
 def sites_with_several_maps(inside: Inspection) -> list[str]:
-    """List the sites where maps differ between layers or heads."""
+    """Return the sites where maps differ between layers or heads."""
     return [site for site in notes_by_site(inside) if middle_maps(inside, site).shape[:2] != (1, 1)]
 
 
 def pairs(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw one panel per site; the map at (row, column) shows that patch against all others."""
+    """Draw a panel per site with the maps of all patches. Return the lines to write below.
+
+    The map at (row, column) shows the patch at this position with all patches.
+    """
     rows, columns = inside.facts["grid"]
     sites = list(notes_by_site(inside))
     figure.set_figheight(((figure.get_figwidth() - 1.3) * rows / columns + 0.45) * len(sites))
@@ -45,7 +55,7 @@ def pairs(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def site_note(inside: Inspection, site: str) -> str:
-    """Explain a site's maps, and what they average over."""
+    """Return the line that explains the maps of a site, and over what they are averaged."""
     layers, heads = middle_maps(inside, site).shape[:2]
     mean = f"; mean over {layers} layers and {heads} heads" if (layers, heads) != (1, 1) else ""
     rows, columns = inside.facts["grid"]
@@ -53,25 +63,28 @@ def site_note(inside: Inspection, site: str) -> str:
 
 
 def pair_map(inside: Inspection, site: str) -> np.ndarray:
-    """Return the map of every patch with every other (rows, columns, rows, columns)."""
+    """Return the maps of all patches at a site (rows, columns, rows, columns)."""
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 
 def comparable(insides: Sequence[Inspection]) -> list[int]:
-    """Return the indices of the trials that share the most common site."""
+    """Return the indices of the trials that have maps at the most common site."""
     counts = Counter(site for inside in insides for site in notes_by_site(inside))
     most = max(counts, key=lambda site: counts[site], default="")
     return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]
 
 
 def incomparable_text(inside: Inspection) -> str:
-    """Say why a trial's map cannot stand beside the others."""
+    """Return why a trial's maps cannot be compared with the maps of the other trials."""
     site = next(iter(notes_by_site(inside)), None)
     return f"its map is of another kind: {LABELS[site]}" if site else "no map of its position"
 
 
 def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
-    """Draw a panel per trial and common site on one scale, stacked on a narrow page."""
+    """Draw a panel per trial for each site that all trials have. Return the lines to write below.
+
+    All trials share the color scale of a site. Panels are stacked on a narrow page. names: titles of the panels.
+    """
     sites = [site for site in notes_by_site(insides[0]) if all(site in notes_by_site(other) for other in insides)]
     count, stacked = len(insides), is_narrow(figure)
     across = 1 if stacked else count
@@ -89,9 +102,10 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
 
 
 def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> Axes:
-    """Draw related (rows, columns, rows, columns): each patch's map at its place in the grid.
+    """Draw the map of each patch at the patch's place in the grid. Return `ax`.
 
-    site: tokens, rotate or bias. scale: the color scale, by default from this map alone.
+    related: similarities or biases (rows, columns, rows, columns). site: tokens, rotate or bias. scale: the color
+    scale, by default computed from `related` alone.
     """
     rows, columns = related.shape[:2]
     gap = max(1, round(max(rows, columns) / 8))
@@ -105,21 +119,24 @@ def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str,
 
 
 def label_patches(axis: Axis, count: int, gap: int) -> None:
-    """Label at most TICKS patches, counted from 1 as in the paper."""
+    """Label at most TICKS patches on an axis, counted from 1 as in arXiv 2010.11929.
+
+    count: number of patches along the axis. gap: cells between neighboring maps.
+    """
     places = mosaic_centers(count, count, gap)
     shown = range(0, count, -(-count // TICKS))
     axis.set_ticks([places[k] for k in shown], [str(k + 1) for k in shown])
 
 
 def remove_frame(ax: Axes) -> None:
-    """Remove grid, ticks and spines."""
+    """Remove grid, tick marks and spines from `ax`."""
     ax.grid(visible=False)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
 
 def add_colorbar(axes: list[Axes], site: str) -> None:
-    """Add a color bar to the right of panels that share it."""
+    """Add a color bar to the right of panels that share a color scale."""
     figure = axes[0].get_figure()
     assert figure is not None
     scale = figure.colorbar(axes[0].images[0], ax=axes, label=LABELS[site], fraction=0.05, pad=0.02)
@@ -127,7 +144,10 @@ def add_colorbar(axes: list[Axes], site: str) -> None:
 
 
 def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the middle patch against all others, a map per layer (rows) and head (columns)."""
+    """Draw the middle patch's maps of each layer (rows) and head (columns). Return the lines to write below.
+
+    A map shows the middle patch with all patches. There is a panel per site.
+    """
     rows, columns = inside.facts["grid"]
     maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}
     width = figure.get_figwidth() - 1.0
@@ -141,7 +161,10 @@ def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_by_layer_and_head(related: np.ndarray, site: str, ax: Axes) -> Axes:
-    """Draw related (layers, heads, rows, columns) on one scale."""
+    """Draw the maps of all layers and heads on one color scale. Return `ax`.
+
+    related: similarities or biases (layers, heads, rows, columns). site: tokens, rotate or bias.
+    """
     count, heads, rows, columns = related.shape
     ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
     ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])
