@@ -39,20 +39,20 @@ class Config(Options):
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
 
     # the data
-    #: The built-in data set `digits`, a downloaded one, `imagefolder:PATH`, a pack, or a name that ablate.toml maps to
-    #: a folder.
+    #: The built-in data set `digits`, a downloaded data set, `imagefolder:PATH`, a pack, or a name that ablate.toml
+    #: maps to a folder.
     data: str = "digits"
-    image_size: Count  #: Pixels of a side, as the model sees them. From the data unless set.
-    channels: Count  #: From the data unless set.
-    classes: Annotated[int, Field(ge=2, le=2**20)]  #: From the data unless set.
-    data_fraction: Fraction = 1.0  #: Share of the training images, equal in all classes. 0.1 is a subset of 0.3.
-    data_seed: Seed  #: Seed of the fold, the validation images and the fraction. `seed` unless set.
-    #: Share of the training images that are for validation. They are set aside before `data_fraction` is taken.
+    image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
+    channels: Count  #: Channels of an image. From the data unless set.
+    classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
+    data_fraction: Fraction = 1.0  #: Fraction of the training images, equal in all classes. 0.1 is a subset of 0.3.
+    data_seed: Seed  #: Seed that draws fold, validation images and fraction. `seed` unless set.
+    #: Fraction of the training images that are for validation. They are set aside before `data_fraction` is taken.
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
     #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch; or `timm/NAME`, a reference
-    #: model of timm's, to which no other setting of this section applies.
+    #: model from timm, to which no other setting of this section applies.
     model: str = ""
     width: Count = 192  #: D, the channels of a token.
     depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Blocks of the encoder.
@@ -60,78 +60,78 @@ class Config(Options):
     mlp_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0  #: Hidden width of a block's MLP, divided by D.
     mlp: str = "gelu"  #: Activation of a block's MLP.
     norm: str = "layer"  #: Norm of the blocks and of the encoder's output.
-    bias: Literal["all", "no-qkv", "none"] = "all"  #: Dense layers of the blocks that have biases.
+    bias: Literal["all", "no-qkv", "none"] = "all"  #: Linear layers of the blocks that have biases.
     block: str = "pre"  #: Order of norms and branches in a block.
     self_attention: str = "full"  #: Kind of self-attention.
-    #: Patches that each layer merges into the most similar others, in training and evaluation (ToMe: arXiv 2210.09461).
+    #: Number of patches that each layer merges into similar patches, in training and evaluation (arXiv 2210.09461).
     token_merging: Annotated[int, Field(ge=0, le=2**16)] = 0
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
-    patch: Count = 4  #: Pixels of a patch's side. Patches divide the image.
+    patch: Count = 4  #: Height and width of a patch in pixels. They divide the image.
     position: str = "1d"  #: Position embedding.
-    #: Where the position is added: `input`, `every-layer` or `shared`. Unless set, the first that the variant allows.
+    #: Site of the position embedding: `input`, `every-layer` or `shared`. Unless set, the first that is allowed.
     position_at: str = ""
     pool: str = "cls"  #: Pooling of the tokens into one vector.
-    #: Place of the final norm: before the pooling, after it, or none.
+    #: Whether the final norm is before the pooling, after the pooling, or left out.
     final_norm: Literal["before", "after", "none"] = "before"
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Learned extra tokens that nothing reads (arXiv 2309.16588).
     stem: str = "patch"  #: Stem that maps an image to tokens.
     head: str = "linear"  #: Head that maps the pooled vector to logits.
     head_init: Literal["zeros", "lecun-normal"] = "zeros"  #: Initial weights of the last layer.
-    layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: none.
+    layer_scale: NonNegative = 0.0  #: Initial scale of each residual branch (arXiv 2103.17239). 0: no layer scale.
     qk_norm: bool = False  #: Layer norms of queries and keys (arXiv 2302.05442).
-    #: Initial values of bare tables such as learned positions: `unit-positions` N(0, 1), `paper` N(0, 0.02),
-    #: `big-vision` N(0, 1/sqrt(D)).
+    #: Initial values of learned tables, such as position embeddings, from a normal distribution. Its standard
+    #: deviation is 1 for `unit-positions`, 0.02 for `paper`, and 1/sqrt(D) for `big-vision`.
     init: str = "unit-positions"
     options: dict[str, Any] = {}  #: Options of the chosen variants, written as `position.base=100`.
 
     # the training
     objective: str = "classification"  #: Training objective.
     init_from: str = "none"  #: Weights to start from: a `.safetensors` or `.npz` file, or a trial by its id.
-    #: A model to distill (arXiv 2012.12877): a trial by its id, in a study a stage, or `timm/NAME:FILE` with a
+    #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
     #: `.safetensors` file. `objective=classification` has the options of distillation.
     teacher: str = "none"
     steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Optimizer steps.
-    batch: Many = 128  #: Images a step. Every batch is full.
+    batch: Many = 128  #: Images in a step, on all GPUs together. Every batch is full.
     optimizer: str = "adamw"  #: Optimizer of the weights.
     lr: Positive = 1e-3  #: The highest learning rate, reached after the warm-up.
-    layer_decay: Fraction = 1.0  #: Factor of the learning rate for each layer down from the head (arXiv 2106.08254).
-    schedule: str = "cosine"  #: The learning rate after the warm-up.
-    warmup: Share = 0.1  #: Share of the steps over which the learning rate rises.
+    layer_decay: Fraction = 1.0  #: Factor of the learning rate from each layer to the layer below (arXiv 2106.08254).
+    schedule: str = "cosine"  #: Schedule of the learning rate after the warm-up.
+    warmup: Share = 0.1  #: Fraction of the steps in which the learning rate rises.
     weight_decay: NonNegative = 0.05  #: Weight decay, as the optimizer defines it.
-    #: `matrices`: the weights of dense layers and convolutions. `all`: biases, norms and positions too.
+    #: `matrices`: the weights of linear layers and convolutions. `all`: biases, norms and position embeddings too.
     weight_decay_on: Literal["matrices", "all"] = "matrices"
     clip_norm: NonNegative = 1.0  #: Largest norm of the gradient. 0: gradients are not clipped.
-    label_smoothing: Share = 0.0  #: Share of the target that is spread over all classes.
-    dropout: Share = 0.0  #: Probability of dropping a value after the embedding and in the branches.
-    attention_dropout: Share = 0.0  #: Probability of dropping a weight of the attention.
-    #: Share of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
+    label_smoothing: Share = 0.0  #: Fraction of the target that is spread over all classes.
+    dropout: Share = 0.0  #: Probability of dropping a value after the embedding and in residual branches.
+    attention_dropout: Share = 0.0  #: Probability of dropping an attention weight.
+    #: Fraction of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
     patch_dropout: Share = 0.0
-    drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 at the first.
+    drop_path: Share = 0.0  #: Probability of dropping a branch in the last block. It falls linearly to 0 in the first.
     augment: str = "none"  #: Augmentation of the training images.
-    #: Copies of an image in a row, each augmented anew (arXiv 1901.09335). The length of an epoch does not change.
+    #: Consecutive copies of an image, each augmented anew (arXiv 1901.09335). The length of an epoch does not change.
     augment_repeats: Count = 1
     random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).
     random_erasing_fill: Literal["constant", "pixel"] = "constant"  #: Fill: the data's mean, or noise in each pixel.
-    mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: none.
-    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: none. With mixup, each batch draws one of them.
-    mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, where mixup or cutmix is set.
+    mixup: NonNegative = 0.0  #: Alpha of mixup (arXiv 1710.09412). 0: no mixup.
+    cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. With mixup, a batch has only one.
+    mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
     mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
-    ema: Share = 0.0  #: Decay per step of averaged weights, which are then evaluated and kept. 0: none.
-    precision: Literal["float32", "bf16"] = "float32"  #: Of the forward and backward pass. Weights stay float32.
+    ema: Share = 0.0  #: Decay of an exponential moving average of weights, which is then evaluated. 0: off.
+    precision: Literal["float32", "bf16"] = "float32"  #: Of forward and backward passes. Weights stay float32.
     evaluations: Count = 10  #: Points of the training curves.
-    seed: Seed = 0  #: Initial values, order, augmentation and dropout.
+    seed: Seed = 0  #: Seed of initial values, order, augmentation and dropout.
 
     # how it runs, not what is learned
-    device: str = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU where there is one.
+    device: str = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
     threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
-    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, where there are at least 1,000 steps.
+    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, if the training has at least 1,000 steps.
     compile: Literal["auto", True, False] = "auto"
-    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU: a step as one launch, where it can be captured.
+    cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU: a step as one launch, if it can be captured.
     #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves it to PyTorch.
     attention: Literal["fastest", "pinned"] = "fastest"
-    #: Images of one backward pass. 0: the whole batch, or less where memory is short.
+    #: Images of one backward pass, whose gradients are accumulated. 0: the whole batch, or less if memory is short.
     micro_batch: Annotated[int, Field(ge=0, le=2**20)] = 0
-    gpus: Count = 1  #: GPUs of one trial, each with its part of every batch. With `device=cpu`: processes.
+    gpus: Count = 1  #: Ranks of a trial, each with a part of every batch: GPUs, or processes with `device=cpu`.
 
     @model_validator(mode="before")
     @classmethod

@@ -20,7 +20,7 @@ from vitcore.variants import VARIANTS
 
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
 
-# The behaviour before the field existed. Frozen: independent of the default, never changed.
+# The behavior before the field existed. Frozen: independent of the default, never changed.
 NEUTRAL: Settings = {
     "data_fraction": 1.0, "evaluations": 10, "options": {},
     "model": "", "mlp": "gelu", "norm": "layer", "bias": "all", "block": "pre", "self_attention": "full",
@@ -63,7 +63,7 @@ def identity(config: Config) -> Settings:
         if key in fields:
             fields[key] = identified(key, getattr(config, key))
     versions: Settings = {slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()}
-    if config.model:  # a reference model has no part of ours, whatever the fields say
+    if config.model:  # a reference model has no part of this package, whatever the fields say
         fields, versions = (
             {name: value for name, value in mapping.items() if not of_architecture(name)}
             for mapping in (fields, versions)

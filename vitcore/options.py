@@ -58,7 +58,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return a one-line message on the first problem of `error`: the key, the value and what is allowed."""
     problems = error.errors(include_url=False)
     problem = problems[0]
-    if problem["loc"] == ("data_seed",):  # it is the seed unless set: then the seed is to blame
+    if problem["loc"] == ("data_seed",):  # it equals the seed unless set: then the error is in the seed
         problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
     key = ".".join(str(part) for part in problem["loc"])
     known = [field.alias or name for name, field in model.model_fields.items()]
@@ -69,7 +69,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
                 f": known are {listed(known)}" if known else ": this variant has no options"
             )
             return f"unknown key '{key}'{allowed}"
-        case "value_error":  # a ConfigError of ours, raised inside a validator
+        case "value_error":  # a ConfigError, raised inside a validator
             return str(problem["ctx"]["error"])
         case "missing":
             return f"'{key}' is missing"

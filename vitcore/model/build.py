@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 Model = Union["ViT", "Reference"]
-RATES = {  # timm's: ours
+RATES = {  # timm's name: name in Config
     "drop_rate": "dropout",
     "attn_drop_rate": "attention_dropout",
     "patch_drop_rate": "patch_dropout",

@@ -28,14 +28,14 @@ class Head(Part):
     class Options(Part.Options):
         """Option of the head: the initial bias of its last layer."""
 
-        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the classes' frequency.
-        #: From 0, all logits first fall together; short trainings learn nothing else (big_vision: `init_head_bias`).
+        #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the frequency of a class.
+        #: With 0, short trainings only learn to lower all logits (big_vision: `init_head_bias`).
         bias: float = 0.0
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         bias = config.options_of(self.slot, self.Options).bias
-        # Zero as in the reference, or LeCun normal as flax's Dense.
+        # Zero as in models_vit.py, or LeCun normal as flax's Dense.
         self.draws = {
             "weight": zeros if config.head_init == "zeros" else lecun_normal,
             "bias": constant(bias),

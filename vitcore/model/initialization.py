@@ -75,7 +75,7 @@ def drawn(model: nn.Module) -> dict[str, Drawn]:
 class Initial(nn.Module):
     """Base class of modules that draw the initial values of their parameters and of the layers inside them."""
 
-    draws: Mapping[str, Draw] = {}  # how to draw parameters that do not follow the rule of their layer
+    draws: Mapping[str, Draw] = {}  # how to draw parameters that are not drawn by the type of their layer
     draw_table: Draw  # how to draw a bare table, by an entry of INIT
     tables_are_biases = False  # whether bare tables are biases of the attention's logits
 
@@ -175,9 +175,9 @@ class Scale:
     bias: float  # where the table is a bias of the attention's logits
 
 
-# How bare tables such as learned positions are drawn.
+# How bare tables such as learned position embeddings are drawn.
 #   unit-positions  normal(1): the scale of the patches that positions are added to, of the queries that read them, and
-#                   about that of sinusoidal positions. With the paper's, narrow models learn their positions late or
+#                   about that of sinusoidal positions. With `paper`, narrow models learn their positions late or
 #                   never (ablations/recipes/digits.yaml has the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
 #   big-vision      normal(1 / sqrt(D)), D the model's width (google-research/big_vision, models/vit.py), which has no

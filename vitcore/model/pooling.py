@@ -118,7 +118,7 @@ class GeneralizedMean(Pooling):
     """
 
     numerics = 1
-    draws = {"p": constant(3.0)}  # as in the paper
+    draws = {"p": constant(3.0)}  # as in arXiv 1711.02512
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -182,7 +182,7 @@ class Differential(SelfAttention):
         self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
             nn.Parameter(torch.empty(half)) for _ in range(4)
         )
-        self.sub_norm = nn.RMSNorm(2 * half, eps=1e-5)  # the paper's epsilon
+        self.sub_norm = nn.RMSNorm(2 * half, eps=1e-5)  # as in arXiv 2410.05258
 
     @classmethod
     def check(cls, config: Config) -> None:

@@ -53,14 +53,14 @@ class PatchStem(Stem):
 
     numerics = 1
     local = True
-    draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which the reference implementation uses
+    draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which models_vit.py uses
 
     class Options(Stem.Options):
         """Options of the patch projection: its form, its bias, and its patch sizes."""
 
-        #: A matrix product over cut patches, or a strided convolution. The two are equal to rounding.
+        #: A matrix product over cut patches, or a strided convolution. The results are equal up to rounding.
         form: Literal["linear", "convolution"] = "linear"
-        #: Whether the projection has a bias. CLIP's has none.
+        #: Whether the projection has a bias. CLIP's projection has no bias.
         bias: bool = True
         #: Patch sizes, of which each training step draws one (FlexiViT: arXiv 2212.08013, section 3.2). The weights
         #: have the size `patch`, at which the model is evaluated. Empty: `patch` alone.
@@ -128,7 +128,7 @@ def inverse_resize(patch: int, other: int) -> Tensor:
     of the result with itself.
     """
     lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
-    resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as the paper's code
+    resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as FlexiViT's code
     inverse: Tensor = torch.linalg.pinv(resize.T)
     return inverse
 
@@ -147,7 +147,7 @@ class ConvStem(Stem):
         """Options of the convolutional stem: its convolutions, and the number of encoder blocks that it replaces."""
 
         #: Channels of each 3x3 convolution, which has stride 2 at the first and where channels change. Empty: they
-        #: double up to the width. The paper's 18GF model has [64, 128, 128, 256, 256, 512].
+        #: double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
         norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
         fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Blocks of the encoder that the stem replaces.
@@ -263,7 +263,7 @@ class ResNetStem(ResidualStem):
     class Options(Stem.Options):
         """Option of the ResNet stem: the number of layers of its network."""
 
-        layers: Literal[26, 50] = 50  #: Layers of the whole network: 50 as in the paper, 26 as in arXiv 2106.10270.
+        layers: Literal[26, 50] = 50  #: Layers of the whole network (arXiv 2010.11929: 50, arXiv 2106.10270: 26).
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -30,7 +30,7 @@ class ViT(Initial):
     stochastic depth also need `keys` (B,), the random key of each image (vitcore.keyed_random).
     """
 
-    # The class token starts at zero, as in the reference; registers differ from each other (facebookresearch/dinov2).
+    # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).
     draws = {"class_token": zeros, "registers": normal(1e-6)}
 
     def __init__(self, config: Config) -> None:

@@ -36,8 +36,8 @@ class Absolute(Position):
     class Options(Position.Options):
         """Options of absolute position embeddings: how a vector joins the patch token, and its width."""
 
-        combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated with it.
-        width: Annotated[int, Field(ge=0)] = 0  #: Channels that `concat` gives to the position. 0: half of them.
+        combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated.
+        width: Annotated[int, Field(ge=0)] = 0  #: Channels of a concatenated vector. 0: half of the model's width.
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -232,7 +232,7 @@ class SinCos(Fixed):
     class Options(Absolute.Options):
         """Options of sinusoidal position embeddings, with the temperature that sets the lowest rate."""
 
-        temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: About 1 / the lowest rate. The default is the papers'.
+        temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: About 1 / the lowest rate. Default: arXiv 1706.03762.
 
     options: Options
 

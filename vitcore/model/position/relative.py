@@ -147,7 +147,7 @@ class RoPE2D(Position):
         """Options of the rotation: whether its rates are learned, and the base of the rates."""
 
         mixed: bool = False  #: Learned frequencies that mix rows and columns, instead of fixed axial frequencies.
-        base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: the paper's, 100 for axial, 10 for mixed.
+        base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: RoPE-ViT's, 100 or, if mixed, 10.
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
