@@ -1,4 +1,4 @@
-"""The command `ablate`: its subcommands, and errors in one line each."""
+"""The command `ablate`: its subcommands, and its error messages of one line each."""
 
 import os
 import sys
@@ -53,12 +53,12 @@ def settings(
         bool, typer.Option("--version", "-V", help="Print the version.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Take the options of the command `ablate` itself, such as --version."""
 
 
 @plain_output()
 def main() -> NoReturn:
-    """Run the command. Bad input is one line on standard error and status 2."""
+    """Run the command `ablate` and exit. Bad input gives one line on standard error and exit status 2."""
     try:
         sys.exit(app(prog_name="ablate", standalone_mode=False))
     except USAGE as error:
@@ -81,13 +81,13 @@ def main() -> NoReturn:
 
 
 def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Print one line on standard error and exit."""
+    """Print an error message of one line on standard error, and exit with this status."""
     print(f"ablate: {one_line(message)}", file=sys.stderr)
     sys.exit(status)
 
 
 def refuse_usage(error: Any) -> NoReturn:
-    """Exit with one line about invalid usage; a command without its arguments prints its help instead."""
+    """Exit with an error message about invalid usage. A command that lacks all arguments prints its help instead."""
     command = error.ctx.command_path if error.ctx else "ablate"
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""python -m ablations.cli: the command `ablate`."""
+"""The command `ablate`, for `python -m ablations.cli`."""
 
 from ablations.cli import main
 

@@ -1,4 +1,4 @@
-"""Exit statuses, and JSON for programs."""
+"""The exit statuses of commands, and their output as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
 
 def fields(record: object) -> Settings:
-    """Return a record's fields by name, with counts by kind merged in."""
+    """Return the fields of a record by name. The entries of the field `counts` become fields too."""
     content: Settings = {}
     for name, value in vars(record).items():
         content |= value if name == "counts" else {name: value}
@@ -17,5 +17,5 @@ def fields(record: object) -> Settings:
 
 
 def show_json(results: Sequence[object]) -> None:
-    """Print JSON: one object for one study, a list for several."""
+    """Print results as JSON: an object if there is one result, a list otherwise."""
     print(json.dumps(results[0] if len(results) == 1 else results, default=fields, indent=1, allow_nan=False))

@@ -1,4 +1,4 @@
-"""`ablate bench step|study|loop|input|startup`: speed beside other implementations."""
+"""The commands `ablate bench step|study|loop|input|startup`, which compare speed with other implementations."""
 
 import sys
 import tempfile
@@ -39,7 +39,7 @@ Out = Annotated[Path | None, options.out_option("FILE", "Also write the JSON to 
 
 @dataclass(frozen=True)
 class Setup:
-    """The resolved arguments of a bench."""
+    """The resolved arguments of a benchmark: studies, settings on top of the recipe's, and the source of images."""
 
     asked: Asked
     settings: Settings
@@ -201,7 +201,10 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> Setup:
-    """Resolve the arguments of a bench. Raises ValueError for settings that it cannot measure."""
+    """Return the resolved arguments of a benchmark. studies: whether words may name studies, and one must.
+
+    Raises ValueError if a word is of the wrong kind, or if the benchmark cannot measure a setting.
+    """
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu
     from ablations.study.reading import read_recipe
@@ -226,7 +229,7 @@ def set_up(
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Raise OSError if the file cannot be written; an existing file stays as it is."""
+    """Check that a file can be written, without changing it. Raises OSError if it cannot."""
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.is_dir():
         raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
@@ -234,7 +237,10 @@ def refuse_unwritable(out: Path) -> None:
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
-    """Run benches. Print a table after each, or all results as JSON at the end."""
+    """Run benchmarks. Print a table after each of them, or all results as JSON at the end.
+
+    out: a file to which the results are written as JSON too.
+    """
     found: list[object] = []
     try:
         for bench in benches:

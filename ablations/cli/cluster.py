@@ -1,4 +1,4 @@
-"""`ablate submit`, `cancel`, `profile`: train on a SLURM cluster."""
+"""The commands `ablate submit`, `cancel` and `profile`, which train on a SLURM cluster."""
 
 import shlex
 from collections.abc import Sequence
@@ -76,7 +76,11 @@ def submit(
 def ensure_submittable(
     plans: list[Plan], arms: Sequence[str], place: Place, profile: "Profile", max_hours: float | None
 ) -> None:
-    """Raise ValueError for missing data, for trials that do not fit the profile's GPUs, and above --max-hours."""
+    """Check that the trials to submit can run.
+
+    Raises ValueError if data are missing or damaged, if a trial needs more GPUs than a job of the profile has, or if
+    the trials would take more than `max_hours` device hours.
+    """
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device
     from ablations.planning import estimate

@@ -1,4 +1,4 @@
-"""`ablate data`: download, pack and verify data sets."""
+"""The commands `ablate data`, which download, pack and verify data sets."""
 
 import contextlib
 import sys
@@ -97,7 +97,10 @@ def pack(
 
 
 def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
-    """Write the damaged files of a pack again. Print each, and a summary."""
+    """Write the damaged files of a pack again. Print what was damaged, and a summary.
+
+    source: the data set that the pack was made from. threads: the number of threads that write.
+    """
     from vitcore.data.pack import manifest, verify
     from vitcore.data.pack_writer import repair, rewritten
 
@@ -148,7 +151,11 @@ def verify(
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal's standard error. Yield a function that advances it, from any thread."""
+    """Show a progress bar until the block ends, if standard error is a terminal.
+
+    Yields a function that advances the bar by a count and that any thread may call. what: the label of the bar. total:
+    the count at the end.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ablations.reporting.console import PlainConsole

@@ -1,4 +1,4 @@
-"""`ablate plot`, `report`, `inspect`: draw results."""
+"""The commands `ablate plot`, `report` and `inspect`, which draw results."""
 
 import mimetypes
 import re
@@ -75,7 +75,7 @@ def plot(
 def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     """Return whether --out names a file rather than a folder.
 
-    Raises ValueError for a format that figures do not have, or that contradicts --format.
+    Raises ValueError if the file's ending is not a format of figures, or if it contradicts --format.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -94,9 +94,10 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
 
 
 def own_figures(runs: Path, study: str) -> Path:
-    """Return the default folder of a study's figures. Raises ValueError for a link or an invalid name.
+    """Return the default folder for the figures of a study.
 
-    For an exported file it is the folder `figures` in the working directory.
+    runs: the run directory or an exported file. For a file, the folder is `figures` in the working directory. Raises
+    ValueError if the name is invalid or the path goes through a link.
     """
     if not runs.is_dir():
         return Path("figures")
@@ -209,7 +210,11 @@ def inspect(
 
 
 def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
-    """Return the folder for one of `count` trials' figures. Raises ValueError for a link or an invalid name."""
+    """Return the folder for the figures of one trial.
+
+    trial: the id. source: the run directory or an exported file. count: the number of trials that are drawn. Raises
+    ValueError if the id is invalid or the path goes through a link.
+    """
     if source.is_file() or out:
         folder = out or Path("figures")
         return folder / safe_name(trial) if count > 1 else folder

@@ -1,4 +1,4 @@
-"""The layout of `-h`: options without Python types, examples, commands in panels."""
+"""The layout of help texts: options without Python types, examples, and commands in titled panels."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ RANGE = re.compile(rf" *\[{LIMITS}\]|; {LIMITS}(?=\])")  # Typer's "[default: 2;
 
 
 class Command(TyperCommand):
-    """A command whose docstring may end in a paragraph of examples, a line each."""
+    """A command whose docstring may end with a paragraph of examples, one on each line."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
@@ -42,7 +42,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under the titles of their panels."""
+    """A group of commands whose help lists the commands under the titles of their panels."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_parameters(self.get_params(ctx), ctx, formatter)
@@ -61,7 +61,7 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A group of commands shown in the layout of this file."""
+    """A Typer app whose help texts have the layout of this file."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(cls=Group, rich_markup_mode=None, no_args_is_help=True, **settings)
@@ -71,7 +71,7 @@ class App(typer.Typer):
 
 
 def write_parameters(parameters: Iterable[Any], ctx: Any, formatter: Any) -> None:
-    """Write the sections of arguments and options, without hidden ones."""
+    """Write the sections of arguments and options into the help text. Hidden parameters are left out."""
     shown = [one for one in parameters if not one.hidden]
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
         if rows := [row(one, ctx) for one in shown if one.param_type_name == kind]:
@@ -88,7 +88,7 @@ def metavar(argument: Any) -> str:
 
 
 def row(parameter: Any, ctx: Any) -> tuple[str, str]:
-    """Return how a parameter is written, and its meaning with its default."""
+    """Return how a parameter is written on the command line, and its meaning with the default."""
     written, meaning = parameter.get_help_record(ctx)
     if parameter.param_type_name == "argument":
         written = metavar(parameter)

@@ -1,4 +1,4 @@
-"""`ablate plan`, `check`: what a run would do, and whether its parts work."""
+"""The commands `ablate plan` and `check`, which show what a run would do and whether its parts work."""
 
 import sys
 from pathlib import Path
@@ -89,9 +89,10 @@ def plan(
 
 
 def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Use the recipe's facts about a pack that does not exist yet. Return whether they are used.
+    """Plan with what the recipe states about its pack if the pack does not exist yet.
 
-    Prints a note on standard error. Raises ValueError if --probe needs the pack.
+    Returns whether this is the case, after a note on standard error. made: the designs to plan. Raises ValueError if
+    `probe` is true and the pack does not exist, because step times are measured on the images.
     """
     from vitcore.data.lookup import STATED, unpacked
     from vitcore.data.pack import find
@@ -109,7 +110,7 @@ def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) ->
 
 
 def measure_steps(plans: list[Plan], place: Place) -> None:
-    """Measure the step time of every arm; report each on standard error."""
+    """Measure the step times of arms that are missing for this device, and print each on standard error."""
     from ablations.planning.measure_steps import measure_missing
 
     guards.ensure_data(jobs(plans), place)

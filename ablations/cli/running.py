@@ -1,4 +1,4 @@
-"""`ablate run`, `train`, `retry`: train on this machine."""
+"""The commands `ablate run`, `train` and `retry`, which train on this machine."""
 
 import shlex
 import sys
@@ -73,7 +73,7 @@ def run(
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
-    """Return the commands that show the results. where: their --runs option."""
+    """Return text that lists the commands which show the results. where: the --runs option for these commands."""
     asked = jobs(plans)
     left = sum(not store.trial(runs, job.id).state().over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
@@ -83,7 +83,11 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
 
 
 def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours: float | None) -> None:
-    """Raise ValueError, before anything is written, for trials that cannot run here or exceed --max-hours."""
+    """Check that trials can run on this machine, before anything is written.
+
+    Raises ValueError if a trial needs more GPUs or memory than the machine has, if data are missing or damaged, if a
+    folder cannot be written, or if the trials would take more than `max_hours` device hours.
+    """
     from ablations.planning import estimate
 
     todo = retrying.trials_to_run(place.runs, jobs, place.code)
@@ -97,7 +101,7 @@ def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours
 
 
 def warn_of_enlarged(configs: Iterable[Settings]) -> None:
-    """Warn on standard error of images that are enlarged for the models."""
+    """Print a warning on standard error if images are enlarged beyond their stored size for the models."""
     from ablations.study.confounds import enlarged
 
     seen = sorted({(config["data"], config["image_size"]) for config in configs})
@@ -106,7 +110,10 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a callback for finished trials that prints and writes a study's results once it is complete."""
+    """Return a function to call with each trial that ended. It publishes a study once all trials of the study ended.
+
+    Publishing prints the study's table, and writes table and figure into the run directory.
+    """
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
     def over(job: Job) -> None:
@@ -167,7 +174,10 @@ def train(
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
-    """Return the recipe's config with the command's settings. Raises ValueError for the name of a study."""
+    """Return the recipe's config with the settings of the command line.
+
+    words: KEY=VALUE. Raises ValueError if a word names a study or sets the margin.
+    """
     from ablations.study.reading import read_recipe
 
     asked = split(words)
@@ -185,7 +195,11 @@ def train_here(
     on_over: Callable[[Job], None] = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Train the trials that are not done. above: what a terminal shows above the progress bars."""
+    """Train the trials that are not done on this machine. Return which trials ended, and how.
+
+    workers: the maximum number of trials at a time; None for the default. on_over: called with each trial that ended.
+    above: what a terminal shows above the progress bars.
+    """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole
     from ablations.reporting.progress import Live
@@ -208,7 +222,10 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Report trials that are not done, and exit with an error status if there are any. plans: their plans, if any."""
+    """Report trials that are not done on standard error, and exit with an error status if there are any.
+
+    asked: the number of trials that the run was to do. plans: named in the advice on failed trials.
+    """
     if tally.stopped:
         done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
         print(f"interrupted: {done} trials done, {left} left; the same command continues", file=sys.stderr)
@@ -226,7 +243,10 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
 
 
 def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
-    """Return the number of failed trials, the most frequent cause, and the command that runs them again."""
+    """Return a line with the number of failed trials, their most frequent cause, and the command to retry them.
+
+    failed: trial id -> cause.
+    """
     cause, count = Counter(failed.values()).most_common(1)[0]
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]

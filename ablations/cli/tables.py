@@ -1,4 +1,4 @@
-"""`ablate table`, `compare`, `export`: print and export results."""
+"""The commands `ablate table`, `compare` and `export`, which print and export results."""
 
 import json
 import sys

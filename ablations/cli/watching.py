@@ -1,4 +1,4 @@
-"""`ablate status`, `logs`, `clean`: show the state of trials, and remove files that nothing needs."""
+"""The commands `ablate status`, `logs` and `clean`, which show trials and remove files that nothing needs."""
 
 import contextlib
 import sys

@@ -1,1 +1,1 @@
-"""Commands for the first hour: a demo, lists, a recipe for the user's data."""
+"""The commands for the first hour: a demo, lists, and a recipe for a user's data."""

@@ -1,4 +1,4 @@
-"""`ablate demo`: a small study that trains in two minutes."""
+"""The command `ablate demo`, which trains a small study in two minutes."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
 
 
 def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:
-    """Describe the trials, their duration, the installed packages and the files to be written."""
+    """Return text on the trials to train, their duration, the installed packages and the files to be written."""
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
     from ablations.reporting import installed
@@ -62,7 +62,10 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
 
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
-    """Return the table, the paths of figure and report, and commands to go on with. where: their --runs option."""
+    """Write the study's results. Return text with the table, the paths of figure and report, and further commands.
+
+    where: the --runs option for these commands.
+    """
     from ablations.reporting.publish import publish
     from results import report
     from results.figures import plots

@@ -1,4 +1,4 @@
-"""`ablate init`: write a recipe for the user's own images."""
+"""The command `ablate init`, which writes a recipe for a user's images."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""`ablate list`: list studies, recipes, variants and settings."""
+"""The command `ablate list`, which lists studies, recipes, variants and settings."""
 
 import inspect
 import re
@@ -55,7 +55,10 @@ def list_(
 
 
 def documented_settings() -> dict[str, str]:
-    """Return setting -> its default and meaning; the meaning is the `#:` comment above or beside it in the class."""
+    """Return the default and the meaning of each setting as text, by the name of the setting.
+
+    The meaning is the `#:` comment in the class Config, above the setting or on the same line.
+    """
     found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Config), re.MULTILINE)
     meanings = {name: re.sub(r"\s*#: ", " ", above + " #: " + line.partition("#: ")[2]) for above, name, line in found}
     described = {}

@@ -1,4 +1,4 @@
-"""`ablate show`: describe a study and its last results."""
+"""The command `ablate show`, which describes a study and its last results."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +55,7 @@ def show(
 
 
 def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield a study's description as pairs of title and text."""
+    """Yield the parts of a study's description as pairs of a title and text."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size(margin)}" if margin else ""
     yield "source", study.source
@@ -70,7 +70,7 @@ def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield what a study varies, and its named arms and stages, as pairs of title and text."""
+    """Yield what a study varies, and its named arms and stages, as pairs of a title and text."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
         for key, axis in axes.items():
@@ -85,7 +85,7 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
-    """Return the values of an axis as text."""
+    """Return the values that a study gives a setting, as text. key: the setting."""
     if axis == "all":
         return "every variant there is"
     known = recipe.axes.get(key, []) if axis == "axis" else axis
@@ -93,7 +93,10 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
 
 
 def cost(file: Path, recipe: "Recipe") -> str:
-    """Return the expected cost in the head of the study's file, and the seconds of a trial that the recipe states."""
+    """Return the expected cost of a study as text.
+
+    It has what the comment at the head of the study's file says, and the seconds per trial that the recipe states.
+    """
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
     trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]
@@ -101,7 +104,7 @@ def cost(file: Path, recipe: "Recipe") -> str:
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
-    """Return the answer of each of the study's plans in a run directory or an exported file."""
+    """Return the answer of each plan of a study, by plan name. source: a run directory or an exported file."""
     names = [name for name in names_at(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}

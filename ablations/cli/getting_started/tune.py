@@ -1,4 +1,4 @@
-"""`ablate init --tune`: train a small grid of rates and widths before a recipe is written."""
+"""The option `ablate init --tune`, which trains a grid of learning rates and widths before it writes a recipe."""
 
 import itertools
 from pathlib import Path
@@ -16,14 +16,15 @@ from vitcore.analysis.cost import measure as model_cost
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
-SHORTER = 4  # the grid is trained for this part of the recipe's steps
+SHORTER = 4  # divides the steps of the recipe to give the steps of a trial
 LEAST_STEPS = 100
 
 
 def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
-    """Return the rate and the width with the best validation accuracy over one seed.
+    """Return the learning rate and the width with the best validation accuracy in a grid of one seed, by setting.
 
-    Of equally good pairs, the one that the rules choose wins.
+    found: the survey of the user's images. device: the kind of device that the recipe is for. Of equally good pairs,
+    the pair that `ablate init` chooses without --tune wins.
     """
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
     jobs = grid(settings | {"data": found.data})
@@ -47,7 +48,7 @@ def measure(found: Survey, device: str, runs: Path | None, workers: int | None) 
 
 
 def grid(settings: Settings) -> list[Job]:
-    """Return a job for each pair of three rates, half a decade apart, and two widths."""
+    """Return a job for each pair of three learning rates, half a decade apart, and two widths."""
     steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
     rates = init_recipe.rates(settings["lr"])[1:4]
     pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
@@ -60,11 +61,11 @@ def grid(settings: Settings) -> list[Job]:
 
 
 def accuracy(runs: Path, job: Job) -> float:
-    """Return the validation accuracy of a finished trial; 0 for one that diverged."""
+    """Return the validation accuracy of a trial; 0 if the trial diverged or has no result."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 
 
 def at_edge(value: float, tried: list[float]) -> str:
-    """Return a note if the best value is the smallest or largest of at least three; else ""."""
+    """Return a note if the best value is the smallest or the largest of at least three tried values; "" otherwise."""
     return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

@@ -1,1 +1,1 @@
-"""The arguments of commands: studies, settings, options and folders."""
+"""What commands do with their arguments: studies, settings, options and folders."""

@@ -1,4 +1,4 @@
-"""Interpret a command's words as studies, settings, recipes, plans, trials and SLURM profiles."""
+"""The meaning of a command's words: studies, settings, recipes, plans, trials and SLURM profiles."""
 
 import os
 import re
@@ -28,7 +28,7 @@ MARGIN, RECIPE = "margin", "digits"
 
 @dataclass(frozen=True)
 class Asked:
-    """The studies and settings that a command's words name. margin: replaces that of the studies."""
+    """The studies and settings that a command's words name. margin: replaces the margin of the studies."""
 
     studies: list[str]
     overrides: Settings
@@ -36,7 +36,10 @@ class Asked:
 
 
 def split(words: Iterable[str]) -> Asked:
-    """Split words into studies and settings. Raises ValueError for a setting given twice or an invalid margin."""
+    """Return the studies and settings among the words of a command line.
+
+    Raises ValueError if a setting is given twice or the margin is not a positive number.
+    """
     studies, overrides = [], {}
     for word in words:
         if "=" in word and not word.endswith((".yaml", ".yml")):
@@ -55,7 +58,7 @@ def split(words: Iterable[str]) -> Asked:
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
-    """Return a design per study that the command names. data_dir: --data-dir."""
+    """Return a design for each study that the command names. data_dir: the option --data-dir."""
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
@@ -69,7 +72,10 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
 
 
 def study_names(asked: Asked) -> list[str]:
-    """Return the studies, by name or file, each once. Raises ValueError if there is none."""
+    """Return the names or files of the studies, each once. The word `all` stands for every packaged study.
+
+    Raises ValueError if the command names no study.
+    """
     from ablations.study.reading import packaged
 
     if not asked.studies:
@@ -79,17 +85,27 @@ def study_names(asked: Asked) -> list[str]:
 
 
 def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """Replace data names in these fields of a study or recipe by the folders that ablate.toml names."""
+    """Return a copy of a study or recipe in which names of image folders are replaced by the folders' paths.
+
+    fields: the fields in which names are replaced. images: name -> folder, from ablate.toml.
+    """
     return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
 
 
 def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Replace data=NAME by the folder that ablate.toml names; packs keep their names."""
+    """Return settings in which data=NAME is replaced by the path of the image folder that ablate.toml gives NAME.
+
+    Names of packs stay. data_dir: the option --data-dir.
+    """
     return dict(settings.named(config, settings.places(settings.read(Path()), data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
-    """Return the plan names that a command's words stand for; all plans if there are no words."""
+    """Return the names of the plans that a command's words stand for; an empty list means all plans.
+
+    source: a run directory or an exported file. Raises ValueError if the words set the margin or a study has several
+    plans of which none is on the default recipe.
+    """
     asked = split(words or [])
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin:g}: is declared before results are read: give it to `ablate run`")
@@ -102,9 +118,11 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
-    """Return the name of a study's plan: on the named recipe, else on the default one, else on the only one.
+    """Return the name of a study's plan.
 
-    Raises ValueError with all of them if there are several.
+    The plan is on the named recipe. Without a named recipe, it is on the default recipe or, if no such plan exists, the
+    only plan of the study with these overrides. there: the names of existing plans. Raises ValueError if there are
+    several such plans.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in there:
@@ -119,7 +137,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Print a note on standard error if the default recipe is used and a study was run only on others."""
+    """Print a note on standard error if the default recipe is used and a study was run on other recipes only."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in plans_at(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
@@ -128,20 +146,23 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def recipe_of(plan: Plan) -> str:
-    """Return the recipe of a plan as --recipe takes it: a name, or a file relative to the working directory."""
+    """Return the recipe of a plan as the option --recipe takes it, quoted for a shell.
+
+    It is a name, or the path of a file, relative to the working directory if the file lies below it.
+    """
     name = plan.asked.recipe if plan.asked else plan.recipe
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
 
 def names_at(source: Path) -> list[str]:
-    """Return the plan names of a run directory or an exported file; empty if there are none."""
+    """Return the names of all plans in a run directory or an exported file."""
     if source.is_file():
         return [plan.name for plan in plans_at(source)]
     return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
 
 
 def plans_at(source: Path) -> list[Plan]:
-    """Return all plans of a run directory or an exported file."""
+    """Return all plans in a run directory or an exported file."""
     if source.is_file():
         from results.export import read_plans  # late: pulls in the Parquet reader
 
@@ -150,7 +171,11 @@ def plans_at(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raise ValueError for a study that was not run with the given settings, or a study file that does not exist."""
+    """Check that the studies which a command names were planned.
+
+    plans: all plans in `source`. Raises ValueError if a study was not run with the given settings, or if the file of a
+    study does not exist and no plan has its name.
+    """
     asked, there = split(words or []), {plan.name: plan for plan in plans}
     with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
@@ -165,20 +190,26 @@ def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name
 
 
 def plain_plan(there: Mapping[str, Plan], study: str, recipe_name: str | None) -> Plan | None:
-    """Return the plan of a study without overrides, on the named recipe if there is one; None if there is none."""
+    """Return the plan of a study without overrides; None if it does not exist.
+
+    there: plan name -> plan. recipe_name: None for any recipe.
+    """
     if recipe_name is not None:
         return there.get(plan_name(study, stem(recipe_name), {}))
     return next((plan for plan in there.values() if plan.study == study and not plan.overrides), None)
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
-    """Return the plans that a command names."""
+    """Return the plans in a run directory that a command names.
+
+    Raises ValueError if a plan does not exist.
+    """
     refuse_unplanned(store.plans(runs), words, recipe_name, runs)
     return plans.plans(runs, plan_names(words, recipe_name, runs))
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
-    """Return the ids of the trials that a command names by id or study."""
+    """Return the ids of the trials that a command names by id or by study. arms: patterns of arm names."""
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
     return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arms)]
@@ -187,7 +218,10 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 def prepared(
     asked: Asked, recipe_name: str, place: Place, seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Plan]:
-    """Return the plans to run, merged with plans of equal names on disk. Each records the command's options."""
+    """Return the plans to run, merged with plans of the same names on disk.
+
+    Each plan records the study, recipe, plug-ins, data folder and margin that the command was given.
+    """
     from ablations.planning.prepare import prepare
 
     made = designs(asked, recipe_name, data_dir)
@@ -206,7 +240,7 @@ def prepared(
 
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":
-    """Show a progress bar on standard error while the designs are planned: all of them take some 10 s."""
+    """Return an iterator over the designs that shows a progress bar on standard error. All studies take about 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole
@@ -216,12 +250,12 @@ def counted(made: "Sequence[Design]") -> "Iterable[Design]":
 
 
 def anywhere(name: str) -> str:
-    """Return a name unchanged and a file as an absolute path, so that both work in any working directory."""
+    """Return a name unchanged, and a file as its absolute path, so that both work in any working directory."""
     return str(Path(name).absolute()) if stem(name) != name else name
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """Return a SLURM profile, completed by the recipe's resources."""
+    """Return a SLURM profile by name or file, completed by the resources that the recipe asks for."""
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

@@ -1,4 +1,4 @@
-"""The folders and plug-ins of a command, from its options or from ablate.toml."""
+"""The folders and plug-ins that a command uses, from its options or from ablate.toml."""
 
 import json
 import os
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """Return the run directory or exported file to read: --runs, else the one in ablate.toml."""
+    """Return the run directory or exported file to read. source: the option --runs; None for that of ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
-    """Return the run directory to write to. Raises ValueError for a file."""
+    """Return the run directory to write to. Raises ValueError if the path is a file."""
     folder = source_path(runs)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--runs {folder}: is a file, not a run directory")
@@ -28,14 +28,15 @@ def runs_folder(runs: Path | None) -> Path:
 
 
 def found_at(runs: Path | None) -> str:
-    """Return ` --runs DIR` for a command that is printed; "" without --runs."""
+    """Return the option ` --runs DIR` for a command in printed advice; "" if --runs was not given."""
     return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Return the default folder of data; None for ABLATE_DATA. profile: the data_dir of a SLURM profile.
+    """Return the default folder of data sets; None if only the variable ABLATE_DATA names it.
 
-    Sets environment variables by which this process and its children find packs: configs depend on their manifests.
+    data_dir: the option --data-dir. profile: the data_dir of a SLURM profile. Sets environment variables by which this
+    process and its children find packs, because configs depend on the manifests of packs.
     """
     places = settings.places(settings.read(Path()), data_dir, profile)
     if places.folder:
@@ -47,7 +48,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder that data are written to. Raises ValueError if there is none."""
+    """Return the folder to write data sets to. Raises ValueError if neither an option nor ABLATE_DATA names it."""
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
@@ -55,7 +56,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Load the plug-ins of ablate.toml and of the command line. Return their paths and digests."""
+    """Load the plug-ins of ablate.toml and of the command line. Return their absolute paths and their digests."""
     named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
     paths = tuple(dict.fromkeys(path.resolve() for path in named))
     if not paths:
@@ -73,7 +74,11 @@ def make_place(
     keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
 ) -> Place:
-    """Return where and how a command's trials run. Loads plug-ins. Options that are not given come from ablate.toml."""
+    """Return where and how the trials of a command run: folders, plug-ins and which weights to keep.
+
+    Options that are not given come from ablate.toml. The plug-ins are loaded. runs, data_dir, plugin: the options
+    of these names. profile: a SLURM profile, for its folder of data.
+    """
     files, digests = load_plugins(plugin)
     here = settings.read(Path())
     checkpoints = checkpoints or here.checkpoints

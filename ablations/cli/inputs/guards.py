@@ -1,4 +1,4 @@
-"""Checks before anything is written or trained. Each raises ValueError with one line on how to mend it."""
+"""Checks before anything is written or trained. A failed check raises ValueError with one line on what to change."""
 
 import tempfile
 from pathlib import Path
@@ -10,7 +10,7 @@ from results import store
 
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
-    """Raise ValueError if a trial's data are missing or damaged."""
+    """Check the data that trials need. Raises ValueError if they are missing or damaged."""
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of
@@ -27,7 +27,7 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
 
 
 def ensure_fits(jobs: list[Job]) -> None:
-    """Raise ValueError for a trial that needs more GPUs or memory than this machine has."""
+    """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than it has."""
     from vitcore.runtime.memory_limits import check_memory, host_limits
 
     slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
@@ -38,7 +38,7 @@ def ensure_fits(jobs: list[Job]) -> None:
 
 
 def ensure_writable(runs: Path) -> None:
-    """Raise ValueError if the run directory cannot be written; create it if it is missing."""
+    """Create the run directory if it is missing. Raises ValueError if it cannot be written."""
     try:
         (runs / "trials").mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=runs).close()
@@ -47,7 +47,7 @@ def ensure_writable(runs: Path) -> None:
 
 
 def ensure_scratch(folder: Path) -> None:
-    """Raise ValueError if the folder of checkpoints cannot be written; create it if it is missing."""
+    """Create the folder of checkpoints if it is missing. Raises ValueError if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         tempfile.TemporaryFile(dir=folder).close()

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take."""
+"""The arguments and options that several commands take, as annotations of Typer."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,12 +8,12 @@ import typer
 
 
 def studies(incomplete: str) -> list[str]:
-    """Complete the name of a packaged study when Tab is pressed."""
+    """Return the names of packaged studies that begin with the incomplete word, for completion with Tab."""
     return completed("studies", incomplete)
 
 
 def recipes(incomplete: str) -> list[str]:
-    """Complete the name of a packaged recipe when Tab is pressed."""
+    """Return the names of packaged recipes that begin with the incomplete word, for completion with Tab."""
     return completed("recipes", incomplete)
 
 

@@ -1,4 +1,4 @@
-"""Read the results of the studies that a command names, and its style."""
+"""The results of the studies that a command names, and the style of its figures and tables."""
 
 import contextlib
 import sys
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 def found(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """Return the results of the studies that a command names. for_tables: read only what tables need.
+    """Return the results of the studies that a command names.
 
-    Raises ValueError for a study without results, or without results under these settings.
+    source: the option --runs. for_tables: read only what tables need. Raises ValueError if a study has no results with
+    the given settings.
     """
     from results.load import load_studies
     from results.store import record
@@ -37,7 +38,7 @@ def found(
 def found_on(
     source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """Return the results on several recipes, ordered by study, then in the order of `recipes`."""
+    """Return the results of studies on several recipes, ordered by study and then in the order of `recipes`."""
     if len(recipes) < 2:
         return found(source, words, recipes[0] if recipes else None, for_tables=for_tables)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
@@ -49,9 +50,10 @@ def found_on(
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
-    """Apply a style file within a block. Warn on standard error of names in it that no study has.
+    """Return a context manager that applies a style file until the block ends.
 
-    Raises ValueError with the file, the key and what is allowed.
+    Names in the file that no study in `source` has give a warning on standard error. file: None for no style. Raises
+    ValueError if a key of the file is unknown or its value is not allowed.
     """
     if file is None:
         return contextlib.nullcontext()
