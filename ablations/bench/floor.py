@@ -48,10 +48,10 @@ def peak(config: Config) -> float | None:
 
 
 class Floor:
-    """The matrix products and the attention of one training step.
+    """The matrix products and the attention of one training step. `run()` computes them once.
 
-    `run()` computes them once. Raises ValueError if the config has a reference model of timm, or if a GPU cannot
-    capture them as a CUDA graph.
+    Raises ValueError if the model is not a ViT of this suite. Raises ValueError if a GPU cannot capture the work as a
+    CUDA graph.
     """
 
     def __init__(self, config: Config) -> None:

@@ -20,7 +20,7 @@ from vitcore.runtime.device import computing, torch_device
 from vitcore.training.loop import Training
 
 PIL, AUGMENT = "torchvision", "flip-crop"
-CALLS = 2  # batches per turn beside torchvision, which is slow
+CALLS = 2  # batches per turn against torchvision, which is slow
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Input:
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)
-        self.training.model.to("meta")  # unused: takes no memory there
+        self.training.model.to("meta")  # unused: meta tensors take no memory
 
     def advance(self) -> Tensor:
         images = self.training.batch().images

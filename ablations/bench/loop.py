@@ -1,7 +1,7 @@
 """The benchmark of a small study: `ablate run` against the usual loop, which starts one process per trial.
 
-The loop runs one or two processes at a time. Both train two kinds of position embedding with several seeds of a config,
-on equal images, steps, batches, schedules and evaluations. Wall time is the time from the command to the last result.
+The loop runs one or two processes at a time. Both methods train two kinds of position embedding with several seeds.
+Images, steps, batches, schedules and evaluations are equal. Wall time is the time from the command to the last result.
 It includes the table that `ablate run` prints.
 """
 
@@ -45,7 +45,7 @@ PASSED = {  # to the script in another form: as images, evaluations or timm's ar
     *("data", "data_fraction", "data_seed", "val_fraction", "image_size", "channels", "classes", "model"),
     *("warmup", "precision", "augment", "evaluations", "device"),
 } | {*ARCHITECTURE} - {"stem"}
-FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: ours runs as fast as it can
+FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: `ablate run` uses the fastest
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Measured:
     trials: int
     steps: int
     seconds: dict[str, Spread]
-    ratio: dict[str, Spread]  # how many times faster ours is
-    training_share: float | None  # of our wall time; None on a GPU
+    ratio: dict[str, Spread]  # how many times faster `ablate run` is
+    training_share: float | None  # of the wall time of `ablate run`; None on a GPU
     test_accuracy: dict[str, float]
 
     def row(self, side: str) -> dict[str, str]:

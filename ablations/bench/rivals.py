@@ -50,11 +50,11 @@ class Rival:
         refuse(name, config)
         # As in a script.
         self.config = config.model_copy(update={"attention": "fastest", "cuda_graph": "off", "compile": False})
-        self.source = Training(self.config, data)  # rivals get their batches from our pipeline
+        self.source = Training(self.config, data)  # rivals get their batches from this suite's pipeline
         if not isinstance(self.source.model, ViT):
             raise ValueError(f"model={config.model}: is timm's own, in our loop")
         model = RIVALS[name](self.source.model)
-        self.source.model.to("meta")  # its memory would be counted as theirs
+        self.source.model.to("meta")  # its memory would be counted as the rival's
         self.tuned = name == TUNED
         self.parameters = list(model.parameters())
         self.optimizer = adamw(model, config, fused=self.tuned or None)

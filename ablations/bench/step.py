@@ -42,7 +42,7 @@ class Side:
     name: str
     images_per_second: Spread
     seconds_per_step: Spread
-    ratio: Spread | None  # how many times faster ours is; None for ours
+    ratio: Spread | None  # how many times faster this suite's step is; None for that step
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
     """Submit the last job and the watching job from a share, if trials are left and the jobs are missing.
 
-    begins: True at the beginning of a share, where SLURM is asked only if the newest shares have no newer last jobs on
-    disk.
+    begins: True at the beginning of a share. SLURM is then asked only if, on disk, no last jobs follow the newest
+    shares.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return

@@ -1,8 +1,9 @@
 """The copying of packs to a node's local disk before training reads them: `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. Packs are read from the original place if the disk has too
-little space, or if training reads fewer images than the copying would. A message gives the reason.
+another name, checked against its checksum and renamed. A pack is not copied if the disk has too little space. Nor is it
+copied if training reads fewer images than the pack holds. Training then reads the original, and a message gives the
+reason.
 """
 
 import fcntl

@@ -30,7 +30,7 @@ from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
 from slurm.submission import arrays
 
-VISIBLE_SECONDS = 15.0  # until a file written on a node is visible here, and a job in the queue
+VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this machine, and a job in the queue
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:

@@ -101,9 +101,10 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
-    """Return whether a trial may be tried again after an exception with the traceback `place`.
+    """Return whether a trial may be tried again after an exception, given the failed attempts `past`.
 
-    It may not if an earlier attempt raised an exception with an equal traceback, or if this is the third exception.
+    place: type and innermost frames of the exception. Another attempt is ruled out if an earlier exception had equal
+    frames, or if this is the third exception.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)

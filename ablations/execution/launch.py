@@ -110,7 +110,7 @@ class WorkerProcess:
             for line in lines:
                 if line.endswith("\n"):  # a killed worker's last line may be torn
                     self.events.put((self, messages.read_event(line)))
-        errors.join(1.0)  # not longer: a process of the worker's own may keep the pipe open
+        errors.join(1.0)  # not longer: a child process of the worker may keep the pipe open
         self.events.put((self, messages.Exited(self.process.wait())))
 
     def read_errors(self) -> None:

@@ -1,8 +1,8 @@
 """The processes of ranks 1 to N - 1 of a trial on N GPUs.
 
 The worker is rank 0. It starts, watches and ends the other ranks. In a SLURM job on several nodes, one srun starts the
-ranks on the other nodes, with one task per GPU. If a rank ends early, the attempt ends too, and another attempt resumes
-from the checkpoint. No rank outlives the worker.
+ranks on the other nodes. It runs one task per GPU. If a rank ends early, the attempt ends too, and another attempt
+resumes from the checkpoint. No rank outlives the worker.
 """
 
 import json
@@ -113,7 +113,7 @@ class RankOrder:
     def device(self) -> torch.device:
         if self.accelerator != "cuda":
             return torch.device("cpu")
-        return torch.device("cuda", self.local % torch.cuda.device_count())  # a task may see its own alone
+        return torch.device("cuda", self.local % torch.cuda.device_count())  # a task of srun may see only one GPU
 
 
 @contextmanager
@@ -125,9 +125,9 @@ def joined_ranks(
 ) -> Iterator[Ranks]:
     """Start the other ranks of a trial, and yield the communicator of this process, which is rank 0.
 
-    With gpus=1, no ranks are started. If this process hangs in a collective operation with a lost rank, a thread calls
-    `hung` with the failure and kills the process. Raises RankLost with the first failure if a rank does not start or is
-    lost.
+    With gpus=1, no ranks are started. This process may hang in a collective operation with a lost rank. A thread then
+    calls `hung` with the failure, and kills the process. Raises RankLost with the first failure if a rank does not
+    start or is lost.
     """
     if config.gpus == 1:
         yield ALONE
@@ -155,7 +155,7 @@ def rank_command(order: RankOrder) -> list[str]:
 class RankProcesses:
     """The processes of ranks 1 to N - 1, started and watched by rank 0.
 
-    hung: a function that is called with the failure before this process, if it hangs, is killed.
+    hung: a function that is called with the failure before this process is killed because it hangs.
     """
 
     def __init__(
