@@ -1,1 +1,1 @@
-"""Intervals, tests and verdicts: arrays in, numbers out."""
+"""The statistics of studies: paired differences, intervals, tests, verdicts, tuning and planning."""

@@ -1,4 +1,8 @@
-"""Judge a source's claims by our trials: "a < b" says that a is lower than b, "a ~ b" that a and b tie."""
+"""Verdicts on the claims that a study quotes from its source, by the study's trials.
+
+"a < b" claims that a is lower than b. "a ~ b" claims that a and b tie, which means that they are equivalent within the
+margin.
+"""
 
 import itertools
 import re
@@ -27,15 +31,17 @@ def judge_claims(
     unjudged: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> list[Claim]:
-    """Judge each claim at each point of the study's curves: agree, disagree, not-resolved; None where untested.
+    """Return the study's claims with verdicts, one for each claim at each point of the study's curves.
 
-    An arm against its own baseline takes the table's p. All other pairs form a Holm family of their own. Tuned arms
-    are compared at their tuned values.
+    A verdict is agree, disagree or not-resolved, and None for an untested claim. A claim about an arm and its baseline
+    takes its p value from the table. All other pairs of arms form a Holm family that is separate from the table's.
+    Tuned arms are compared at their tuned values.
 
-    rows: rows of the study's table, by arm. p_margins: p of equivalence in that table, by arm. unjudged: arms whose
-    best value lies at the edge of the grid. gone: grid points excluded because trials diverged.
+    rows: rows of the study's table, by arm. p_margins: the table's adjusted p values of equivalence, by arm. unjudged:
+    arms that get no verdict because a best value lies at the edge of the grid. gone: grid points excluded because
+    trials diverged.
 
-    Raises ValueError for a claim that is not "a < b" or "a ~ b".
+    Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
     known = list(dict.fromkeys((a, b) for a, _, b in asked if a in rows and b in rows))
@@ -59,7 +65,11 @@ def judge_claims(
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yield (a, relation, b) for each point of the curves, or once for a claim whose arms name a point."""
+    """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
+
+    A tuned setting has one point, such as "lr=tuned". A claim is yielded once and unchanged if it names two arms of the
+    plan, or if the study has no curves. Raises ValueError if the claim is not "a < b" or "a ~ b".
+    """
     try:
         a, relation, b = parse_claim(text)
     except ValueError as error:
@@ -74,7 +84,10 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def parse_claim(text: str) -> tuple[str, str, str]:
-    """Split a claim into (a, relation, b). Raises ValueError for any other form."""
+    """Return the parts (a, relation, b) of a claim, where the relation is "<" or "~".
+
+    Raises ValueError if the claim is not "a < b" or "a ~ b".
+    """
     if not (match := CLAIM.fullmatch(text)):
         raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
     a, relation, b = match.groups()
@@ -82,13 +95,16 @@ def parse_claim(text: str) -> tuple[str, str, str]:
 
 
 def with_labels(text: str) -> str:
-    """Write a claim with the current style's labels for its arms."""
+    """Return the claim with each arm's name replaced by its label in the current style."""
     a, relation, b = parse_claim(text)
     return f"{current().label(a)} {relation} {current().label(b)}"
 
 
 def contrast_arm(a: Row, b: Row) -> str | None:
-    """Return the arm whose contrast in the table is this pair; None where the table does not test the pair."""
+    """Return whichever of two arms has the other as its baseline; None if neither does.
+
+    The table tests the pair in the row of this arm.
+    """
     if a.arm == b.arm:
         return None
     if a.baseline == b.arm:
@@ -104,7 +120,11 @@ def judged_claim(
     p_holm: float | None,
     p_margin: float | None,
 ) -> Claim:
-    """Judge one claim about two arms of the plan."""
+    """Return one claim about two arms of the plan with its verdict, difference and note.
+
+    arms: the rows of the claim's two arms. claim: (a, relation, b). pair: the differences a - b. p_holm, p_margin: the
+    adjusted p values of no difference and of equivalence.
+    """
     relation, difference = claim[1], pair.own.mean
     diverged = arms[0].diverged, arms[1].diverged
     higher = units.higher_is_better(plan.metric)
@@ -122,7 +142,10 @@ def judged_claim(
 
 
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
-    """Judge "a < b" or "a ~ b" by the verdict on the difference a - b.
+    """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b"; None if it is untested.
+
+    relation: "<" or "~". word: the verdict on the difference a - b. tie: whether a and b are equivalent within the
+    margin.
 
     Only a resolved difference of the opposite sign contradicts "a < b". Its size is not judged, as the source's numbers
     come from another setting. A resolved difference within the margin still counts as a tie.
@@ -136,7 +159,11 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
 
 
 def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: float | None, plan: Plan) -> str:
-    """Explain a missing verdict, a missing margin, or a difference too small to exclude; "" where nothing is to say."""
+    """Return why a claim is untested or not resolved; "" if nothing needs a note.
+
+    The reasons are a missing test, a missing margin, and equivalence that does not exclude a smaller difference. word:
+    the verdict on the difference a - b.
+    """
     if difference.why:
         return f"untested: {difference.why}"
     if p_holm is None:

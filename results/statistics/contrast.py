@@ -1,4 +1,4 @@
-"""Samples of a metric by seed, and contrasts: the paired difference of two samples over their common seeds."""
+"""Samples of a metric by seed, and contrasts: paired differences of two samples over their common seeds."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -18,12 +18,12 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 @dataclass(frozen=True)
 class Sample:
-    """The finished trials of one arm, by seed.
+    """A metric's values in the finished trials of one arm, by seed; or the differences of two arms.
 
-    values: the metric. correct: which test images were classified correctly, where stored. ids: trial ids. folds: the
-    number of folds in a partition, which is the number of seeds in a repetition; None where all seeds share one test
-    set. image: what one test image adds to an accuracy (`inference.are_identical`). weights: sha256 of the final
-    weights, "" where unknown.
+    values: the metric. correct: the indices of the test images and whether each was classified correctly, where stored.
+    ids: trial ids. folds: the number of folds in a partition, which is also the number of seeds in a repetition; None
+    where all seeds share one test set. image: what one test image adds to an accuracy; 0 for other metrics. weights:
+    sha256 of the final weights, "" where unknown.
     """
 
     values: dict[int, float]
@@ -35,31 +35,36 @@ class Sample:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds with a value, in order."""
+        """The seeds with a value, in ascending order."""
         return sorted(self.values)
 
     @property
     def numbers(self) -> np.ndarray:
-        """The values (n,) in order of seed."""
+        """The values (n,) in ascending order of seed."""
         return np.array([self.values[seed] for seed in self.seeds])
 
     @property
     def repeated(self) -> bool:
-        """Tell whether the seeds span several partitions into folds, so that images are tested repeatedly."""
+        """Whether the seeds span several partitions into folds, so that images are tested repeatedly."""
         return spans_repetitions(self.values, self.folds)
 
     @cached_property
     def mean(self) -> Estimate:
-        """The mean over seeds; its variance counts images that were tested repeatedly, where they are known."""
+        """The estimated mean over seeds.
+
+        Where images were tested repeatedly and correctness is known for each image, the variance includes the
+        covariance between repetitions.
+        """
         shared = 0.0
         if self.repeated and (images := correctness_matrix(self)) is not None:
             shared = inference.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
         return inference.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
-        """Return the paired differences over common seeds, and per image where both arms tested the same images.
+        """Return the sample of paired differences over the common seeds.
 
-        Within a single partition each image is tested once and enters no interval, so `correct` is left empty.
+        It has differences per image where both arms tested the same images. Within a single partition each image is
+        tested once and enters no interval, so `correct` is left empty.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
@@ -75,22 +80,22 @@ class Sample:
         return Sample(values, correct, ids, self.folds, self.image, weights)
 
     def same_images(self, other: "Sample", seed: int) -> bool:
-        """Tell whether both samples are known to have tested the same images with this seed."""
+        """Return whether both samples are known to have tested the same images with this seed."""
         mine, theirs = self.correct.get(seed), other.correct.get(seed)
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
     def without(self, seeds: Collection[int]) -> "Sample":
-        """Return the sample without these seeds."""
+        """Return a copy of the sample without the values of these seeds."""
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 
 
 def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
-    """Tell whether the seeds come from more than one partition into folds."""
+    """Return whether the seeds come from more than one partition into folds."""
     return folds is not None and len({seed // folds for seed in seeds}) > 1
 
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
-    """Return a Sample of finished trials for every arm in the plan."""
+    """Return for each arm of the plan the sample of its finished trials that have the metric."""
     split = study.plan.split
     image = (split.folds or 1) / split.images if units.is_accuracy(metric) else 0.0
     found = {arm.name: Sample({}, {}, {}, split.folds, image, {}) for arm in study.plan.arms}
@@ -104,18 +109,28 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Estimate the mean over seeds and images; None unless all seeds test the same images."""
+    """Return an estimate of the mean over seeds and images; None unless all seeds test the same images.
+
+    It is also None if correctness per image is missing for a seed.
+    """
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
 
 def has_all_images(trials: Sample) -> bool:
-    """Tell whether every trial's per-image correctness is known."""
+    """Return whether per-image correctness is known for every trial of the sample.
+
+    Returns False for an empty sample.
+    """
     return bool(trials.values) and trials.values.keys() <= trials.correct.keys()
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
-    """Return correctness (n, images), NaN where a seed skipped the image; None unless known for every seed."""
+    """Return correctness as a matrix (n, images), or None unless it is known for every seed.
+
+    Rows are in ascending order of seed, with NaN where a seed did not test the image. Images that no seed tested are
+    left out.
+    """
     if not has_all_images(trials):
         return None
     tests = [trials.correct[seed] for seed in trials.seeds]
@@ -127,7 +142,10 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Note that an interval omits the variance of shared images, as their correctness is missing; "" otherwise."""
+    """Return a note that an interval omits the variance of shared images; "" if it does not.
+
+    The interval omits this variance where repetitions test the same images but per-image correctness is missing.
+    """
     if not trials.repeated or has_all_images(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

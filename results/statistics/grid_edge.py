@@ -1,4 +1,4 @@
-"""Detect best values at the edge of a tuned grid, and suggest the next value to add."""
+"""Best values at the edge of a tuned grid, and the next value to add to the grid."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ Number = int | float
 class GridEnd:
     """An end of a tuned setting's grid that at least one seed chose.
 
-    inner: the best value between the two ends. beyond: the next value in the grid's steps, if any. resolved: whether
-    this end beats `inner` by more than noise.
+    value: the setting's value at this end. inner: the best value between the two ends. beyond: the value that continues
+    the grid past this end, if any. resolved: whether `value` beats `inner` in a paired t test on validation scores.
     """
 
     setting: str
@@ -26,7 +26,7 @@ class GridEnd:
 
     @property
     def note(self) -> str:
-        """The footnote on this end: no verdict or a tie, and which value to add to the grid."""
+        """The footnote on this end: whether it ties with an inner value, and which value to add to the grid."""
         add = "" if self.beyond is None else f"; add {self.setting} {self.beyond} to the grid"
         if self.resolved:
             return f"its best {self.setting} lies at the edge of the grid, {self.value}: no verdict{add}"
@@ -36,9 +36,10 @@ class GridEnd:
 def chosen_ends(
     chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
 ) -> Iterator[GridEnd]:
-    """Yield the ends of the grid `tune` that at least one seed chose.
+    """Yield the ends of the grid that at least one seed chose.
 
-    reached: validation scores (n, points), NaN where a trial is missing.
+    chosen: the index of each seed's grid point; None for a seed that could not choose. reached: validation scores (n,
+    points), NaN where a trial is missing. tune: the grid's values by setting.
     """
     whole = reached[~np.isnan(reached).any(axis=1)]
     shape = [len(values) for values in tune.values()]
@@ -61,16 +62,19 @@ def chosen_ends(
 
 
 def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
-    """Tell whether mean(a) > mean(b) by the 95% interval of their paired differences (n,)."""
+    """Return whether mean(a) > mean(b) by the 95% interval of the paired differences of a (n,) and b (n,).
+
+    Without an interval, the sign of the mean difference decides.
+    """
     difference = inference.mean(a - b)
     low = interval[0] if (interval := difference.interval()) else difference.value
     return low is not None and low > 0
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Continue a sequence by its last ratio, or by its last step unless all values are positive.
+    """Return the value that continues a sequence by its last ratio, or by its last step if not all values are positive.
 
-    Returns None where a sequence without negative values would fall below zero.
+    Returns None if a sequence without negative values would fall below zero.
     """
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)

@@ -1,6 +1,6 @@
-"""The arithmetic behind every interval and verdict: arrays in, numbers out.
+"""The arithmetic behind every interval and verdict: estimates, tests, corrections for multiple tests, and power.
 
-Distributions come from scipy.special; importing scipy.stats would take three times as long.
+Distributions come from scipy.special, because importing scipy.stats takes three times as long.
 """
 
 import math
@@ -13,16 +13,17 @@ from scipy import special
 
 Interval = tuple[float, float]
 IDENTICAL = 1e-12  # spread, relative to size, below which numbers differ by rounding alone
-DRAWS = 10_000  # draws behind a simultaneous interval
-NORMAL_MAD = 1.4826  # standard deviations of a normal sample in its median absolute deviation
+DRAWS = 10_000  # simulated samples behind a simultaneous interval
+NORMAL_MAD = 1.4826  # standard deviation / median absolute deviation of a normal sample
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean, or a difference of means, with its standard error.
 
-    n: the number of values or pairs; for two samples, the smaller size. se and df are None where there is no interval,
-    and `why` gives the reason.
+    n: the number of values or pairs; for two samples, the size of the smaller. value: the estimate; None without data.
+    se: the standard error. df: the degrees of freedom. se and df are None where there is no interval. why: the reason
+    why there is no interval, such as "n = 1".
     """
 
     n: int
@@ -32,7 +33,7 @@ class Estimate:
     why: str = ""
 
     def interval(self, level: float = 0.95) -> Interval | None:
-        """Return the two-sided t interval; None where there is no standard error."""
+        """Return the two-sided t interval (low, high) at a confidence level; None without a standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
         half = self.se * t_quantile((1 + level) / 2, self.df)
@@ -43,23 +44,25 @@ class Estimate:
 
     @property
     def p(self) -> float | None:
-        """The two-sided p value of the null hypothesis that the value is 0."""
+        """The two-sided p value of the null hypothesis that the value is 0; None without a standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
         return float(2 * special.stdtr(self.df, -abs(self.value) / self.se))
 
 
-@lru_cache(1024)  # a table asks for few of them, thousands of times
+@lru_cache(1024)  # a table needs few quantiles, thousands of times
 def t_quantile(probability: float, df: float) -> float:
-    """Return the quantile of Student's t distribution with df degrees of freedom."""
+    """Return the quantile at this probability of Student's t distribution with `df` degrees of freedom."""
     return float(special.stdtrit(df, probability))
 
 
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
-    """Estimate the mean of values (n,) with SE^2 = s^2 / n + extra_variance and n - 1 degrees of freedom.
+    """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom.
 
-    For per-seed differences this is the paired t test. There is no interval for fewer than two values or for identical
-    values: accuracies are discrete, so zero spread is not certainty. `image` is passed to `are_identical`.
+    The standard error is SE^2 = s^2 / n + extra_variance. For per-seed differences this is the paired t test. Fewer
+    than two values have no interval. Identical values have none either: accuracies are discrete, so zero spread is not
+    certainty. extra_variance: an additional variance of the mean, such as `shared_images_variance`. image: what one
+    test image adds to an accuracy; 0 for other metrics.
     """
     n = len(values)
     if n < 2:
@@ -71,14 +74,20 @@ def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) ->
 
 
 def variance(values: np.ndarray) -> float:
-    """Return the sample variance of values (n,), n > 1. A Python sum of five values is faster than NumPy's."""
+    """Return the unbiased sample variance of values (n,), n > 1.
+
+    The sums are computed in Python, which is faster than NumPy for five values.
+    """
     numbers = values.tolist()
     center = exact_sum(numbers) / len(numbers)
     return exact_sum([(number - center) * (number - center) for number in numbers]) / (len(numbers) - 1)
 
 
 def exact_sum(numbers: Sequence[float]) -> float:
-    """Sum exactly, or return inf or NaN as NumPy does on overflow."""
+    """Return the sum of the numbers, rounded only once.
+
+    Returns inf or NaN if the sum overflows, as NumPy does.
+    """
     try:
         return math.fsum(numbers)
     except (OverflowError, ValueError):
@@ -86,17 +95,20 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Tell whether values (n,) differ only by rounding or by less than one test image.
+    """Return whether values (n,) differ only by rounding or by less than one test image.
 
-    image: what one test image adds to an accuracy; 0 for other metrics. Image counts differ by whole images, so half an
-    image separates real differences from unequal fold sizes (360 and 359 images).
+    image: what one test image adds to an accuracy; 0 for other metrics. The threshold is half an image. Real
+    differences are at least one image, whereas unequal fold sizes (360 and 359 images) change an accuracy by much less.
     """
     low, high = min(numbers := values.tolist()), max(numbers)
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
 
 
 def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
-    """Estimate mean(b) - mean(a) of two independent samples with unequal variances (Welch 1947)."""
+    """Return an estimate of mean(b) - mean(a) for two independent samples with unequal variances (Welch 1947).
+
+    image: what one test image adds to an accuracy; 0 for other metrics.
+    """
     n = min(len(a), len(b))
     if n == 0:
         return Estimate(n, None, why="n = 0")
@@ -110,15 +122,19 @@ def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
 
 
 def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
-    """Return Welch's degrees of freedom. parts: the variances of the two means (2,). sizes: the sample sizes (2,)."""
+    """Return the degrees of freedom of Welch's t test.
+
+    parts: the squared standard errors of the two means (2,). sizes: the sample sizes (2,).
+    """
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
 def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
-    """Estimate mean(b) - mean(a) where the first `pairs` > 1 values are paired (Derrick et al. 2017).
+    """Return an estimate of mean(b) - mean(a) for two samples of which only some values are paired.
 
-    All values count: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of
-    the pairs. Variances may differ.
+    The first `pairs` > 1 values of a and b are paired, and the others are independent (Derrick et al. 2017). All values
+    count: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs.
+    Variances may differ. image: what one test image adds to an accuracy; 0 for other metrics.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)
@@ -137,12 +153,15 @@ def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) ->
 
 
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
-    """Return the variance that retested images add to a mean over seeds that are folds of repeated partitions.
+    """Return the variance that repeated tests on the same images add to a mean over seeds.
 
-    correct: (n, images), one seed per row, NaN outside its fold; correctness or its difference between two arms.
-    repetition: (n,), the partition of each seed. Returns t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an
-    image and t^2 is the mean covariance between repetitions. That is (1 - 1/r) t^2 / images for r whole repetitions.
-    The variance is 0 for a single repetition, and where all seeds test the same images (see `crossed_mean`).
+    Each seed tests one fold, and the folds of a repetition partition the images. correct: (n, images), one seed per
+    row, NaN outside its fold; correctness, or the difference in correctness between two arms. repetition: (n,), the
+    index of each seed's partition.
+
+    The variance is t^2 sum c (c - 1) / (sum c)^2. In it, c counts the tests of an image, and t^2 is the mean covariance
+    between repetitions. For r whole repetitions it equals (1 - 1/r) t^2 / images. It is 0 for a single repetition, and
+    where all seeds test the same images (see `crossed_mean`).
     """
     labels = np.unique(repetition)
     if len(labels) < 2 or not np.isnan(correct).any():
@@ -155,19 +174,24 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
 
 def covariances(rows: np.ndarray) -> np.ndarray:
-    """Return the covariance matrix (r, r) of rows (r, images) over commonly tested images; 0 with fewer than two."""
+    """Return the covariance matrix (r, r) of the rows (r, images).
+
+    NaN marks an image that a row did not test. Each covariance is over the images that both rows tested, and is 0 if
+    there are fewer than two.
+    """
     there = (~np.isnan(rows)).astype(float)
     values = np.nan_to_num(rows)
-    both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i where row j is there
+    both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i over the images of row j
     scatter = values @ values.T - sums * sums.T / np.maximum(both, 1)
     return np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)
 
 
 def crossed_mean(correct: np.ndarray) -> Estimate:
-    """Estimate the mean over seeds and images as two crossed random factors. correct: (n, images) without NaN.
+    """Return an estimate of the mean with seeds and images as two crossed random factors.
 
-    SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), the two-way random model, never below the variance over
-    seeds alone. With n - 1 degrees of freedom, the interval contains the interval over seeds.
+    correct: correctness (n, images), without NaN. SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), as in
+    the two-way random model. The variance is at least that over seeds alone. With n - 1 degrees of freedom, the
+    interval contains the interval over seeds.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
@@ -181,7 +205,10 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
 
 
 def holm(p: Sequence[float | None], family: int) -> list[float | None]:
-    """Adjust p values (Holm 1979) in a planned family, where a missing test (None) counts as p = 1."""
+    """Return p values adjusted by Holm's method (1979), in the order of `p`.
+
+    A missing test (None) stays None and counts as p = 1. family: the planned number of tests.
+    """
     present = [i for i, value in enumerate(p) if value is not None]
     size = max(family, len(p))
     adjusted: list[float | None] = [None] * len(p)
@@ -193,30 +220,40 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
 
 
 def tost_p(difference: Estimate, margin: float) -> float | None:
-    """Return p of two one-sided tests (Schuirmann 1987); p < 0.05 puts the 90% interval inside (-margin, margin)."""
+    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987); None without a standard error.
+
+    p < 0.05 means that the 90% interval lies inside (-margin, margin).
+    """
     sides = [p_below(difference, margin), p_below(-difference, margin)]
     return None if None in sides else max(side for side in sides if side is not None)
 
 
 def p_below(difference: Estimate, bound: float) -> float | None:
-    """Return the one-sided p value of the null hypothesis that the difference is at least `bound`."""
+    """Return the one-sided p value of the null hypothesis that the difference is at least `bound`.
+
+    Returns None without a standard error.
+    """
     if difference.value is None or difference.se is None or difference.df is None:
         return None
     return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
 
 
 def fisher_p(k: int, n: int, others: int, of: int) -> float:
-    """Return the one-sided p value of Fisher's exact test that k of n exceeds `others` of `of`."""
+    """Return the one-sided p value of Fisher's exact test for two proportions.
+
+    The alternative is that k of n is a higher rate than `others` of `of`.
+    """
     total, both = k + others, n + of
     ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
     return ways / math.comb(both, total)
 
 
 def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
-    """Return the marginal level at which t intervals cover all of their means at once (max-t, like Dunnett's).
+    """Return the marginal level at which the t intervals of all means hold simultaneously (max-t, like Dunnett's).
 
-    samples: matrices of differences (n, contrasts). Columns of one matrix are correlated as observed; matrices are
-    independent. The level is simulated with a fixed seed from studentized normal samples with these correlations.
+    samples: matrices of per-seed differences (n, contrasts). The columns of a matrix have their observed correlations;
+    different matrices are independent. level: the probability that all intervals hold. The result is simulated with a
+    fixed seed from studentized normal samples with these correlations.
     """
     rng = np.random.default_rng(0)
     largest = np.zeros(DRAWS)  # of P(|T| <= t), over the contrasts
@@ -238,10 +275,11 @@ def robust_deviation(values: np.ndarray) -> float:
 
 
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the only value beyond 3 robust deviations from the median; None for none or several.
+    """Return the index of the only value more than 3 robust deviations from the median.
 
-    values: (n,); the result is None for n < 5. usual: the least robust deviation to assume. Without this minimum, one
-    in seven normal samples of five would contain an outlier.
+    Returns None if no value or several values are that far away, or for fewer than five values (n,). usual: the
+    smallest robust deviation to assume. Without this minimum, one in seven normal samples of five would contain an
+    outlier.
     """
     if len(values) < 5:
         return None
@@ -250,7 +288,7 @@ def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
 
 
 def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
-    """Return the exact binomial interval of the proportion k of n (Clopper and Pearson 1934)."""
+    """Return the exact binomial interval (low, high) of the proportion k / n (Clopper and Pearson 1934)."""
     tail = (1 - level) / 2
     low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
     high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
@@ -258,18 +296,22 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
 
 
 def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
-    """Return the pooled standard deviation of several samples and its degrees of freedom; (nan, 0) for no data."""
+    """Return the pooled standard deviation of several samples and its degrees of freedom.
+
+    Returns (nan, 0) if no sample has two values.
+    """
     v = sum(max(len(sample) - 1, 0) for sample in samples)
     squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)
 
 
 def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
-    """Return the degrees of freedom, rounded down, of a spread pooled over differences.
+    """Return the degrees of freedom, rounded down, of a standard deviation pooled over contrasts.
 
-    Each group shares a baseline. Two of m differences from one baseline correlate by 1/2 where all arms vary alike, and
-    their variances by 1/4. This gives v / (1 + (m - 1) / 4) per group, added over groups as Satterthwaite does. Using
-    plain v, the 80% bound of 8 arms would hold in only 68% of cases.
+    groups: for each baseline, the per-seed differences of its arms, one array per arm. Two of m differences from one
+    baseline have correlation 1/2 if all arms have equal variance. Their sample variances then have correlation 1/4. A
+    group with v degrees of freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's
+    formula. With v alone, the 80% bound of 8 arms would hold in only 68% of cases.
     """
     own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
     total = sum(v for v, _ in own)
@@ -284,7 +326,8 @@ def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
 def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8) -> float:
     """Return the smallest difference that n pairs resolve with this power at 5% two-sided, in Holm's first step.
 
-    Solves P(T'_{n-1}(d sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power by bisection. Returns inf for n < 2.
+    sd: the standard deviation of the per-seed differences. family: the number of contrasts m. Solves P(T'_{n-1}(d
+    sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power for d by bisection. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
@@ -292,7 +335,11 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
 
 
 def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> float:
-    """Return the smallest sufficient number above 0 by bisection. start: a number of the expected size."""
+    """Return the smallest number above 0 for which `enough` is true, found by bisection.
+
+    enough: a condition that holds for every number above some threshold. start: the first number to try. halvings: the
+    number of bisection steps.
+    """
     low, high = 0.0, start
     while not enough(high):
         high *= 2
@@ -305,10 +352,11 @@ def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> fl
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
-    The probability is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) for a family of m.
+    sd: the standard deviation of the per-seed differences. The probability is P(T'_{n-1}(difference sqrt(n) / sd) >
+    t_{1 - 0.025/m, n-1}) for a family of m contrasts.
     """
     critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))
-    if math.isnan(below):  # what SciPy gives where the tail is too thin for it
+    if math.isnan(below):  # SciPy's result where the tail is too thin
         return float(shift > critical)
     return 1.0 - below

@@ -1,7 +1,8 @@
-"""Interactions: whether two changes add up, measured by ab - a - b + baseline, seed by seed.
+"""Interactions: whether the effects of two changes add up, measured by ab - a - b + baseline for each seed.
 
-For an accuracy the interaction is also estimated on the logit scale. Near 100% sums are compressed, so an interaction
-may be an artifact of the scale. It is claimed only where its sign is the same on both scales.
+The arm ab has both changes, and the arms a and b have one each. For an accuracy the interaction is also estimated on
+the logit scale. Near 100% the sum of two gains is compressed, so an interaction may be an artifact of the scale. It is
+claimed only where its sign is the same on both scales.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,9 +26,10 @@ POSITIVE, NEGATIVE = "positive", "negative"
 def judge_interactions(
     study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()
 ) -> list[Interaction]:
-    """Judge all planned interactions in one Holm family, in which an untestable interaction counts as p = 1.
+    """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
 
-    unjudged: tuned arms whose best value lies at the edge of the grid.
+    An interaction that cannot be tested counts as p = 1. samples: the study's metric by arm. unjudged: tuned arms that
+    get no verdict because their best value lies at the edge of the grid.
     """
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]
@@ -41,7 +43,10 @@ def judge_interactions(
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Compute ab - a - b + baseline over the seeds that all four arms finished."""
+    """Return ab - a - b + baseline over the seeds that all four arms finished.
+
+    four: the samples of ab, a, b and the baseline.
+    """
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 
@@ -53,7 +58,10 @@ def judged_interaction(
     estimate: Estimate,
     p_holm: float | None,
 ) -> Interaction:
-    """Estimate and judge one planned interaction."""
+    """Return one planned interaction with its estimates, p values and verdict.
+
+    entry: the interaction in the plan. samples: the study's metric by arm. estimate: the mean of ab - a - b + baseline.
+    """
     logit = None
     if units.is_accuracy(study.plan.metric):
         images = study.plan.split.images / (study.plan.split.folds or 1)
@@ -77,7 +85,7 @@ def judged_interaction(
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """Map accuracies k / m to empirical logits, finite at 0 and 1 (Haldane 1956).
+    """Return the sample with accuracies k / m replaced by empirical logits, which are finite at 0 and 1 (Haldane 1956).
 
     The logit is log((k + 1/2) / (m - k + 1/2)), where m is `images`, the number of test images of a trial. Single
     images have no logit, so `correct` and `image` are dropped and the interval is over seeds.
@@ -89,9 +97,10 @@ def logits(sample: Sample, images: float) -> Sample:
 def judge(
     estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]
 ) -> tuple[str | None, list[str]]:
-    """Return positive, negative or not-resolved, and the reasons; None where no test is possible.
+    """Return the verdict on an interaction (positive, negative or not-resolved) and the reasons for it.
 
-    diverged: the arms that have diverged trials.
+    The verdict is None where no test is possible. estimate, logit: the interaction on the metric's scale and on the
+    logit scale; `logit` is None for other metrics than accuracies. diverged: the arms that have diverged trials.
     """
     if p_holm is None or estimate.value is None:
         return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]
@@ -106,7 +115,7 @@ def judge(
 
 
 def sentence(interaction: Interaction, metric: str) -> str:
-    """Describe an interaction: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
+    """Return a description such as "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
     unit, name = units.unit(metric), current().label(interaction.name)
     why = "; ".join(interaction.notes)
     if interaction.interaction is None:

@@ -1,4 +1,7 @@
-"""Repeated looks: p values of a study whose number of seeds was raised after a table had been looked at."""
+"""Repeated looks: p values of a study whose number of seeds was raised after a table had been looked at.
+
+A look is a number of seeds at which a table was made.
+"""
 
 from collections.abc import Sequence
 
@@ -9,23 +12,26 @@ PLANNED = (5, 10, 20, 40)  # seeds: min(1, 4 min_k p_k) holds the error whicheve
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return the planned looks that were made; () for a study planned with one number of seeds.
+    """Return the looks of a study at which its p values are tested, as numbers of seeds.
 
-    A look at an unplanned number of seeds does not count, nor does a look at more seeds than remain.
+    They are the looks at a planned number of seeds (PLANNED) that does not exceed the plan's seeds. Returns () for a
+    study with a single look, planned or not.
     """
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
 
 
 def correction_factor(plan: Plan) -> int:
-    """Return the number of tests that each contrast counts as: 4 after planned looks, else 1."""
+    """Return the number of tests that each contrast counts as: 4 after planned looks, 1 otherwise."""
     return len(PLANNED) if counted_looks(plan) else 1
 
 
 def p_value(pairs: Sample, plan: Plan) -> float | None:
-    """Return p of arm - baseline, corrected for looks: min(1, 4 min_k p_k), p_k over the first k seeds.
+    """Return the p value of a contrast, corrected for planned looks; None where no test is possible.
 
-    A look with the opposite sign, or without a test, counts as 1: the verdict is about the difference over all seeds.
+    pairs: the per-seed differences arm - baseline. The corrected value is min(1, 4 min_k p_k), with p_k over the first
+    k seeds. A look without a test counts as p = 1. So does a look whose difference has the opposite sign, because the
+    verdict is about the difference over all seeds.
     """
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):
@@ -36,7 +42,10 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
 
 
 def notes(plan: Plan) -> list[str]:
-    """State at which numbers of seeds tables were looked at, and whether p is corrected for these looks."""
+    """Return a note on the looks of a study and on whether p is corrected for them.
+
+    The list is empty for a study with fewer than two looks.
+    """
     looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:
         return []
@@ -53,5 +62,5 @@ def notes(plan: Plan) -> list[str]:
 
 
 def seeds_text(looks: Sequence[int]) -> str:
-    """Format numbers of seeds: "5, 10 seeds"."""
+    """Return numbers of seeds as text: "5, 10 seeds"."""
     return f"{', '.join(map(str, looks))} seeds"

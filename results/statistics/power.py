@@ -1,4 +1,4 @@
-"""Power: the seeds that a difference or an equivalence needs, and the differences that tests could resolve."""
+"""Power: the seeds that a difference or an equivalence needs, and the differences that a test could resolve."""
 
 import math
 from bisect import bisect_left
@@ -16,19 +16,27 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """Return the fewest pairs that resolve a difference with 80% power; None above MOST_SEEDS."""
+    """Return the smallest number of pairs that resolves a difference with 80% power; None above MOST_SEEDS.
+
+    sd: the standard deviation of the per-seed differences. family: the number of contrasts corrected for.
+    """
     return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return the fewest pairs that show two equal arms equivalent with 80% power; None above MOST_SEEDS."""
+    """Return the smallest number of pairs that shows two equal arms equivalent with 80% power.
+
+    Returns None above MOST_SEEDS. sd: the standard deviation of the per-seed differences. tests: the number of tests
+    corrected for, contrasts times looks.
+    """
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power.
 
-    Returns inf for n < 2.
+    sd: the standard deviation of the per-seed differences. tests: the number of tests corrected for, contrasts times
+    looks. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
@@ -38,10 +46,12 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
     """Return the probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
 
-    tests: the number of tests corrected for, contrasts times looks. The one-sided tests are at 5% / tests, and no
-    difference may be resolved at 5%. With mean D and deviation S of normal differences, the power is P(|D| < min(margin
-    - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S / sqrt(n))). D and S are independent, so the probability is averaged
-    over quantiles of S (Schuirmann 1987; Phillips 1990).
+    sd: the standard deviation of the per-seed differences. tests: the number of tests corrected for, contrasts times
+    looks. Each one-sided test has level 5% / tests, and no difference may be resolved at 5%.
+
+    With mean D and standard deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S /
+    sqrt(n), t_{0.975} S / sqrt(n))). D and S are independent, so the probability is averaged over quantiles of S
+    (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0
@@ -52,17 +62,21 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Find the smallest sufficient number of seeds, at least 2, by bisection; None above MOST_SEEDS."""
+    """Return the smallest number of seeds, at least 2, for which `enough` is true.
+
+    The number is found by bisection. Returns None if it is above MOST_SEEDS.
+    """
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
 
 
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
-    """Return the smallest difference that each test resolves with 80% power; None where there is no test.
+    """Return for each test the smallest difference that it resolves with 80% power; None where there is no test.
 
-    All differences must be of one metric and one kind of test: their spread is pooled and raised to its upper 80%
-    bound. In Welch's test the degrees of freedom stand in for the number of pairs.
+    family: the number of tests corrected for. All differences must be of one metric and one kind of test, because their
+    spread is pooled. Its upper 80% confidence bound is used. The number of pairs in Welch's test is taken as its
+    degrees of freedom + 1, rounded down.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

@@ -1,4 +1,4 @@
-"""Power law of error over compute, error = a C^-b, fitted to each seed of a model family."""
+"""The power law of error over compute, error = a C^-b, fitted to each seed of a model family."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from results.statistics import inference
 from results.statistics.inference import Estimate
 
-MIN_SIZES = 4  # that a fit of two parameters needs at least
+MIN_SIZES = 4  # the minimum for a fit of two parameters
 
 Points = Mapping[int, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,), error (sizes,)
 
@@ -17,7 +17,7 @@ Points = Mapping[int, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,)
 class Fits:
     """Least-squares fits of log error on log compute, one per seed.
 
-    a, b: (seeds,). low, high: the range of compute that all fits share.
+    a, b: the coefficients of error = a C^-b (seeds,). low, high: the range of compute that all fits share.
     """
 
     a: np.ndarray
@@ -26,13 +26,13 @@ class Fits:
     high: float
 
     def exponent(self) -> Estimate:
-        """Return the mean of b over seeds, with its standard error."""
+        """Return an estimate of the mean of b over seeds."""
         return inference.mean(self.b)
 
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """Return the mean fitted error over seeds at each point of `compute` (points,), and its estimates.
+        """Return the fitted error at each point of `compute` (points,), as means over seeds (points,) and as estimates.
 
-        Raises ValueError outside the fitted range.
+        Each estimate has the interval of the mean. Raises ValueError if a point lies outside the fitted range.
         """
         if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
             raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
@@ -41,9 +41,9 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """Fit each seed that has MIN_SIZES different sizes with positive error.
+    """Return the fits of all seeds that have at least MIN_SIZES different sizes with positive error.
 
-    Returns None where no seed qualifies or the seeds share no range.
+    Returns None if no seed has enough sizes or the seeds share no range of compute.
     """
     usable = {seed: positive(*found) for seed, found in points.items()}
     usable = {seed: found for seed, found in usable.items() if len(np.unique(found[0])) >= MIN_SIZES}
@@ -56,6 +56,6 @@ def fit(points: Points) -> Fits | None:
 
 
 def positive(compute: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Drop the points whose compute or error has no logarithm."""
+    """Return the points (compute, error) whose logarithms exist."""
     there = np.isfinite(error) & (error > 0) & (compute > 0)
     return compute[there], error[there]

@@ -1,8 +1,8 @@
-"""Compare two tuned arms, each at its best value, where neither best value is known for certain.
+"""Tests between two tuned arms, each at its best value, where neither best value is known for certain.
 
-The seeds of an arm share nearly the same chosen value, so no interval over seeds contains the luck of that choice. The
-arm ahead at its own value must therefore differ from the other arm at every point of the grid. Each test holds its
-level, and so does the intersection-union of all (Berger 1982).
+The seeds of an arm share nearly the same chosen value, so an interval over seeds does not contain the uncertainty of
+that choice. The arm that is ahead must therefore differ, at its tuned value, from the other arm at every point of the
+grid. Each single test has level 5%, and so does this intersection-union test (Berger 1982).
 """
 
 from collections.abc import Collection, Mapping
@@ -17,10 +17,11 @@ from results.store.schemas import Plan
 
 @dataclass(frozen=True)
 class Pair:
-    """The differences a - b of two arms.
+    """The per-seed differences a - b of two arms.
 
-    own: both arms at their tuned values. ahead: a at its tuned value, b at each grid point. behind: a at each grid
-    point, b at its tuned value. `ahead` and `behind` are empty for arms that are not tuned.
+    own: the differences with both arms at their tuned values. ahead: a at its tuned value minus b at each grid point.
+    behind: a at each grid point minus b at its tuned value. `ahead` is empty if b is not tuned, and `behind` is empty
+    if a is not tuned.
     """
 
     own: Sample
@@ -29,7 +30,10 @@ class Pair:
 
 
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
-    """Form the pair of two arms. `gone` lists grid points excluded because trials diverged there."""
+    """Return the differences between the arms `a` and `b`.
+
+    samples: the metric by arm. gone: grid points excluded because trials diverged.
+    """
     grids = {entry.name: entry.points for entry in plan.tuned}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
     return Pair(
@@ -40,7 +44,11 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 
 
 def p_value(of: Pair, plan: Plan) -> float | None:
-    """Return the two-sided p value: the largest p of the arm ahead against the other arm, tuned or at a grid point."""
+    """Return the two-sided p value of a pair; None where no test is possible.
+
+    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm at its tuned value and
+    at each grid point. It is corrected for looks.
+    """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
         return own
@@ -49,20 +57,29 @@ def p_value(of: Pair, plan: Plan) -> float | None:
 
 
 def p_towards(value: float, sample: Sample, plan: Plan) -> float:
-    """Return the p value of a difference with the sign of `value`; 1 for the opposite sign or no test."""
+    """Return the p value of a difference if it has the sign of `value`.
+
+    Returns 1 if the sign is the opposite or no test is possible.
+    """
     found, mean = interim.p_value(sample, plan), sample.mean.value
     return found if found is not None and mean is not None and mean * value > 0 else 1.0
 
 
 def advantages(of: Pair, plan: Plan) -> list[Estimate]:
-    """List the differences that must lie below a margin, over both arms and all grid points."""
+    """Return the differences that must all lie below a margin for two arms to be equivalent.
+
+    They are the advantages of either arm at its tuned value or at a grid point over the other arm at its tuned value.
+    """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
     own = of.own.mean
     return [own, -own, *(sample.mean for sample in first), *(-sample.mean for sample in second)]
 
 
 def p_equivalence(of: Pair, margin: float | None, plan: Plan) -> float | None:
-    """Return p of equivalence within the margin: the largest of all one-sided tests, corrected for looks."""
+    """Return the p value of equivalence within the margin, corrected for looks.
+
+    It is the largest p value of all one-sided tests. Returns None without a margin, or where a test is not possible.
+    """
     if margin is None:
         return None
     found = [inference.p_below(one, margin) for one in advantages(of, plan)]
@@ -70,7 +87,10 @@ def p_equivalence(of: Pair, margin: float | None, plan: Plan) -> float | None:
 
 
 def margin_met(of: Pair, plan: Plan) -> float | None:
-    """Return the smallest margin within which both arms are equivalent: the largest end of the 90% intervals."""
+    """Return the smallest margin within which the arms are equivalent; None where an interval is missing.
+
+    It is the largest upper end of the 90% intervals of `advantages`. After planned looks the intervals are wider.
+    """
     level = 1 - 2 * verdict.ALPHA / interim.correction_factor(plan)
     found = [one.interval(level) for one in advantages(of, plan)]
     return None if None in found else max(interval[1] for interval in found if interval is not None)

@@ -1,7 +1,8 @@
 """Tuning by cross-fitting: each seed of an arm is tested at the value that the other seeds choose from the grid.
 
-Seed s uses the point with the best mean validation accuracy over the other seeds. As the choice is independent of the
-test, no arm gains by picking the best of several noisy points.
+Seed s uses the grid point with the best mean validation accuracy over the other seeds. As the choice is independent of
+the test result of seed s, no arm gains by picking the best of several noisy points. A grid point is an arm with one
+combination of the tuned settings' values.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from results.tables import sentences
 
 CHOOSES = "val_accuracy"
 
-Trial = Mapping[str, Any]  # a value of each of the study's columns
+Trial = Mapping[str, Any]  # the value in each of the study's columns
 Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 
 
@@ -29,8 +30,9 @@ Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 class Choice:
     """The grid points that the seeds of one tuned arm use.
 
-    points: the chosen grid point by seed, None where no other seed is complete. edge: settings whose best value is the
-    first or last of the grid, by more than noise. diverged: grid points excluded because trials diverged.
+    points: the index of the chosen grid point by seed; None where no other seed has finished the whole grid. edge: the
+    settings whose best value is the first or last of the grid and beats the values between in a paired t test. notes:
+    footnotes on the choice. diverged: grid points excluded because trials diverged.
     """
 
     points: Mapping[int, int | None]
@@ -40,10 +42,10 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Add an arm for each tuned arm, in front of the others; return the study and the choices.
+    """Return the study with an added arm for each tuned arm, and the choice of grid points of each added arm.
 
-    Each seed of the added arm is the trial at the value chosen for that seed. A study that tunes nothing is returned
-    unchanged.
+    The added arms come first. Each seed of an added arm is the trial at the value chosen for that seed. A study that
+    tunes nothing is returned unchanged, with no choices.
     """
     entries = study.plan.tuned
     if not entries:
@@ -59,7 +61,7 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
 
 
 def trials_by_arm(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -> Trials:
-    """Group the trials of these arms by arm and seed."""
+    """Return the trials of these arms, grouped by arm and seed."""
     found: dict[str, dict[int, Trial]] = defaultdict(dict)
     for at, arm in enumerate(columns["arm"]):
         if arm in arms:
@@ -68,7 +70,10 @@ def trials_by_arm(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -
 
 
 def tuned_arms_only(study: StudyResults) -> StudyResults:
-    """Reduce the study to its tuned arms; a study that tunes nothing is returned unchanged."""
+    """Return the study reduced to its tuned arms.
+
+    A study that tunes nothing is returned unchanged.
+    """
     whole, choices = with_tuned(study)
     if not choices:
         return study
@@ -81,7 +86,10 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
 
 
 def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
-    """Choose a grid point for each seed of a tuned arm, with notes on the choice."""
+    """Return the grid point chosen for each seed of a tuned arm, with notes on the choice.
+
+    entry: the tuned arm and its grid points. arms: the plan's arms by name.
+    """
     chance = 1 / arms[entry.points[0]].config["classes"]
     seeds = list(by_arm[entry.points[0]])
     reached = np.array([[validation_score(by_arm[name].get(seed), chance) for name in entry.points] for seed in seeds])
@@ -94,9 +102,9 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Map each tuned arm to the grid point that most of its seeds choose; ties go to the middle of the grid.
+    """Return for each tuned arm the index of the grid point that most of its seeds choose.
 
-    Arms where no seed can choose are left out.
+    Ties go to the point nearest the middle of the grid. Arms where no seed can choose are left out.
     """
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
@@ -105,23 +113,30 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 
 
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
-    """Return the point that most seeds use; None where no seed could choose."""
+    """Return the index of the point that most seeds use; None where no seed could choose.
+
+    Ties go to the point nearest the middle of the grid. shape: the number of values of each tuned setting.
+    """
     near = distance_from_middle(shape)
     uses = Counter(point for point in choice.points.values() if point is not None)
     return max(uses, key=lambda point: (uses[point], -near[point], -point), default=None)
 
 
 def validation_score(trial: Trial | None, chance: float) -> float:
-    """Return a trial's validation accuracy: chance where the trial diverged, NaN where it has not finished."""
+    """Return a trial's validation accuracy: `chance` where the trial diverged, NaN where it has not finished.
+
+    chance: the accuracy of guessing, 1 / classes.
+    """
     if trial is None or trial["status"] not in ("finished", "diverged"):
         return math.nan
     return chance if trial["status"] == "diverged" else float(trial[CHOOSES])
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points to exclude: all trials diverged, or some did and another point has a better mean.
+    """Return the grid points to exclude because of diverged trials.
 
-    reached: validation accuracies (n, points), NaN where a trial is missing.
+    A point is excluded if all its trials diverged, or if some did and another point has a better mean. reached:
+    validation accuracies (n, points), NaN where a trial is missing.
     """
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
@@ -130,10 +145,11 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Choose for each seed the point with the best mean over the other seeds; None where no other seed is complete.
+    """Return for each seed the index of the point with the best mean over the other seeds.
 
-    reached: (n, points), NaN for a missing trial. Only complete seeds count; otherwise points would be compared over
-    different seeds. Ties go to the point nearest the middle of the grid `shape`, then to the first.
+    reached: validation accuracies (n, points), NaN for a missing trial. Only seeds without a missing trial count;
+    otherwise points would be compared over different seeds. The index is None where no other seed is complete. shape:
+    the number of values of each tuned setting. Ties go to the point nearest the middle of the grid, then to the first.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)
@@ -147,7 +163,7 @@ def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[i
 
 
 def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
-    """Return the distance (points,) of each grid point from the middle, in steps along the axes."""
+    """Return the distance (points,) of each grid point from the grid's middle, in steps along the axes."""
     places = np.indices(shape).reshape(len(shape), -1)
     middle = (np.array(shape)[:, None] - 1) / 2
     distance: np.ndarray = np.abs(places - middle).sum(axis=0)
@@ -157,7 +173,11 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 def choice_notes(
     chosen: Mapping[int, int | None], ends: Iterable[GridEnd], reached: np.ndarray, tune: Mapping[str, Sequence[Any]]
 ) -> Iterator[str]:
-    """Yield notes on a choice: points by seed, best values at the edge, and seeds that could not choose."""
+    """Yield notes on a choice: the points by seed, best values at the edge, and seeds with missing trials.
+
+    chosen: the index of the grid point by seed. ends: the ends of the grid that some seed chose. reached: validation
+    accuracies (n, points). tune: the grid's values by setting.
+    """
     uses: dict[int, list[int]] = defaultdict(list)
     for seed, point in chosen.items():
         if point is not None:
@@ -176,7 +196,7 @@ def choice_notes(
 
 
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
-    """Build the plan's entry for a tuned arm from the first arm of its grid."""
+    """Return the plan's entry for a tuned arm, built from the first arm of its grid."""
     first = arms[entry.points[0]]
     changed = {
         "name": entry.name,
@@ -190,7 +210,10 @@ def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
 
 
 def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
-    """Yield each seed's trial at its chosen point, or a missing trial with the reason."""
+    """Yield each seed's trial at its chosen point, under the name of the tuned arm.
+
+    A seed without a chosen point yields a missing trial with the reason.
+    """
     for seed, point in choice.points.items():
         trial = {**by_arm[entry.points[point or 0]][seed], "arm": entry.name}
         if point is None:

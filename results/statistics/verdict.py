@@ -1,4 +1,4 @@
-"""Verdicts on a difference, and notes where verdict and 95% interval seem to disagree."""
+"""Verdicts on a difference, and notes on why verdict and 95% interval seem to disagree."""
 
 from results.records import Row
 from results.statistics import inference
@@ -21,14 +21,15 @@ def verdict(
 ) -> str | None:
     """Return better, worse, equivalent or not-resolved; None where no test is possible.
 
-    p_holm: adjusted p of no difference. p_margin: adjusted p of equivalence, None without a margin. diverged: diverged
-    trials of (arm, baseline). An arm that diverges more often can only be worse or not-resolved. An arm whose baseline
-    diverges more often can only be better or not-resolved.
+    p_holm: the adjusted p value of no difference. p_margin: the adjusted p value of equivalence; None without a margin.
+    diverged: the numbers of diverged trials of (arm, baseline). An arm that diverges more often can only be worse or
+    not-resolved. An arm whose baseline diverges more often can only be better or not-resolved. If both diverge equally
+    often, the verdict is not-resolved.
     """
     if p_holm is None:
         return None
     resolved = is_significant(p_holm)
-    if difference.value is None or difference.se is None:  # tested by how often it diverges alone
+    if difference.value is None or difference.se is None:  # tested only by how often trials diverged
         return WORSE if resolved else UNRESOLVED
     direction = BETTER if (difference.value > 0) == higher_is_better else WORSE
     if any(diverged):
@@ -40,14 +41,17 @@ def verdict(
 
 
 def is_significant(p: float | None) -> bool:
-    """Tell whether there is a p value and it is below ALPHA."""
+    """Return whether there is a p value and it is below ALPHA."""
     return p is not None and p < ALPHA
 
 
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
-    """Combine p with Fisher's exact test where the arm diverged: twice the smaller, as two tests make one.
+    """Return the p value of a contrast, combined with Fisher's exact test on diverged trials.
 
-    Fisher's p stands alone where there is no other test or where the baseline diverged too.
+    p: the p value of the finished pairs; None without one. looks: the factor that corrects Fisher's p value for
+    repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, as two tests are made.
+    Fisher's p value counts alone if p is None or if the baseline has diverged trials too. Without diverged trials of
+    the arm, the result is `p`.
     """
     k, others = arm.diverged, baseline.diverged
     if not k:
@@ -69,10 +73,11 @@ def verdict_notes(
     grid: bool = False,
     diverged: bool = False,
 ) -> list[str]:
-    """Explain where a verdict differs from what the unadjusted 95% interval suggests.
+    """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
-    grid: whether the arm was compared with the baseline's whole grid (results.statistics.tuned_pairs). diverged:
-    whether trials of either arm diverged.
+    word: the verdict. images: the estimate over seeds and images, if known. family: the number of contrasts corrected
+    for. looks: the number of looks corrected for. grid: whether the arm was compared with the baseline's whole tuning
+    grid (see `results.statistics.tuned_pairs`). diverged: whether trials of either arm diverged.
     """
     if word is None or p_holm is None:
         return []
@@ -102,7 +107,10 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Note a difference that changes sign after twice the steps, where one of the two is resolved."""
+    """Return a note if the difference changes sign after twice the steps and one of the two differences is resolved.
+
+    The list is empty otherwise, or if twice the steps were not trained.
+    """
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
         return []
@@ -113,12 +121,12 @@ def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
 
 
 def is_within_margin(difference: Estimate, margin: float, level: float) -> bool:
-    """Tell whether the interval of this level lies inside (-margin, margin)."""
+    """Return whether the confidence interval at this level lies inside (-margin, margin)."""
     interval = difference.interval(level)
     return interval is not None and -margin < interval[0] and interval[1] < margin
 
 
 def excludes_zero(difference: Estimate) -> bool:
-    """Tell whether the 95% interval excludes 0."""
+    """Return whether the 95% interval excludes 0; False without an interval."""
     interval = difference.interval()
     return interval is not None and not interval[0] <= 0 <= interval[1]
