@@ -27,7 +27,7 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
 
 
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
-    """Yield SLURM's name of the node of each recent attempt that its hardware or drivers ended.
+    """Yield, for each recent attempt that hardware or drivers ended, SLURM's name of its node.
 
     The attempt ended with a machine fault, or with a loss that the node had miscomputed. A node may appear more than
     once.

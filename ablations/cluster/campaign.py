@@ -65,7 +65,7 @@ class Campaign:
 
     @property
     def tags(self) -> str:
-        """The prefix that the tags of all jobs of the campaign share."""
+        """The common prefix of the tags of all jobs of the campaign."""
         return f"{PREFIX}:{self.folder.name}:"
 
     @property

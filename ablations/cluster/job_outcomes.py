@@ -43,7 +43,7 @@ def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
 
 
 def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
-    """Write the mark that scancel stopped the task of this process.
+    """Write a file that marks the task of this process as cancelled with scancel.
 
     share: the ids of the trials that this process trains.
     """

@@ -75,7 +75,7 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
 
 
 def has_newer_last_jobs(campaign: Campaign) -> bool:
-    """Return whether, according to the disk, last and watching job were submitted after the newest shares."""
+    """Return whether, on disk, a last job and a watching job are newer than the newest shares."""
     arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
