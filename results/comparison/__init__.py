@@ -1,1 +1,1 @@
-"""Two sets of results compared arm by arm."""
+"""The comparison of two sets of results, arm by arm."""

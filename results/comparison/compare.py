@@ -1,4 +1,7 @@
-"""Compare two sets of results arm by arm: B against A. Arms are matched by their resolved config, not by name."""
+"""The comparison of two sets of results, A and B, arm by arm.
+
+Arms are matched by their resolved config. Only arms without an equal config are matched by name.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +27,10 @@ USUAL = "test_accuracy"  # the metric of rows that name none
 
 @dataclass(frozen=True)
 class Side:
-    """An arm of one of the two sets, with its row of the study's table.
+    """An arm of one set of results (A or B), with its row of the study's table.
 
-    contrast: the differences from its baseline, None for a baseline. outcomes: the end of each planned trial.
+    trials: the arm's finished trials. contrast: the paired differences from the baseline, None for a baseline.
+    outcomes: the end of each planned trial.
     """
 
     study: StudyResults
@@ -39,7 +43,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms to compare; None where one side has no such arm. The row is named after `first`."""
+    """Two arms to compare, one of A and one of B.
+
+    a, b: the arms, None if A or B has no matching arm. first: the arm after which the row is named.
+    """
 
     a: Side | None
     b: Side | None
@@ -48,11 +55,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Test:
-    """The test of B - A, without identical trials: seeds whose final weights are equal on both sides.
+    """The test of the difference B - A, without identical trials.
 
-    p: of no difference, or of B diverging no more often than A. p_margin: of equivalence within the margin that both
-    sides declare. method: paired, overlapping, welch or none. pairs: the number of paired seeds. repeated: seeds of one
-    trial with two different values. trials: identifies equal tests.
+    Trials are identical if their final weights and values are equal in A and B. p: p value of no difference, combined
+    with a test of divergence if trials of B diverged. p_margin: p value of equivalence within the margin that both
+    studies declare. method: paired, overlapping, welch or none. pairs: number of paired seeds. identical: seeds with
+    identical trials. repeated: seeds of one trial with two different values. trials: trial ids, by which equal tests
+    are recognized.
     """
 
     a: Side
@@ -69,7 +78,12 @@ class Test:
 
 @dataclass(frozen=True)
 class Judged:
-    """A pair with its test, adjusted p of no difference and of equivalence, and the tested change of contrast."""
+    """A pair with the results of its tests.
+
+    p_holm: adjusted p value of no difference. p_margin: adjusted p value of equivalence. resolvable: smallest
+    difference that the test would have resolved. change: test of the difference between B's and A's contrast. p_change:
+    adjusted p value of `change`.
+    """
 
     pair: Pair
     test: Test | None
@@ -81,7 +95,7 @@ class Judged:
 
 
 def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
-    """Compare B against A, with one Holm family over all tested rows."""
+    """Return the comparison of B with A, with one Holm family over all tested rows."""
     pairs = list(matched_pairs(sides(a), sides(b)))
     tests = [pair_test(pair, lambda side: side.trials) for pair in pairs]
     changes = [pair_test(pair, lambda side: side.contrast) for pair in pairs]
@@ -105,7 +119,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
 
 
 def sides(studies: Sequence[StudyResults]) -> list[Side]:
-    """List every arm of every study, including tuned arms at their tuned values."""
+    """Return every arm of every study, including tuned arms at their tuned values."""
     found = []
     for untuned in studies:
         rows = {row.arm: row for row in study_table.table(untuned).rows}
@@ -120,7 +134,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
 
 
 def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
-    """Pair each arm of A with its counterpart in B, then yield the arms that only B has."""
+    """Yield each arm of A with its counterpart in B, and then each remaining arm of B."""
     used: set[int] = set()
     for side in a:
         best = counterpart(side, b)
@@ -130,19 +144,23 @@ def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """Find the arm with an equal config, or else an equal name, in the same study if possible."""
+    """Return the arm of `others` that matches an arm, or None if no arm matches.
+
+    An arm matches by equal config and metric. If no arm does, it matches by equal name and study. Of several matches,
+    an arm from the study with the equal full name is preferred.
+    """
     alike = [other for other in others if trained_alike(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]
     return max(known, key=lambda other: (side.study.name == other.study.name, are_namesakes(side, other)), default=None)
 
 
 def trained_alike(a: Side, b: Side) -> bool:
-    """Tell whether both arms have the same resolved config, apart from seeds, and the same metric."""
+    """Return whether both arms have the same resolved config, apart from seeds, and the same metric."""
     return bool(a.arm.key == b.arm.key and a.study.plan.metric == b.study.plan.metric)
 
 
 def are_namesakes(a: Side, b: Side) -> bool:
-    """Tell whether both arms have the same name in the same study, perhaps on different recipes or data."""
+    """Return whether both arms have the same name in the same study, perhaps with different recipes or data."""
     return bool(a.study.plan.study == b.study.plan.study and a.row.arm == b.row.arm)
 
 
@@ -150,7 +168,10 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Test the sample of B against that of A, each by `sample_of`; None where the arms are not comparable."""
+    """Return the test of B against A, or None if the arms are not comparable.
+
+    sample_of: function that returns the values to test of an arm: its trials or its contrast.
+    """
     a, b = pair.a, pair.b
     if a is None or b is None or not trained_alike(a, b):
         return None
@@ -182,10 +203,11 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
 
 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
-    """Estimate b - a; return the estimate, the method and the number of pairs.
+    """Return the estimate of b - a, the name of the method and the number of paired seeds.
 
-    Samples with equal seeds of one split are paired. At least 2 common seeds make partially overlapping samples. All
-    others are compared by Welch's test.
+    The samples are paired if they have equal seeds and one data split. They are partially overlapping if they have at
+    least 2 common seeds and one data split. All others are compared by Welch's test. same_split: whether both samples
+    have one data split.
     """
     pairs = b - a
     count = len(pairs.values)
@@ -200,19 +222,28 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
 
 
 def distinct_p(tests: Sequence[Test | None], name: str) -> dict[tuple[str, ...], float]:
-    """Map each distinct test to its p, or p_margin; a baseline shared by several studies is one test."""
+    """Return the p value of each distinct test, by the test's trials.
+
+    A baseline shared by several studies is one test. name: p or p_margin.
+    """
     return {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
 
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
-    """Adjust p, or p_margin, by Holm over the distinct tests."""
+    """Return p values adjusted by Holm over the distinct tests, with None for a test without p value.
+
+    name: p or p_margin.
+    """
     family = distinct_p(tests, name)
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference each test would have resolved; spreads are pooled per metric and method."""
+    """Return the smallest difference that each test would have resolved with 80% power, or None.
+
+    Spreads are pooled per metric and method. family: number of distinct tests.
+    """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
         groups[test.method, test.a.study.plan.metric][test.trials] = test.difference
@@ -226,7 +257,7 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 
 
 def compared_row(judged: Judged, family: int) -> ComparedRow:
-    """Build the row of one pair. family: the number of distinct tests."""
+    """Return the comparison's row of one pair. family: number of distinct tests."""
     pair, test, plan = judged.pair, judged.test, judged.pair.first.study.plan
     difference = test.difference if test else Estimate(0, None)
     return ComparedRow(
@@ -255,13 +286,13 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
 
 
 def metric_notes(metric: str, objective: str) -> list[str]:
-    """Name the metric and what was learned, unless it is the test accuracy of labels."""
+    """Return the name of the metric in a list, or [] for the test accuracy on class labels."""
     usual = metric == USUAL and objective not in units.OBJECTIVE_SUFFIX
     return [] if usual else [units.metric_name(metric, objective)]
 
 
 def why_untested(pair: Pair, test: Test | None) -> str | None:
-    """Say in two words why a row has no verdict, such as "other recipe"; None where it has one."""
+    """Return in two words why a row has no verdict, such as "other recipe", or None if it has a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -279,7 +310,10 @@ def reached(row: Row) -> Reached:
 
 
 def verdict_on(judged: Judged) -> str | None:
-    """Return the verdict of B against A; "identical" where all common trials are identical."""
+    """Return the verdict on B against A, or None without a test.
+
+    It is "identical" if all common trials are identical.
+    """
     test = judged.test
     if test is None:
         return None
@@ -295,10 +329,10 @@ def verdict_on(judged: Judged) -> str | None:
 
 
 def worse_by_at_most(test: Test) -> float | None:
-    """Return the one-sided 95% bound of how much worse B is; None where there is no bound.
+    """Return the one-sided 95% bound on how much worse B is than A, or None if there is no bound.
 
-    The bound is negative where B is better. Differences that are equal for all seeds bound themselves. There is no
-    bound where B diverged more often.
+    The bound is negative if B is better. If the difference is equal for all seeds, it is the bound. There is no bound
+    if B diverged more often than A.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
@@ -310,14 +344,15 @@ def worse_by_at_most(test: Test) -> float | None:
 
 
 def common_margin(a: Side, b: Side) -> float | None:
-    """Return the margin of equivalence that both sides declare; None where they differ."""
+    """Return the equivalence margin that both studies declare, or None if their margins differ."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
 
 
 def changed_contrast(change: Test, p_holm: float | None) -> ChangedContrast:
-    """Compare the arm's contrasts with its baseline on both sides.
+    """Return the change of an arm's contrast from A to B, with the verdicts in A and B.
 
-    A changed verdict proves nothing by itself, so the difference of the differences is tested.
+    A changed verdict proves nothing by itself, so the difference of the contrasts is tested. change: the test of this
+    difference. p_holm: its adjusted p value.
     """
     verdicts, difference = (change.a.row.verdict, change.b.row.verdict), change.difference
     return ChangedContrast(*verdicts, difference.value, difference.interval(), p_holm)
@@ -327,7 +362,10 @@ def changed_contrast(change: Test, p_holm: float | None) -> ChangedContrast:
 
 
 def row_notes(judged: Judged, family: int) -> list[str]:
-    """Say what is absent on either side, and why a row is not a plain paired comparison."""
+    """Return notes on absent trials in A and B, and on why a row is not a plain paired comparison.
+
+    family: number of distinct tests.
+    """
     a, b, test = judged.pair.a, judged.pair.b, judged.test
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
@@ -355,7 +393,7 @@ def row_notes(judged: Judged, family: int) -> list[str]:
 
 
 def test_notes(test: Test) -> list[str]:
-    """Describe how the test was made and which trials appear on both sides."""
+    """Return notes on how the test was made, and on trials that are in both A and B."""
     found = []
     if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
@@ -374,7 +412,7 @@ def test_notes(test: Test) -> list[str]:
 
 
 def change_notes(judged: Judged) -> list[str]:
-    """Note a changed verdict against the baseline, with the test of the change."""
+    """Return a note on a changed verdict against the baseline and its test, or [] if it is unchanged."""
     change = judged.change
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
@@ -391,13 +429,16 @@ def change_notes(judged: Judged) -> list[str]:
 
 
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
-    """List the settings that differ between two arms: key, value in A, value in B."""
+    """Return (key, value in A, value in B) for each setting that differs between two arms."""
     left, right = a.arm.config, b.arm.config
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Describe the first three differing settings of two arms."""
+    """Return a text with the first three settings that differ between two arms, or with their metrics.
+
+    The metrics are given if they differ.
+    """
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
@@ -409,7 +450,10 @@ def settings_difference(a: Side, b: Side) -> str:
 
 
 def contents(studies: Sequence[StudyResults]) -> Contents:
-    """Count the trials of one side; a trial shared by several studies counts once."""
+    """Return the studies of A or B, with their numbers of planned and ended trials.
+
+    A trial shared by several studies counts once.
+    """
     states = {
         trial: status
         for study in studies
@@ -420,14 +464,14 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
-    """Return each field of provenance that differs, such as code or device, with the values of both sides."""
+    """Return each field of provenance that differs, such as code or device, with the values in A and B."""
     left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}
 
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
-    """Collect the values of each field of provenance over one side's trials."""
+    """Return the values that each field of provenance has over all trials of A or B."""
     found: dict[str, set[str]] = {}
     for study in studies:
         columns = [
@@ -440,7 +484,7 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
-    """Return recipes and settings that differ between matched arms, with the values of both sides."""
+    """Return the recipes and settings that differ between matched arms, with the values in A and B."""
     found: dict[str, tuple[set[str], set[str]]] = {}
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]

@@ -1,4 +1,4 @@
-"""Show a comparison: the table, what else differs, and the result of a gate in CI."""
+"""The output of a comparison of two sets of results, A and B: the table, and the result of a gate in CI."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,10 @@ from results.tables.grid import Cell, Grid
 
 
 def render(comparison: Comparison, format: str) -> str:
-    """Write the comparison as md, latex, csv, json or html. Raises ValueError for another format."""
+    """Return the comparison as a document in md, latex, csv, json or html.
+
+    Raises ValueError if the format is unknown.
+    """
     document = formats.Document(
         grids=lambda: [as_grid(comparison)],
         rows=lambda: [csv_row(row) for row in comparison.rows],
@@ -23,7 +26,7 @@ def render(comparison: Comparison, format: str) -> str:
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
-    """Return one line of a CSV file."""
+    """Return one line of a CSV file as values by column."""
     both = {
         f"{name}_{field}": getattr(side, field, None)
         for name, side in (("a", row.a), ("b", row.b))
@@ -38,7 +41,7 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 
 
 def as_grid(comparison: Comparison) -> Grid:
-    """Lay the comparison out as a grid of text with footnotes."""
+    """Return the comparison as a table of texts with footnotes."""
     marks, footnotes = grid.number_notes([row.notes for row in comparison.rows])
     return Grid(
         title="B against A, arm by arm",
@@ -53,7 +56,7 @@ def as_grid(comparison: Comparison) -> Grid:
 
 
 def cells(row: ComparedRow, marks: tuple[int, ...]) -> list[Cell]:
-    """Return the cells of one row."""
+    """Return the table cells of one row. marks: the numbers of the row's footnotes."""
     unit = units.unit(row.metric)
     return [
         Cell(row.name, row.name),
@@ -67,12 +70,15 @@ def cells(row: ComparedRow, marks: tuple[int, ...]) -> list[Cell]:
 
 
 def verdict_cell(row: ComparedRow) -> str:
-    """Write the verdict, or why there is none."""
+    """Return the verdict as text, or the reason why the row is untested."""
     return row.verdict.replace("-", " ") if row.verdict else f"– ({row.untested})"
 
 
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
-    """Return the cells for mean and n of one side."""
+    """Return the two cells of A or B for mean and number of seeds. They are empty if A or B lacks the arm.
+
+    side: the arm's results in A or B.
+    """
     if side is None:
         return [Cell(""), Cell("")]
     mean = layout.plus_minus(unit.value(side.mean), side.ci95, unit)
@@ -80,7 +86,7 @@ def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
 
 
 def caption(comparison: Comparison) -> str:
-    """Describe the two sets of results and how they were tested."""
+    """Return the caption of the table: the contents of A and B, and how they were tested."""
     sides = " ".join(
         f"{name}: {', '.join(side.studies)} ({side.over} of {side.planned} trials)."
         for name, side in (("A", comparison.a), ("B", comparison.b))
@@ -91,7 +97,11 @@ def caption(comparison: Comparison) -> str:
 
 
 def closing_lines(comparison: Comparison) -> list[str]:
-    """Count the verdicts, state the sensitivity, and list what else differs."""
+    """Return the lines below the table.
+
+    The lines give the numbers of verdicts, the smallest differences that the tests would have resolved, and the
+    provenance that differs between A and B.
+    """
     counts = Counter(verdict_cell(row) for row in comparison.rows)
     summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
     lines = [f"Of {len(comparison.rows)} arm{'' if len(comparison.rows) == 1 else 's'}: {summary}."]
@@ -103,7 +113,10 @@ def closing_lines(comparison: Comparison) -> list[str]:
 
 
 def sensitivity_text(comparison: Comparison) -> str:
-    """State the smallest differences the tests would have resolved, by metric; "" where nothing was tested."""
+    """Return a clause on the smallest differences, by metric, that the tests would have resolved.
+
+    The clause is "" if nothing was tested.
+    """
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
         if row.resolvable_difference is not None:
@@ -119,13 +132,17 @@ def sensitivity_text(comparison: Comparison) -> str:
 
 
 def range_text(values: Sequence[float], unit: units.Unit) -> str:
-    """Write "1.90 points" or "1.90 to 2.40 points"."""
+    """Return the range of values as text: "1.90 points" or "1.90 to 2.40 points"."""
     low, high = unit.bound(min(values)), unit.bound(max(values))
     return high if low == high else f"{low.removesuffix(unit.of_difference)} to {high}"
 
 
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
-    """Return the rows that fail `--fail-on worse`: worse, or not shown to be worse by less than the margin."""
+    """Return the rows that fail `--fail-on worse`.
+
+    Without a margin, the rows with verdict worse fail. With a margin, every row fails whose bound does not show that B
+    is worse by less than the margin. margin: in the metric's unit, such as 0.01 for one point of accuracy.
+    """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
     rows = [row for row in comparison.rows if row.method]  # arms on both sides
@@ -133,7 +150,10 @@ def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedR
 
 
 def gate_text(comparison: Comparison, margin: float | None = None) -> str:
-    """Report `--fail-on worse`: which rows fail, out of how many, and the sensitivity of the tests."""
+    """Return the report of `--fail-on worse`: failing rows, their number, and the sensitivity of the tests.
+
+    margin: as for `failing_rows`.
+    """
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
@@ -149,31 +169,34 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
 
 
 def by_how_much(row: ComparedRow) -> str:
-    """Write "by 6.20 points", or how many trials diverged."""
+    """Return "by 6.20 points", or how many trials diverged if the difference has no interval."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {divergence_text(row)}"
     return f"by {units.unit(row.metric).size(row.delta)}"
 
 
 def bound_text(row: ComparedRow) -> str:
-    """Write "up to 6.20 points", or why the difference has no bound."""
+    """Return "up to 6.20 points", or the reason why the difference has no bound."""
     if row.worse_by_at_most is None:
         return row.untested or divergence_text(row)
     return f"up to {units.unit(row.metric).bound(row.worse_by_at_most)}"
 
 
 def divergence_text(row: ComparedRow) -> str:
-    """Count the diverged trials of B among those that ended."""
+    """Return how many of B's ended trials diverged, or "" if B lacks the arm."""
     return f"{row.b.diverged} of {row.b.ended} trials diverged" if row.b else ""
 
 
 def was_compared(comparison: Comparison) -> bool:
-    """Tell whether some arm was tested or all arms are identical, as lost results must not pass a gate."""
+    """Return whether some arm was tested, or the differences of all arms have bounds.
+
+    Identical arms have bounds without a test. Results that were lost have none, and must not pass a gate.
+    """
     rows = comparison.rows
     tested = any(row.p_holm is not None for row in rows)
     return tested or (bool(rows) and all(row.worse_by_at_most is not None for row in rows))
 
 
 def exclusion(row: ComparedRow) -> str:
-    """Say why a row was not tested; "" for a tested row."""
+    """Return the reason why a row was not tested, or "" for a tested row."""
     return IDENTICAL if row.verdict == IDENTICAL else row.untested or ""

@@ -124,8 +124,8 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 def series_label(name: str, single: bool = True) -> str:
     """Return the legend label of a series.
 
-    single: whether series differ in only one setting. A value that is a word is then the whole label: "mean" for
-    "pooling=mean".
+    single: whether series differ in only one setting. A value that is a word is then the whole label: "gap" for
+    "pool=gap".
     """
     label = current().label(name)
     if label != name:

@@ -1,4 +1,7 @@
-"""Results for experiment trackers, written to files without a network. Their packages are optional extras."""
+"""Exports of results to experiment trackers, as files and without a network.
+
+The trackers' packages are optional extras.
+"""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,8 +13,9 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")  # a file each
 
 
 def write(tracker: str, studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write settings, training curves and metrics of every trial for one of TRACKERS.
+    """Write settings, training curves and metrics of every trial to `folder` for one tracker.
 
-    Raises ValueError where no trial has been evaluated, and ModuleNotFoundError where the tracker is not installed.
+    tracker: a name in TRACKERS. Raises ValueError if no trial has been evaluated. Raises ModuleNotFoundError if the
+    tracker's package is not installed.
     """
     import_module(f"{__name__}.{tracker}").write(studies, folder)

@@ -1,4 +1,4 @@
-"""Write MLflow runs to a file: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows them."""
+"""The export to MLflow: a file that `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,10 @@ LONGEST = 500  # characters of a parameter
 
 
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write a run per trial and an experiment per study; a second export adds new runs.
+    """Write a run per trial and an experiment per study to the file `folder`/mlflow.db.
 
-    Raises ValueError where there is no curve, and ModuleNotFoundError where mlflow is not installed.
+    A second export adds new runs. Raises ValueError if no trial has been evaluated. Raises ModuleNotFoundError if the
+    package mlflow is not installed.
     """
     from mlflow import MlflowClient  # late: an extra
 
@@ -29,7 +30,10 @@ def write(studies: Sequence[StudyResults], folder: Path) -> None:
 
 
 def log(client: Any, experiment: str, one: TrackedRun) -> None:
-    """Write a run with its parameters, its metrics and how it ended."""
+    """Write one run with its parameters, its metrics and its final status.
+
+    client: an MlflowClient. experiment: the experiment's id.
+    """
     from mlflow.entities import Metric, Param
 
     tags = {"arm": one.arm, "trial": one.trial}

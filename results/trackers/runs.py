@@ -1,4 +1,4 @@
-"""Collect what trackers record of a trial: its settings, its curves, its final metrics."""
+"""The content of a trial that trackers record: its settings, its curves and its final metrics."""
 
 import json
 import math
@@ -19,7 +19,10 @@ Point = tuple[float, int, dict[str, float]]  # seconds of training, step, scalar
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial of a study. points: a point per evaluation, then one with the final metrics."""
+    """A trial of a study, as trackers record it.
+
+    points: one per evaluation, then one with the final metrics if there are any.
+    """
 
     study: str
     arm: str
@@ -31,12 +34,12 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """The arm and the seed."""
+        """The run's name: the arm and the seed."""
         return f"{self.arm} seed={self.seed}"
 
 
 def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
-    """Yield every trial that has been evaluated. Raises ValueError where there is none."""
+    """Yield every trial that has been evaluated. Raises ValueError if no trial has been evaluated."""
     if all(study.history.empty for study in studies):
         raise ValueError("nothing to export: no trial has been evaluated yet")
     for study in studies:
@@ -56,7 +59,11 @@ def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
 
 
 def points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
-    """Yield a point per evaluation, and one at the last evaluation with the final metrics."""
+    """Yield a point per evaluation, and a last point with the final metrics if there are any.
+
+    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: its row of the
+    study's table.
+    """
     seconds, step = 0.0, None
     for line in history.dropna(subset="step").to_dict("records"):
         seconds, step = 0.0 if math.isnan(line["seconds"]) else float(line["seconds"]), int(line["step"])
@@ -67,12 +74,12 @@ def points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
 
 
 def final_metrics(trial: Mapping[Any, Any]) -> list[str]:
-    """List the metrics that are measured once: after training, and by the trial's evals."""
+    """Return the names of the metrics that are measured once: after training, and by the trial's evals."""
     evals = json.loads(trial["evals"] or "{}")
     later = [metric for name, found in evals.items() if name != "start" for metric in found["metrics"]]
     return [*(name for name in METRICS if name not in CURVES), *later]
 
 
 def without_nan(values: Mapping[Any, float]) -> dict[str, float]:
-    """Drop the values that are NaN."""
+    """Return the values that are not NaN, by name."""
     return {str(name): value for name, value in values.items() if not math.isnan(value)}

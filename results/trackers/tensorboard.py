@@ -1,4 +1,4 @@
-"""Write training curves as TensorBoard event files: a folder per trial, a scalar per column of metrics.jsonl."""
+"""The export to TensorBoard: an event file per trial, with training curves and final metrics as scalars."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ VERSION = "brain.Event:2"  # what the first record of an event file says
 
 
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write `folder`/<study>/<arm>/seed=<n>/ for each trial with evaluations.
+    """Write an event file to `folder`/<study>/<arm>/seed=<n>/ for each trial with evaluations.
 
-    A curve that has grown is appended to, so a running TensorBoard follows it. Equal results give equal bytes: times
-    are seconds of training. Raises ValueError where there is no curve, and ModuleNotFoundError where the package
-    tensorboard is missing.
+    A file is appended to if its curve has grown, so a running TensorBoard follows the curve. Times are seconds of
+    training, so equal results give equal bytes. Raises ValueError if no trial has been evaluated. Raises
+    ModuleNotFoundError if the package tensorboard is not installed.
     """
     for run in tracked(studies):
         names = (run.study, run.arm, f"seed={run.seed}")
@@ -28,13 +28,13 @@ def write(studies: Sequence[StudyResults], folder: Path) -> None:
 
 
 def folder_name(name: str) -> str:
-    """Quote a study or arm name so that it becomes exactly one folder."""
+    """Return the name of a study or arm, quoted so that it becomes exactly one folder."""
     text = quote(name, safe="=,@+ ")
     return f"%2E{text[1:]}" if text.startswith(".") else text
 
 
 def encode_events(points: Iterable[Point]) -> bytes:
-    """Encode points as the content of an event file."""
+    """Return points as the content of an event file."""
     from tensorboard.compat.proto.event_pb2 import Event  # late: an extra
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -49,7 +49,10 @@ def encode_events(points: Iterable[Point]) -> bytes:
 
 
 def append_or_replace(path: Path, content: bytes) -> None:
-    """Append what the file lacks of `content`; replace a file with other content, as after a retry."""
+    """Append the part of `content` that the file lacks.
+
+    A file whose content is not the start of `content`, as after a retry, is replaced.
+    """
     try:
         old = read_bytes(path)
     except (FileNotFoundError, store.Broken):

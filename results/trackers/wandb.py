@@ -1,4 +1,4 @@
-"""Write offline runs of Weights & Biases: `wandb sync FOLDER/wandb/offline-run-*` uploads them."""
+"""The export to Weights & Biases: offline runs that `wandb sync FOLDER/wandb/offline-run-*` uploads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +8,10 @@ from results.trackers.runs import tracked
 
 
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write a run per trial: the study is the project, the arm the group, the trial's id the run's.
+    """Write an offline run per trial to `folder`.
 
-    Raises ValueError where there is no curve, and ModuleNotFoundError where wandb is not installed.
+    The study's name is the project, the arm is the group, and the trial's id is the run's id. Raises ValueError if no
+    trial has been evaluated. Raises ModuleNotFoundError if the package wandb is not installed.
     """
     import wandb  # late: an extra
 

@@ -1,7 +1,7 @@
-"""The kinds of figure that a study may name: each file of this folder is one, and nothing else lists them.
+"""The kinds of figure that a study may name. Each file of this folder is one kind.
 
-`draw` in `learning_rate.py` draws `figure: learning-rate`. It takes a study, its table and an empty matplotlib Figure,
-and returns the lines to write below.
+There is no other list of the kinds. `draw` in `learning_rate.py` draws `figure: learning-rate`. Each `draw` takes a
+study, the study's table and an empty matplotlib Figure, and returns the lines to write below.
 """
 
 from importlib import import_module
@@ -12,5 +12,5 @@ FIGURES = tuple(module.name.replace("_", "-") for module in iter_modules(__path_
 
 
 def module_of(kind: str) -> ModuleType:
-    """Import the file of a kind, which loads matplotlib."""
+    """Return the module of a kind of figure. The import loads matplotlib."""
     return import_module(f"{__name__}.{kind.replace('-', '_')}")

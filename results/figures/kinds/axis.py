@@ -1,4 +1,4 @@
-"""The metric over an ordered factor, with the cost of each value on a second axis."""
+"""The figure kind `axis`: the metric over an ordered factor, with the compute of each value on a second axis."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ from results.study_results import StudyResults
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     frame = with_positions(arms_frame(study, table))
     figure.set_figheight(2.6)
     ax = figure.subplots()
@@ -31,14 +31,17 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return each tick's value with the arm's verdict below it."""
+    """Return a label for each tick: the factor's value, with the arm's verdict below it.
+
+    frame: rows of `arms_frame` with `at`, one for each tick.
+    """
     rows = rows_of(frame.sort_values("at", kind="stable"))
     words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
     return [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
 
 
 def draw_compute(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw forward FLOPs per image in gray on a log axis."""
+    """Draw forward FLOPs per image in gray on a log axis. Return `ax`. frame: rows of `arms_frame` with `at`."""
     size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")

@@ -1,4 +1,7 @@
-"""The metric over forward compute, with every arm named: arXiv 2010.11929, Figure 5."""
+"""The figure kind `compute`: the metric over forward compute, with every series named.
+
+Compare arXiv 2010.11929, Figure 5.
+"""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -17,7 +20,7 @@ MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open on
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     frame = arms_frame(study, table)
     size, name = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
@@ -34,7 +37,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw means, intervals and seeds over `at`, one style per family. frame: rows of `arms_frame` with `at`."""
+    """Draw means, intervals and seeds over compute, with one style per series. Return `ax`.
+
+    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`.
+    """
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
@@ -46,7 +52,7 @@ def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> 
 
 
 def legend(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw the families' legend above the axes, where their names do not fit beside them."""
+    """Draw a legend of all series above the axes, for names that do not fit beside the points."""
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name]
         lines.legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
@@ -54,7 +60,7 @@ def legend(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
-    """Write each family's name at its most expensive arm with a mean; return whether all fit."""
+    """Write each series' name at its most expensive arm with a mean. Return whether all names fit."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
@@ -67,7 +73,10 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
 
 
 def covered_boxes(known: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> list[Bbox]:
-    """Return boxes, in pixels, of all marks, intervals, seeds, lines and texts. known: arms with a mean."""
+    """Return boxes, in pixels, of all markers, intervals, seeds, lines and texts.
+
+    known: rows of `arms_frame` with `at`, of arms with a mean. seeds: rows of `seeds_frame`.
+    """
     ends = (known[end].fillna(known["mean"]) for end in ("low", "high"))
     boxes = [box_around(ax, *row) for row in zip(known["at"], *ends, strict=True)]
     singles = seeds.merge(known[["arm", "at"]], on="arm")

@@ -1,4 +1,7 @@
-"""Validation over training, with bands over seeds and unfinished trials: arXiv 2010.11929, Figure 9."""
+"""The figure kind `curves`: validation over training, with bands over seeds and unfinished trials.
+
+Compare arXiv 2010.11929, Figure 9.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +33,7 @@ BANDS = 6  # at most: more of them hide each other, and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
-    """Draw the study's training over `x`, one of AXES; return the lines to write below."""
+    """Draw the study's training over `x`. Return the lines to write below. x: step, epoch, images or seconds."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     figure.set_figheight(2.9)
     ax = figure.subplots()
@@ -44,10 +47,10 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> 
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
-    """Draw the arms to follow over `x`.
+    """Draw training over `x` for the arms that `arms_to_follow` selects.
 
-    Return their rows, whether they stand at tuned values, and the lines to write below. Only arms at tuned values,
-    which are few, get legend entries here. frame: rows of `arms_frame` with `at`.
+    Returns the rows of these arms, whether they are at tuned values, and the lines to write below. Only arms at tuned
+    values, which are few, get legend entries. frame: rows of `arms_frame` with `at`. x: step, epoch, images or seconds.
     """
     lines, said = arms_to_follow(study, frame)
     history = evaluations_frame(study, training_metric(study))
@@ -60,7 +63,11 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
-    """Warn where step times differ by more than MAX_SPEED_RATIO between trials of equal FLOPs."""
+    """Return a warning about uneven machines, or [] if their speeds are similar.
+
+    Speeds are similar if step times of trials with equal FLOPs and batch size differ by at most a factor of
+    MAX_SPEED_RATIO.
+    """
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
     planned = {arm.name: (arm.flops, arm.config.get("batch")) for arm in study.plan.arms}
@@ -76,10 +83,11 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 
 
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Choose the arms to draw over training, with a column `dash`, and say which they are.
+    """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
-    By default all arms are drawn, dashed by their point on the curve. In a tuned study each arm is drawn at its tuned
-    value, and dashed at the tuned value of its baseline if that differs. frame: rows of `arms_frame` with `at`.
+    By default all arms are drawn. The dashes show an arm's value of the swept setting (`curves`). In a tuned study each
+    arm is drawn at its tuned value. It is also drawn, dashed, at the tuned value of its baseline if the two values
+    differ. frame: rows of `arms_frame` with `at`.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -98,7 +106,10 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Map each arm at its tuned value, or at its baseline's, to dashes; {} before a value can be chosen."""
+    """Return dashes by arm for each arm at its tuned value, and at its baseline's tuned value.
+
+    The line at an arm's tuned value is solid. The result is {} before any value can be chosen.
+    """
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
@@ -106,7 +117,7 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
 
 
 def lines_note(frame: pd.DataFrame) -> str:
-    """Explain lines and bands. frame: a row per line."""
+    """Return the note below a figure that explains lines and bands. frame: a row per line."""
     band = (
         f"; band: 95% t interval, from {BAND} seeds on" if has_bands(frame) else f"; no bands: more than {BANDS} lines"
     )
@@ -117,27 +128,34 @@ def lines_note(frame: pd.DataFrame) -> str:
 
 
 def unevaluated_note(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """Name the arms without a line: no trial was evaluated."""
+    """Return a line that names the arms without an evaluated trial.
+
+    Returns [] if every arm has an evaluated trial, or if none was evaluated.
+    """
     names = [row.label for row in rows_of(frame) if row.arm not in set(history["arm"])]
     return [f"No line, as no trial was evaluated: {', '.join(names)}."] if names and not history.empty else []
 
 
 def has_bands(frame: pd.DataFrame) -> bool:
-    """Tell whether bands are drawn: too many would hide each other."""
+    """Return whether bands over seeds are drawn. More than BANDS of them would hide each other."""
     return len(frame) <= BANDS
 
 
 def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
-    """Build a frame with a row per evaluation: arm, seed, status, the AXES, and value in display units."""
+    """Return a data frame with a row per evaluation.
+
+    Columns: arm, seed, status, the names in AXES, and value (the metric in display units).
+    """
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
     history = history.assign(value=unit(metric).scale * history[metric])
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> Axes:
-    """Draw the metric over `x`, a line per arm in its series' color.
+    """Draw the metric over `x`, with a line per arm in the color of its series. Return `ax`.
 
-    frame: rows of `arms_frame` with `at` and `dash`. history: rows of `evaluations_frame`.
+    frame: rows of `arms_frame` with `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or
+    seconds.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = axis_unit(x, found[x])
@@ -160,9 +178,9 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 
 
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return a style per arm: the color of its series, its dashes, and marks where these are ambiguous.
+    """Return the style of each arm by name: the color of its series, its dashes, and possibly markers.
 
-    frame: rows of `arms_frame` with `dash`.
+    Lines have markers if two arms would share color and dashes. frame: rows of `arms_frame` with `dash`.
     """
     table = series_styles(frame)
     pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
@@ -174,7 +192,7 @@ def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
 
 
 def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
-    """Add a legend entry per series."""
+    """Add a legend entry for each series to `ax`."""
     table = style_by_arm(frame)
     for _, rows in frame.groupby("series", sort=False):
         look, line = table[rows["arm"].iloc[0]], rows["line"].iloc[0]
@@ -183,13 +201,19 @@ def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
-    """Add legend entries for the points of the curve."""
+    """Add a legend entry to `ax` for each dash pattern, labelled with the value of the swept setting.
+
+    of: text before each value.
+    """
     for k, value in enumerate(tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
 
 def training_metric(study: StudyResults) -> str:
-    """Return the evaluated metric closest to the study's; the training loss without validation."""
+    """Return the metric to draw over training: the evaluated metric closest to the study's metric.
+
+    It is the training loss if no trial was validated.
+    """
     name = {"test_loss": "val_loss", "val_loss": "val_loss", "train_loss": "train_loss"}.get(
         study.plan.metric, "val_accuracy"
     )
@@ -198,7 +222,10 @@ def training_metric(study: StudyResults) -> str:
 
 
 def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
-    """Return (size, name) of the axis unit: long times are in minutes or hours."""
+    """Return (size, name) of the unit of axis `x`, where long times are in minutes or hours.
+
+    size: number of seconds in the unit, or 1 for an axis other than time. found: values on the axis.
+    """
     if x != "seconds":
         return 1.0, AXES[x]
     longest = found.max() if len(found) else 0.0
@@ -207,9 +234,10 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
-    """Average over seeds at common steps: columns at, mean, low, high.
+    """Return means over seeds at the steps that all seeds have, in columns at, mean, low and high.
 
-    Finished trials count, or running trials where none has finished. low and high are NaN below BAND seeds.
+    The mean is over finished trials, or over running trials if no trial has finished. low and high are the ends of the
+    95% t interval. They are NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with `at`.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
@@ -221,7 +249,7 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_mean(rows: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the mean and its band. rows: from `mean_over_seeds`."""
+    """Draw the mean over seeds and its band. rows: from `mean_over_seeds`."""
     if rows.empty:
         return
     if rows["low"].notna().any():
@@ -230,7 +258,7 @@ def draw_mean(rows: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw a thin line per trial, ending in a cross where it diverged."""
+    """Draw a thin line per trial, which ends in a cross if the trial diverged."""
     for _, trial in history.groupby("seed"):
         trial = trial.sort_values("step")
         thin = {"linewidth": 0.6, **mark_options(trial, look)}
@@ -240,7 +268,7 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the options of marks along a line; a single evaluation gets a dot."""
+    """Return the arguments of `plot` for markers along a line. A single evaluation gets a dot."""
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

@@ -1,4 +1,7 @@
-"""The metric over training compute, with a fit per model family: arXiv 2010.11929, Figure 5."""
+"""The figure kind `families`: the metric over training compute (arXiv 2010.11929, Figure 5).
+
+Each model family has a fitted power law.
+"""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +25,7 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     frame, metric = families_frame(study, table), table.metric
     size, name = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
@@ -42,7 +45,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Build rows of `arms_frame` with the family as `series` and training FLOPs as `flops`."""
+    """Return rows of `arms_frame` with the model family as `series` and training FLOPs as `flops`.
+
+    An arm without a family has a separate series.
+    """
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
     planned = {arm.name: arm for arm in study.plan.arms}
     family = [planned[arm].model_family or "" for arm in frame["arm"]]
@@ -55,12 +61,19 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def training_flops(arm: Arm) -> float:
-    """Return training FLOPs: 6 x multiply-adds of a forward pass x images."""
+    """Return the training FLOPs of an arm.
+
+    If the plan does not give them, they are 6 x multiply-adds of a forward pass x images.
+    """
     return float(arm.train_flops or 3 * (arm.flops or 0) * arm.config["steps"] * arm.config["batch"])
 
 
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> power_law.Points:
-    """Return each seed's errors over compute: 1 - accuracy, or the loss itself."""
+    """Return arrays of compute and error for each seed, as (compute, error) by seed.
+
+    The error is 1 - accuracy if the metric is an accuracy, or the metric itself if it is a loss. rows: rows of
+    `arms_frame` with `at`, of one series. points: rows of `seeds_frame`.
+    """
     own = points.merge(rows[["arm", "at"]], on="arm")
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
     own = own.assign(error=error)
@@ -71,9 +84,9 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
 def draw_over_compute(
     frame: pd.DataFrame, points: pd.DataFrame, fitted: dict[str, Fits], ax: Axes, metric: str
 ) -> Axes:
-    """Draw means, intervals and seeds over `at`, with each family's fit.
+    """Draw means, intervals and seeds over compute, with the fit of each family. Return `ax`.
 
-    frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`.
+    frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`. fitted: the fits by series.
     """
     axes.compute_axis(frame, ax)
     looks = lines.series_styles(frame.assign(reference=False))  # none is black: the baseline is in a family
@@ -89,7 +102,7 @@ def draw_over_compute(
 
 
 def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:
-    """Draw the mean fit with its 95% t interval, within the fitted range."""
+    """Draw the mean of the fits over seeds with its 95% t interval, within the fitted range of compute."""
     compute = np.geomspace(fit.low, fit.high, DRAWN)
     error, estimates = fit.at(compute)
     intervals = [estimate.interval() for estimate in estimates]
@@ -100,12 +113,12 @@ def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:
 
 
 def metric_from_error(error: np.ndarray, metric: str) -> np.ndarray:
-    """Convert errors back to the metric in display units."""
+    """Return the metric, in display units, that corresponds to errors."""
     return unit(metric).scale * (1 - error) if is_accuracy(metric) else error
 
 
 def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
-    """State the exponents, and which families have no fit."""
+    """Return the note that gives the fitted exponents and names the series without a fit."""
     labels = dict(zip(frame["series"], frame["line"], strict=True))
     planned = frame.groupby("series")["planned"].max()
     found = ", ".join(f"{labels[name]} {exponent_text(fit, planned[name])}" for name, fit in fitted.items())
@@ -116,7 +129,10 @@ def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
 
 
 def exponent_text(fit: Fits, planned: int) -> str:
-    """Write an exponent: "0.31 [0.27, 0.35]", with the number of seeds if some are missing."""
+    """Return a fitted exponent as text: "0.31 [0.27, 0.35]".
+
+    The number of fitted seeds follows if it is not the number of planned seeds.
+    """
     interval, seeds = fit.exponent().interval(), len(fit.b)
     b = minus_text(float(fit.b.mean()), 2)
     b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
@@ -124,7 +140,10 @@ def exponent_text(fit: Fits, planned: int) -> str:
 
 
 def excluded_trials_note(found: dict[str, power_law.Points]) -> list[str]:
-    """Count the trials that no fit can use."""
+    """Return a line with the number of trials that no fit can use, or [] if there are none.
+
+    found: (compute, error) of each seed, by series.
+    """
     count = sum(int((error <= 0).sum()) for points in found.values() for _, error in points.values())
     trials = "1 trial" if count == 1 else f"{count} trials"
     return [f"In no fit, as an error of 0 has no logarithm: {trials}."] * bool(count)

@@ -1,6 +1,6 @@
-"""A row per arm: mean with interval, seeds, verdict and published value, for arms without an order.
+"""The figure kind `intervals`: a row per arm, for arms without an order.
 
-Compare arXiv 2010.11929, Table 8 (position embeddings).
+A row shows mean, interval, seeds, verdict and published value. Compare arXiv 2010.11929, Table 8 (position embeddings).
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ MARKS = (
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`, sized to its arms; return the lines to write below."""
+    """Draw the study on `figure`, whose height depends on the number of arms. Return the lines to write below."""
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
@@ -57,32 +57,35 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def dense_row_beside(frame: pd.DataFrame) -> float:
-    """Return the least row height, in inches, where names stand left of the rows."""
+    """Return the minimum row height, in inches, if the names are to the left of the rows."""
     return max([DENSE_ROW, *(text_height(name, current().text) for name in wrapped_names(frame))])
 
 
 def dense_row_above(frame: pd.DataFrame) -> float:
-    """Return the least row height, in inches, where name and verdict stand on a line above the interval."""
+    """Return the minimum row height, in inches, if name and verdict are on a line above the interval."""
     size = current().small
     widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 
 def baseline_note(frame: pd.DataFrame) -> str:
-    """Explain the baseline's mark."""
+    """Return the note that explains the baseline's marker."""
     if frame["reference"].sum() > 1:
         return "Diamonds: baselines, each of the arms at the same point"
     return f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
 
 
 def baseline_mean(frame: pd.DataFrame) -> float | None:
-    """Return the mean of the only baseline; None for several or an unknown mean."""
+    """Return the mean of the only baseline, or None if there are several baselines or no mean."""
     baselines = frame["mean"][frame["reference"]]
     return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
 
 
 def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
-    """Draw intervals and seeds, first arm on top. frame: rows of `arms_frame`. points: rows of `seeds_frame`."""
+    """Draw the interval and seeds of each arm, with the first arm on top. Return `ax`.
+
+    frame: rows of `arms_frame`. points: rows of `seeds_frame`.
+    """
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
         ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, alpha=0.45, markersize=3, markeredgewidth=0)
@@ -113,7 +116,7 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
 
 
 def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw a mark at the edge of the axis for every interval that goes on beyond it."""
+    """Draw an arrow at the edge of the axis for every interval that goes on beyond the edge."""
     left, right = ax.get_xlim()
     for y, row in enumerate(rows_of(frame)):
         for edge, beyond, mark in ((left, row.low < left, "<"), (right, row.high > right, ">")):
@@ -122,13 +125,13 @@ def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def verdict_color(row: Any) -> str:
-    """Return the color of a row's verdict."""
+    """Return the color of a row's verdict, or the baseline's color for a baseline."""
     style = current()
     return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
 
 
 def verdict_text(row: Any, metric: str) -> str:
-    """Write the verdict and difference: "worse" over "−18.2 points [−20.1, −16.3]"."""
+    """Return the verdict, and on a second line the difference: "−18.2 points [−20.1, −16.3]"."""
     word = verdict_word(row)
     if row.n == 0:
         return f"{word}\n{row.gap}"
@@ -142,7 +145,7 @@ def verdict_text(row: Any, metric: str) -> str:
 
 
 def verdict_word(row: Any) -> str:
-    """Write the verdict, with the number of seeds where trials are absent."""
+    """Return the verdict as text, with the number of finished seeds if trials are absent."""
     if row.n == 0:
         return "no finished trial"
     known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
@@ -151,19 +154,22 @@ def verdict_word(row: Any) -> str:
 
 
 def short_verdict(row: Any) -> str:
-    """Write the verdict and the published value on one line, without the difference."""
+    """Return the verdict and the published value on one line, without the difference."""
     published = "" if np.isnan(row.published) else f"; published*: {minus_text(row.published)}"
     return verdict_word(row) + published
 
 
 def decimals(metric: str) -> int:
-    """Return the decimals in a figure, fewer than in a table unless the style sets them."""
+    """Return the number of decimal places in a figure. The default is smaller than in a table."""
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
     return current().digits.get(kind, usual)
 
 
 def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
-    """Write names left of the rows and verdicts right of them."""
+    """Write names to the left of the rows and verdicts to the right.
+
+    dense: whether verdict and difference are on one line.
+    """
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
     words = [verdict_text(row, metric) for row in rows_of(frame)]
@@ -184,12 +190,15 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False)
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:
-    """Return the arms' names in lines of at most LABEL_WIDTH."""
+    """Return the arms' names, broken into lines of at most LABEL_WIDTH inches."""
     return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]]
 
 
 def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
-    """Write names above the rows and verdicts below them, on a narrow page; dense rows have both above."""
+    """Write names above the rows and verdicts below the rows, on a narrow page.
+
+    dense: whether to write a short verdict above each row in place of the text below it.
+    """
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
@@ -206,7 +215,10 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) 
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
-    """Draw published values on a separate gray axis, as they come from another setting."""
+    """Draw published values on a separate gray axis, because they come from another setting. Return `ax`.
+
+    source: label below the axis.
+    """
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
     for y, row in enumerate(rows_of(frame)):

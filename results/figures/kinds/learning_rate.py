@@ -1,6 +1,7 @@
-"""The metric over the learning rate, and validation over training: arXiv 2010.11929, Figure 9.
+"""The figure kind `learning-rate`: the metric over the learning rate, and validation over training.
 
-In that figure two heads tie, each at a different learning rate. So the rate is an axis here.
+In arXiv 2010.11929, Figure 9, two classification heads tie, each at a different learning rate. So the learning rate is
+an axis of this figure.
 """
 
 from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ HEIGHT = 2.9  # inches a panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     final, *others = panels(figure, 2 if has_curves(study) else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
@@ -35,13 +36,16 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def has_curves(study: StudyResults) -> bool:
-    """Tell whether some trial was evaluated more than once, or no trial has been evaluated yet."""
+    """Return whether the figure needs a second panel, with training curves.
+
+    It does if some trial was evaluated more than once, or if no trial has been evaluated yet.
+    """
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Compare arms at their tuned values; [] for a study that tunes nothing."""
+    """Return a line with the arms' differences from their baselines at tuned values, or [] if there are none."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

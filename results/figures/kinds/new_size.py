@@ -1,4 +1,7 @@
-"""Accuracy over the size of test images, or of their patches, for models trained at one size."""
+"""The figure kind `new-size`: accuracy over the size of test images, or of patches.
+
+The models are trained at one size.
+"""
 
 import re
 
@@ -21,7 +24,7 @@ TRAINED = "\n(trained)"
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     sizes, metric = metrics_by_size(study), base_metric(table.metric)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
@@ -34,9 +37,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Map each test size to its metric.
+    """Return the metric measured at each test size, in increasing order of size.
 
-    The training size has the study's metric, unless an eval measured that size.
+    The metric at the training size is the study's `base_metric`, unless an eval measured that size.
     """
     base, kind = base_metric(study.plan.metric), kind_of(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
@@ -46,26 +49,30 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
 
 
 def kind_of(study: StudyResults) -> str:
-    """Return what the study's metric varies: "" for the size of test images, "patch" for that of patches."""
+    """Return what the study's metric varies in the test, as a key of SETTING.
+
+    "" is the size of test images, "patch" is the size of patches, and "merge" is the number of merged tokens.
+    """
     found = TESTED.fullmatch(study.plan.metric)
     return found[1] if found else ""
 
 
 def base_metric(metric: str) -> str:
-    """Strip the size: "test_accuracy" of "test_accuracy@16"."""
+    """Return a metric's name without the test size: "test_accuracy" for "test_accuracy@16"."""
     return metric.partition("@")[0]
 
 
 def training_size(study: StudyResults) -> float:
-    """Return the size of images, or of patches, in pixels at which the baseline is trained."""
+    """Return the baseline's training value of the varied setting, such as the image size in pixels."""
     baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
     return float(baseline.config[SETTING[kind_of(study)]])
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Build rows of `arms_frame` and `seeds_frame` at one size, an arm per series.
+    """Return rows of `arms_frame` and of `seeds_frame` at one test size, with every arm as a series.
 
-    Arms are named with the size, so that seeds stand where their mean does. Only tested sizes have verdicts.
+    The size is part of each arm's name, so that seeds are drawn at the size of their mean. Only the metric that the
+    study tests has verdicts. metric: the metric measured at `size`.
     """
     here = table if metric == table.metric else measured_by(study, metric)[1]
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
@@ -78,9 +85,10 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
 def draw_over_sizes(
     frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float, setting: str = "image_size"
 ) -> Axes:
-    """Draw the metric over test size, marking the baseline's training size.
+    """Draw the metric over test size, with a line at the baseline's training size. Return `ax`.
 
-    frame: rows of `arms_frame`, an arm per series, `at` the size. points: rows of `seeds_frame`. setting: of the size.
+    frame: rows of `arms_frame` with each arm as a series and the size as `at`. points: rows of `seeds_frame`. trained:
+    the training size. setting: the setting that varies, for the axis label.
     """
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
     draw_over_axis(frame, points, ax, metric, setting, places)
@@ -90,7 +98,7 @@ def draw_over_sizes(
 
 
 def marks_note(study: StudyResults, metric: str) -> str:
-    """Explain filled and open marks."""
+    """Return the note below a figure that explains filled and open markers. metric: the metric that the study tests."""
     where = units.where(metric)
     here = f"{where}, where the study tests" if where else "at the size of training, where the study tests"
     return (

@@ -1,4 +1,7 @@
-"""The metric over the amount of data, with few-shot accuracy beside it: arXiv 2010.11929, Figures 3 and 4."""
+"""The figure kind `scale`: the metric over the amount of data, with few-shot accuracy in a second panel.
+
+Compare arXiv 2010.11929, Figures 3 and 4.
+"""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,7 +18,7 @@ HEIGHT = 2.6  # inches a panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
     own, *others = panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
@@ -33,18 +36,19 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def has_few_shot(study: StudyResults, metric: str) -> bool:
-    """Tell whether the plan asks for 5-shot accuracy beside its metric and some trial has it.
+    """Return whether some trial has 5-shot accuracy that the plan asks for in addition to its metric.
 
-    Without a plan that asks, only arms shared with another study would have values.
+    Without a plan that asks for it, only arms shared with another study would have values.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
     return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
 
 
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
-    """Return a label per tick.
+    """Return a label for each value of `at`, in increasing order.
 
-    A stage's data fraction has no image counts: trials count the images of their arms.
+    x: the setting on the axis. Labels give numbers of images for data_fraction, but not for the data fraction of a
+    stage, as trials count only the images of their arms. frame: rows of `arms_frame` with `at`.
     """
     if x == "data_fraction":
         return fraction_labels(frame, history)
@@ -54,9 +58,9 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
 
 
 def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """Return labels with the data fraction above the number of images, where known.
+    """Return labels of the data fraction in percent, with the number of images below it if known.
 
-    Folds differ in size, so the number may be a range.
+    Folds differ in size, so the number of images may be a range. frame: rows of `arms_frame` with `at`.
     """
     images, places = images_per_epoch(history), dict(zip(frame["arm"], frame["at"], strict=True))
     images = images[images.index.isin(places.keys())]
@@ -68,19 +72,22 @@ def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
 
 
 def image_count_text(found: pd.Series) -> str:
-    """Write the count below a label: "1,294 images", or a range on two lines."""
+    """Return the second line of a label, such as "1,294 images". A range takes two lines.
+
+    found: the numbers of images `min` and `max`.
+    """
     low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
     return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 
 
 def images_per_epoch(history: pd.DataFrame) -> pd.Series:
-    """Return the training images per epoch of each trial, indexed by arm."""
+    """Return the number of training images per epoch of each trial, as a series indexed by arm."""
     seen = history[history["epoch"] > 0]
     return (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
 
 
 def steps_text(trials: pd.DataFrame) -> str:
-    """State the training steps of all points; "" before a trial has finished."""
+    """Return a text on the training steps of all points, or "" if no trial has finished."""
     steps = sorted(set(trials["steps"].dropna().astype(int)))
     if not steps:
         return ""

@@ -1,4 +1,7 @@
-"""The gain from each way of scaling a model: arXiv 2010.11929, Figure 8. All lines meet at the baseline."""
+"""The figure kind `shape`: the gain from each way of scaling a model (arXiv 2010.11929, Figure 8).
+
+All lines meet at the baseline.
+"""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,7 +21,7 @@ APART = 6.0  # points of paper between marks at one place
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`; return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below."""
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
@@ -31,9 +34,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Build rows of `arms_frame` with the scaled dimension as `series`.
+    """Return rows of `arms_frame` with the scaled dimension as `series`, and two more columns.
 
-    at: compute relative to the baseline. aside: offset in points that keeps marks from covering each other.
+    at: compute relative to the baseline. aside: offset in points of paper that keeps markers from covering each other.
     """
     frame, plan = arms_frame(study, table), study.plan
     planned = {arm.name: arm for arm in plan.arms}
@@ -46,7 +49,10 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def scaled_dimension(arm: Arm, plan: Plan) -> str:
-    """Return the factor in which an arm differs from the baseline, or its family, or ALL for several."""
+    """Return the only factor in which an arm differs from its baseline.
+
+    An arm that differs in several factors gets its model family, or ALL if it has no family. A baseline gets BASE.
+    """
     if arm.name == arm.baseline:
         return BASE
     keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
@@ -54,9 +60,9 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
 
 
 def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw means, intervals and seeds over `at`; every line runs through the baseline.
+    """Draw means, intervals and seeds over relative compute. Return `ax`.
 
-    frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`.
+    Every line runs through the baseline. frame: rows of `shape_frame`. points: rows of `seeds_frame`.
     """
     base = frame[frame["series"] == BASE]
     axes.compute_axis(frame, ax)
