@@ -1,1 +1,1 @@
-"""Studies, recipes and plug-ins: what varies, and on what."""
+"""Studies, recipes and plug-ins: the settings that vary, and the data and models that they vary on."""

@@ -1,6 +1,6 @@
-"""The budget that all arms of a study have: equal steps, epochs or FLOPs, met by each arm's `steps`.
+"""The budget that is equal for all arms of a study: steps, epochs or FLOPs. Each arm meets it by its number of steps.
 
-A longer run is never evaluated midway instead: its learning rate would not have decayed.
+A longer run is never evaluated midway instead, because its learning rate would not have decayed.
 """
 
 from typing import Literal
@@ -13,9 +13,9 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
 def steps_of(budget: Budget, reference: Config, config: Config) -> int:
-    """Return the steps that give `config` the budget of `reference`.
+    """Return the number of steps with which `config` has the budget of `reference`.
 
-    Raises ValueError if no whole number of steps comes within 2% of it.
+    Raises ValueError if no whole number of steps comes within 2% of the budget.
     """
     if budget == "steps":
         return reference.steps
@@ -31,7 +31,7 @@ def steps_of(budget: Budget, reference: Config, config: Config) -> int:
 
 
 def epochs(config: Config) -> float:
-    """Return the share of the training images that a step takes."""
+    """Return the fraction of an epoch that one step takes: the batch size over the number of training images."""
     from vitcore.data.lookup import describe  # late: loads NumPy, which lists of studies do without
 
     train = describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
@@ -39,10 +39,10 @@ def epochs(config: Config) -> float:
 
 
 def training_flops(config: Config) -> int:
-    """Return FLOPs per training step: 6 x the multiply-adds of a forward pass x images.
+    """Return the FLOPs of one training step: 6 x the multiply-adds of a forward pass x images.
 
-    The backward pass costs twice the forward pass. Where steps draw the size of their patches, the FLOPs are averaged
-    over these sizes.
+    A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
+    averaged over the patch sizes.
     """
     from vitcore.analysis.cost import measure  # late: loads torch
 

@@ -1,4 +1,4 @@
-"""The catalogue of all variants and their options: `ablate list --variants`."""
+"""The catalogue of all variants and their options, for `ablate list --variants`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from vitcore.variants import VARIANTS
 
 @dataclass(frozen=True)
 class Entry:
-    """A variant. about: the first line of its docstring. options: option -> default (None: required)."""
+    """A variant. about: the first line of its docstring. options: option -> default, or None if it is required."""
 
     name: str
     about: str
@@ -19,26 +19,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot and its entries in the order of their dictionary, plug-ins last."""
+    """A slot and its variants in the order of their dictionary, plug-ins last."""
 
     slot: str
     entries: list[Entry]
 
 
 def catalogue() -> list[Slot]:
-    """Return all slots, with the entries of plug-ins that are loaded."""
+    """Return all slots with their variants, including the variants of loaded plug-ins."""
     return [Slot(slot, [entry(*one) for one in variants.items()]) for slot, variants in VARIANTS.items()]
 
 
 def entry(name: str, variant: type[Variant]) -> Entry:
-    """Return a variant's name, the first line of its docstring, and its options."""
+    """Return the catalogue entry of a variant: its name, the first line of its docstring, and its options."""
     fields = variant.Options.model_fields
     defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
     return Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), defaults)
 
 
 def render(slots: list[Slot]) -> str:
-    """Return a line per entry, and below it its options as a command line spells them."""
+    """Return the catalogue as text: a line per variant, and below it the options in command-line form."""
     width = max(len(one.name) for slot in slots for one in slot.entries)
     lines = []
     for slot in slots:

@@ -1,4 +1,4 @@
-"""Check plug-ins, studies and recipes before anything is trained: `ablate check`."""
+"""Checks of plug-ins, studies and recipes before anything is trained: `ablate check`."""
 
 import re
 import traceback
@@ -20,7 +20,11 @@ from vitcore.variants import VARIANTS
 
 
 def check_word(word: str, recipe: str) -> bool:
-    """Print one line per check; return whether all pass. Raises ValueError for a word that names nothing to check."""
+    """Return whether all checks of `word` pass, after printing one line per check.
+
+    word: a plug-in, study or recipe, or "all". recipe: the recipe on which studies are checked. Raises ValueError if
+    `word` names nothing to check.
+    """
     if word == "all":
         return check_everything(recipe)
     if word.endswith(".py"):
@@ -35,7 +39,10 @@ def check_word(word: str, recipe: str) -> bool:
 
 
 def check_everything(recipe: str) -> bool:
-    """Check every part, study and recipe of the package. Print errors and continue."""
+    """Return whether every part, study and recipe of the package passes its checks.
+
+    Errors are printed and do not stop the checks. recipe: the recipe on which studies are checked.
+    """
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged("studies"), *packaged("recipes")):
         try:
@@ -47,7 +54,7 @@ def check_everything(recipe: str) -> bool:
 
 
 def without_data(name: str) -> bool:
-    """Return whether a recipe's pack is missing, and print that the recipe is skipped."""
+    """Return whether a recipe's pack is missing. If it is missing, print that the recipe is skipped."""
     data = read_recipe(name).config["data"] if name in packaged("recipes") else "digits"
     if data in BUILT_IN or pack_of(data) is not None:
         return False
@@ -56,7 +63,10 @@ def without_data(name: str) -> bool:
 
 
 def check_plugin(file: Path) -> bool:
-    """Check that a plug-in loads, and run the contract tests on every part it adds."""
+    """Return whether a plug-in loads and every part that it adds passes the contract tests.
+
+    Raises ValueError if the plug-in adds no part.
+    """
     before = {(slot, name) for slot, parts in VARIANTS.items() for name in parts}
     try:
         plugins.load([file])
@@ -71,7 +81,10 @@ def check_plugin(file: Path) -> bool:
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
-    """Run the contract tests on one entry; `file` is the plug-in that added it."""
+    """Return whether a variant passes the contract tests, after printing one line per test.
+
+    file: the plug-in that added the variant.
+    """
     passed = True
     for title, contract in contracts(slot, name):
         try:
@@ -84,7 +97,7 @@ def check_part(slot: str, name: str, file: Path | None = None) -> bool:
 
 
 def hint(error: BaseException) -> str:
-    """Return advice for a dtype error of PyTorch; "" for any other error."""
+    """Return advice for a dtype error of PyTorch, or "" for any other error."""
     raised = error.__cause__ or error
     if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
         return ""
@@ -92,7 +105,7 @@ def hint(error: BaseException) -> str:
 
 
 def last_place(error: BaseException, file: Path | None) -> str:
-    """Return the innermost line of the plug-in in the traceback; "" if there is none."""
+    """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]", or "" if it has none."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{lines[-1]}]" if lines else ""
@@ -104,7 +117,10 @@ def message_line(error: BaseException) -> str:
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Build every arm, and print its confounds. Raises ValueError for an impossible arm."""
+    """Return True after checking every arm of a study and printing its confounds.
+
+    recipe: the recipe to check the study on. Raises ValueError if an arm is impossible.
+    """
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
@@ -117,7 +133,10 @@ def check_study(file: str, recipe: str) -> bool:
 
 
 def check_recipe(file: str) -> bool:
-    """Build the model of a recipe, of its arms and of its stages. Raises ValueError for an impossible one."""
+    """Return True after building the models of a recipe, of its arms and of its stages.
+
+    Raises ValueError if a model cannot be built.
+    """
     recipe = read_recipe(file)
 
     def checked(settings: Values) -> Config:

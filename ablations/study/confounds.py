@@ -18,7 +18,7 @@ from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.sizes import of_architecture
 
-# Settings that follow from another: a position has a default place, data have their own images.
+# setting -> settings that follow from it: for example, data determine the image size
 BRINGS: Mapping[str, tuple[str, ...]] = {
     "position": ("position_at",),
     "data": ("image_size", "channels", "classes"),
@@ -27,7 +27,7 @@ BRINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
-    """Return the footnotes of an arm: confounds, and enlarged images. A baseline has no confounds."""
+    """Return the footnotes of an arm: its confounds, and enlarged images. A baseline has no confounds."""
     stored = enlarged(arm.config.data, arm.config.image_size)
     if arm.name == baseline.name:
         return list(stored)
@@ -43,7 +43,10 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
 
 
 def enlarged(data: str, size: int) -> Iterator[str]:
-    """Yield a note if images are enlarged beyond their stored size. A folder has the size of its first image."""
+    """Yield a note if images are enlarged beyond their stored size. size: pixels per side.
+
+    The stored size of an image folder is the size of its first image.
+    """
     about = describe(data)
     if size <= about.image_size:
         return
@@ -55,7 +58,7 @@ def enlarged(data: str, size: int) -> Iterator[str]:
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield the settings of a named arm, and the co-changes that the study declares for the arm."""
+    """Yield notes on the settings of a named arm, and on the co-changes that the study declares."""
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
@@ -63,18 +66,18 @@ def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note if arm and baseline have different objectives, whose accuracies cannot be compared."""
+    """Yield a note if arm and baseline have different training objectives, whose accuracies cannot be compared."""
     if arm.config.objective != baseline.config.objective:
         yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
 
 def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
-    """Return the notes on an arm's model: note -> the table column that it explains."""
+    """Return the differences between the models of arm and baseline: note -> table column that it explains."""
     return dict(model_differences(measure(arm.config), measure(baseline.config)))
 
 
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
-    """Yield notes on tokens, parameters, FLOPs, class token and bias that differ, each with its table column."""
+    """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias."""
     for own, other, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
         (arm.params, baseline.params, "parameters", "params"),
@@ -89,12 +92,12 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
 
 
 def differ(arm: bool | None, baseline: bool | None) -> bool:
-    """Return whether two values differ. None stands for a setting that a reference model lacks."""
+    """Return whether two values differ. None, the value for models of timm, differs from nothing."""
     return None not in (arm, baseline) and arm != baseline
 
 
 def change(value: float, reference: float) -> str:
-    """Return the relative change as ' (+12%)' or ' (x 3.9)'; "" if it rounds to none."""
+    """Return the relative change, such as " (+12.0%)" or " (× 3.9)", or "" if it rounds to zero."""
     ratio = value / reference
     if 0.5 < ratio < 2:
         percent = f"{ratio - 1:+.1%}"
@@ -103,7 +106,7 @@ def change(value: float, reference: float) -> str:
 
 
 def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
-    """Yield notes on steps, warm-up and images that differ without being declared."""
+    """Yield notes on undeclared differences in steps and warm-up, and on a difference in images seen."""
     own, other = arm.config, baseline.config
     said = arm.change.declared
     if own.steps != other.steps and "steps" not in said:
@@ -120,7 +123,7 @@ def warmup(config: Config) -> int:
 
 
 def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note on the trial that the arm starts or learns from, unless the baseline has an equal one."""
+    """Yield a note on the stage that the arm starts or learns from, unless the baseline has an equal stage."""
     if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
         return
     own = arm.parent.config
@@ -131,7 +134,10 @@ def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def extra_labels(start: Config, own: Config) -> str:
-    """Return a note if the arm's parent saw labels of more images of the arm's task."""
+    """Return a note if the arm's parent saw labels of more images of the arm's data.
+
+    The note is "" if it did not.
+    """
     if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
         return ""
     fractions = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
@@ -139,7 +145,10 @@ def extra_labels(start: Config, own: Config) -> str:
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield the share of initial weights that equal the baseline's at a seed, unless all do."""
+    """Yield the percentage of initial weights that equal the baseline's at an equal seed, unless all do.
+
+    Yields nothing if a model is from timm or starts from a stage.
+    """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)
     if own is None or other is None or any(parent and parent.link == "init_from" for parent in parents):
@@ -153,7 +162,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError for an arm that differs from its baseline in an undeclared setting."""
+    """Raise ValueError if an arm of the plan differs from its baseline in an undeclared setting."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -169,9 +178,9 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if the trials that arm and baseline start from differ in an undeclared setting.
+    """Raise ValueError if the stages of arm and baseline differ in an undeclared setting.
 
-    Different stages count as declared.
+    Stages with different names count as declared. allowed: settings in which the arm may differ.
     """
     there = {entry.name: entry for entry in plan.stages}
     own, other = (there.get(one.parent) for one in (arm, baseline))
@@ -189,7 +198,10 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
 
 
 def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
-    """Return the settings in which an arm may differ; None for a named arm in a plan of an earlier version."""
+    """Return the settings in which an arm may differ from its baseline.
+
+    Returns None for a named arm in a plan of an earlier version, which recorded no declared settings.
+    """
     said: Iterable[str] | None = arm.declared
     if said is None:  # in plans of earlier versions
         said = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
@@ -200,7 +212,7 @@ def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
 
 
 def undeclared(entry: Entry, reference: Entry, declared: set[str]) -> str:
-    """Return as text the first setting in which two entries differ without a declaration; "" if there is none."""
+    """Return as text the first undeclared setting in which two entries differ, or "" if they differ in none."""
     own, other = learning_settings(entry.config), learning_settings(reference.config)
     for key in sorted(own.keys() | other.keys()):
         if own.get(key) != other.get(key) and not any(covers(one, key) for one in declared):
@@ -209,11 +221,14 @@ def undeclared(entry: Entry, reference: Entry, declared: set[str]) -> str:
 
 
 def covers(declared: str, key: str) -> bool:
-    """Return whether a declared setting includes another: an option of its variant, the architecture of its model."""
+    """Return whether a declared setting includes the setting `key`.
+
+    A slot includes the options of its variants. `model` includes all settings of the architecture.
+    """
     return declared == key or declared == key.partition(".")[0] or (declared == "model" and of_architecture(key))
 
 
 def learning_settings(config: Settings) -> Settings:
-    """Return the settings that decide what is learned, options of variants included."""
+    """Return the settings that affect what is learned, including the options of variants."""
     whole = {**config, **config.get("options", {})}
     return {key: value for key, value in whole.items() if key != "options" and key not in HOW_IT_RUNS}

@@ -1,6 +1,6 @@
 """Interactions and tuned arms, as a plan records them.
 
-An interaction lists its four arms. A tuned arm lists the points among which its best is chosen.
+An interaction lists its four arms. A tuned arm lists the points among which its best point is chosen.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from results.store.schemas import Interaction, Tuned
 
 
 def interactions(design: Design) -> list[Interaction]:
-    """Return the interactions of every two factors of a cross, at each point of the curves.
+    """Return the interactions between every two factors of a cross, at each point of the curves.
 
-    If something is tuned, each arm is at its best value. An interaction with an excluded arm is left out.
+    If a setting is tuned, each arm is at its best value. An interaction with an excluded arm is left out.
     """
     there = {entry.name for entry in tuned(design)} if design.tune else set(design.remaining)
     found = {}
@@ -32,17 +32,17 @@ def interactions(design: Design) -> list[Interaction]:
 
 
 def others(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    """Yield as settings the values that differ from the baseline's."""
+    """Yield {factor: value} for each of the values that differs from the baseline's value."""
     return ({factor: value} for value in values if value != design.baseline[factor])
 
 
 def fixed_points(design: Design) -> list[Values]:
-    """Return the points of the curves that are not tuned."""
+    """Return all points of the curves, without the tuned settings."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 
 def tuned(design: Design) -> list[Tuned]:
-    """Return every arm at its best point of the tuned grid."""
+    """Return every arm at its best point of the tuned grid. The list is empty if nothing is tuned."""
     if not design.tune:
         return []
     own, grid = dict.fromkeys(design.tune, "tuned"), points(design.tune)

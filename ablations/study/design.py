@@ -1,4 +1,4 @@
-"""A design: a study on a recipe with overrides, and the arms that follow."""
+"""A design: a study on a recipe with command-line overrides, and the arms that follow from them."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,10 @@ AT_AXES = ("axis", "patch-axis")  # after @ in metrics and evals: the recipe's v
 
 @dataclass(frozen=True)
 class Change:
-    """The difference of an arm from the baseline, at any point of the curves.
+    """The difference between an arm and the baseline, at any point of the curves.
 
-    settings: the changed settings, as the study writes them. co_changes: settings declared to change with them.
+    settings: the changed settings, as the study writes them. co_changes: settings that the study declares to change
+    with them.
     """
 
     name: str
@@ -34,13 +35,13 @@ class Change:
 
     @property
     def declared(self) -> list[str]:
-        """The settings that the change declares."""
+        """The keys of the settings that the change declares."""
         return list(dict.fromkeys([*self.settings, *self.co_changes]))
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A row of a study's table: the settings of its trials and the arm it is compared with."""
+    """A row of a study's table: the settings of its trials, and the arm that it is compared with."""
 
     name: str
     baseline: str
@@ -60,7 +61,7 @@ class Arm:
 
     @cached_property
     def key(self) -> str:
-        """The identity that the arm's trials share."""
+        """The identifier that all trials of the arm share."""
         from vitcore.identity import arm_key  # late: reading studies loads no torch
 
         return arm_key(self.config)
@@ -68,7 +69,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Design:
-    """A study on a recipe with command-line overrides: its arms, in the table's order."""
+    """A study on a recipe with command-line overrides, and its arms in the table's order."""
 
     study: Study
     recipe: Recipe
@@ -100,7 +101,7 @@ class Design:
 
     @cached_property
     def factors(self) -> dict[str, list[Any]]:
-        """Factor -> the values that it takes one at a time; for a factor that is only crossed, its crosses' values."""
+        """The values of each factor, by name. A factor that is only crossed has the values in its crosses."""
         found = {name: self.axis(name, values) for name, values in self.study.factors.items()}
         for cross in self.crosses:
             for name, values in cross.items():
@@ -111,7 +112,10 @@ class Design:
 
     @cached_property
     def crosses(self) -> list[dict[str, list[Any]]]:
-        """The crosses, completed with the baseline's value of each factor: an interaction needs it."""
+        """The crosses, each as factor -> values.
+
+        The baseline's value of each factor is added if it is missing, because an interaction needs it.
+        """
         found: list[dict[str, list[Any]]] = []
         for cross in self.study.crosses:
             found.append({})
@@ -122,13 +126,19 @@ class Design:
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
-        """The curves, and last the tuned settings: every arm is trained at each of their points."""
+        """The values of each curve and of each tuned setting, by name, tuned settings last.
+
+        Every arm is trained at every point of their product.
+        """
         axes = self.study.curves | self.study.tune
         return {name: self.axis(name, values) for name, values in axes.items()}
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """The tuned grid. Raises ValueError for a grid without inner points: an optimum at an edge gives no verdict."""
+        """The values of each tuned setting, by name: at least 3 ascending numbers.
+
+        An optimum at an edge gives no verdict. Raises ValueError if the values do not form a grid with inner points.
+        """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
             if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
@@ -141,11 +151,14 @@ class Design:
 
     @property
     def varied(self) -> list[str]:
-        """Everything that varies, each once: factors, crosses, curves and tuned settings."""
+        """The keys of all settings that vary, each once: factors, crosses, curves and tuned settings."""
         return list(dict.fromkeys(key for group in axes_of(self.study) for key in group))
 
     def axis(self, name: str, values: Axis) -> list[Any]:
-        """Return the values of an axis as the study writes it. Raises ValueError for an axis that the recipe lacks."""
+        """Return the values of an axis that the study writes as a list, `axis` or `all`.
+
+        Raises ValueError if the recipe lacks the axis, or if `all` is asked of a setting without variants.
+        """
         if values == "all":
             return entries(name)
         if values == "axis":
@@ -154,10 +167,11 @@ class Design:
         return list(itertools.chain.from_iterable(listed_here))
 
     def axis_values(self, name: str) -> list[Any]:
-        """Return the recipe's values for a setting. Raises ValueError if it has none.
+        """Return the recipe's values for a setting.
 
-        A stage's setting such as pretrain.lr has an axis of its own, else that of lr. In a study that fine-tunes, an
-        arm's lr has finetune.lr, else lr.
+        A stage's setting such as pretrain.lr has the axis pretrain.lr or, if the recipe lacks it, the axis lr. In a
+        study that fine-tunes, an arm's lr has the axis finetune.lr or, if the recipe lacks it, lr. Raises ValueError if
+        the recipe has neither axis.
         """
         names = [name, name.partition(".")[2]]
         if not self.of_a_stage(name):
@@ -173,19 +187,20 @@ class Design:
 
     @cached_property
     def published(self) -> dict[str, float]:
-        """Arm name -> the study's published number."""
+        """The study's published numbers, by arm name."""
         return {self.resolve_places(name): value for name, value in self.study.published.items()}
 
     @cached_property
     def claims(self) -> list[str]:
-        """The study's claims with the arm names of this design."""
+        """The study's claims, with the arm names of this design."""
         parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
         return list(dict.fromkeys(f"{self.resolve_places(a)}{sign}{self.resolve_places(b)}" for a, sign, b in parts))
 
     def resolve_places(self, name: str) -> str:
-        """Return an arm's name with values for places such as the recipe's last width, `width=axis[-1]`.
+        """Return an arm's name with each place, such as axis[-1] in `width=axis[-1]`, replaced by its value.
 
-        A name without a place, or with one that the recipe lacks, stays as it is.
+        axis[-1] is the last of the recipe's values. A name without a place, or with a place that the recipe lacks, is
+        returned unchanged.
         """
         if not PLACE.search(name):
             return name
@@ -199,7 +214,7 @@ class Design:
         return (first if first in self.named else self.changed(own).name) + at(point)
 
     def value_in_name(self, key: str, text: str) -> Any:
-        """Return the value that an arm's name writes as `text`; None if the setting has no such value."""
+        """Return the value that an arm's name writes as `text`, or None if the setting has no such value."""
         if place := PLACE.fullmatch(text):
             values, number = self.axis_values(key), int(place[1])
             return values[number] if -len(values) <= number < len(values) else None
@@ -208,13 +223,13 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The metric, with the first of the values that @axis or @patch-axis stands for."""
+        """The metric, with @axis or @patch-axis replaced by @ and the first of its values."""
         name, _, at_axis = self.study.metric.partition("@")
         return f"{name}@{self.tested(at_axis)[0]}" if at_axis in AT_AXES else self.study.metric
 
     @property
     def evals(self) -> list[str]:
-        """The evals, with all values that @axis or @patch-axis stands for."""
+        """The evals, with @axis and @patch-axis replaced by @ and each of their values."""
         found = []
         for name in self.study.evals:
             kind, _, at_axis = name.partition("@")
@@ -224,8 +239,8 @@ class Design:
     def tested(self, at_axis: str) -> list[str]:
         """Return the values that `axis` or `patch-axis` stands for after the @ of a metric or an eval.
 
-        `axis`: the recipe's image sizes except the one of training; raises ValueError if there is no other.
-        `patch-axis`: the recipe's patches, with the baseline's last.
+        `axis` stands for the recipe's image sizes except the training size. Raises ValueError if the recipe has no
+        other image size. `patch-axis` stands for the recipe's patch sizes, with the baseline's patch size last.
         """
         if at_axis == "patch-axis":
             patches = self.axis("patch", "axis")
@@ -237,15 +252,15 @@ class Design:
 
     @cached_property
     def fine_tunes(self) -> bool:
-        """Whether arms start from stages, and so train as the recipe's `finetune` says."""
+        """Return whether arms start from stages, and so train with the recipe's `finetune` settings."""
         return any(key == "init_from" and value in self.study.stages for key, value in starts(self.study))
 
     @cached_property
     def base(self) -> Values:
         """The settings of all arms: defaults < recipe < the recipe's arm < baseline < command line.
 
-        If arms start from stages, `finetune` comes before the recipe's arm. On the command line, `lr` comes before
-        `finetune.lr`.
+        Later sources override earlier sources. If arms start from stages, `finetune` comes before the recipe's arm. On
+        the command line, `lr` comes before `finetune.lr`.
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
@@ -257,7 +272,10 @@ class Design:
 
     @cached_property
     def starting(self) -> stages.Stages:
-        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY."""
+        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY.
+
+        Later sources of settings override earlier sources.
+        """
         alone = {*self.study.stages, stages.FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
@@ -273,7 +291,7 @@ class Design:
 
     @cached_property
     def on_its_data(self) -> bool:
-        """Whether baseline and stages use the data that the recipe gives them."""
+        """Return whether baseline and stages use the data that the recipe names for them."""
         config, said = self.recipe.config, self.recipe.stages
         pairs = [(self.base, said[stages.FINETUNE] if self.fine_tunes else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]
@@ -281,7 +299,7 @@ class Design:
 
     @cached_property
     def stated(self) -> Recipe:
-        """The recipe with only those statements that hold for this design."""
+        """The recipe with only the statements that hold for the data of this design."""
         return self.recipe if self.on_its_data else self.recipe.on_other_data()
 
     def of_a_stage(self, key: str) -> bool:
@@ -290,11 +308,11 @@ class Design:
 
     @cached_property
     def origin(self) -> stages.Stage | None:
-        """The stage that the baseline starts from."""
+        """The stage that the baseline starts or learns from, or None."""
         return self.starting.started(self.base)[1]
 
     def own_value(self, key: str) -> Any:
-        """Return the baseline's value of a setting off the curves.
+        """Return the baseline's value of a setting, before a point of the curves is applied.
 
         For a stage that the baseline does not start from, return the value as written.
         """
@@ -304,7 +322,10 @@ class Design:
 
     @cached_property
     def named(self) -> dict[str, Values]:
-        """The settings of the named arms. Raises ValueError for an arm that is missing from the recipe."""
+        """The settings of the named arms, by name.
+
+        Raises ValueError if the recipe lacks an arm that the study takes from it.
+        """
         found = {}
         for name, settings in self.study.arms.items():
             if settings == "axis":
@@ -315,7 +336,10 @@ class Design:
         return found
 
     def recipe_arm(self, name: str, what: str) -> Values:
-        """Return the settings of the recipe's own arm of that name. Raises ValueError if there is none."""
+        """Return the settings of the arm `name` in the recipe. what: "arm" or "baseline", for the message.
+
+        Raises ValueError if the recipe has no such arm.
+        """
         if name not in self.recipe.arms:
             raise ValueError(
                 f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
@@ -326,7 +350,7 @@ class Design:
 
     @cached_property
     def reference(self) -> Config:
-        """The baseline's config off the curves."""
+        """The baseline's config, before a point of the curves is applied."""
         settings, parent = self.starting.started(self.base)
         try:
             return stages.trial(settings, parent, self.base.get("seed", 0))
@@ -336,25 +360,31 @@ class Design:
 
     @cached_property
     def baseline(self) -> Values:
-        """The baseline's value of every factor."""
+        """The baseline's value of each factor, by name."""
         return {name: self.own_value(name) for name in self.factors}
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name, from the factors that vary one at a time; without any, from the crossed ones."""
+        """The baseline's name: its values of the factors that vary one at a time.
+
+        If all factors are crossed, their values form the name.
+        """
         named = self.study.factors or self.factors
         return assigned({name: self.baseline[name] for name in named}) or "baseline"
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms. Raises ValueError for an impossible arm, or one with the same trials as another."""
+        """All arms. Raises ValueError if an arm is impossible, or if two arms share a name or their trials."""
         arms = [self.arm(change, point) for change, point in self.remaining.values()]
         refuse_twins(self.study, arms)
         return arms
 
     @cached_property
     def changes(self) -> list[Change]:
-        """The changes at any point, each once. The baseline has the place where it is first listed."""
+        """The changes of all arms, each once for all points of the curves.
+
+        The baseline stands where it is first listed.
+        """
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
@@ -369,14 +399,14 @@ class Design:
         return self.with_co_changes(list(found.values()))
 
     def changed(self, values: Values) -> Change:
-        """Return the change to these values of factors, named in the study's order."""
+        """Return the change to these values of factors. Its name lists them in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
     def with_co_changes(self, changes: list[Change]) -> list[Change]:
-        """Return the changes with the co-changes that `with` declares for them.
+        """Return the changes with the co-changes that the study's `with` declares.
 
-        Raises ValueError for a name in `with` that matches no arm.
+        Raises ValueError if a name in `with` matches no arm.
         """
         for name, settings in self.study.co_changes.items():
             meant = set(name.split(","))
@@ -390,9 +420,9 @@ class Design:
 
     @cached_property
     def remaining(self) -> dict[str, tuple[Change, Values]]:
-        """Arm name -> change and point, at every point of the curves, without the excluded arms.
+        """The change and the point of each arm that is not excluded, by arm name.
 
-        Raises ValueError for an exclusion that matches nothing, or removes a baseline or a part of the tuned grid.
+        Raises ValueError if an exclusion matches nothing, or removes a baseline or a part of the tuned grid.
         """
         pairs = {change.name + at(point): (change, point) for change in self.changes for point in points(self.curves)}
         gone = set().union(*(self.excluded(entry, pairs) for entry in self.study.exclude))
@@ -408,7 +438,10 @@ class Design:
         return kept
 
     def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """Return the names of the arms that an entry of `exclude` matches. Raises ValueError if there are none."""
+        """Return the names of the arms that an entry of `exclude` matches. Raises ValueError if it matches none.
+
+        pairs: arm name -> change and point.
+        """
         known = {*self.factors, *self.curves, "arm"}
         if unknown := entry.keys() - known:
             raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
@@ -431,7 +464,10 @@ class Design:
         return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
 
     def schedule(self, name: str, settings: Values) -> Values:
-        """Return the steps that meet the study's budget; empty if they are the recipe's. Raises ValueError."""
+        """Return the steps that meet the study's budget, or no setting if the recipe's steps do.
+
+        Raises ValueError if no whole number of steps meets the budget.
+        """
         if self.study.budget == "steps" and "epochs" not in settings:
             return {}
         try:
@@ -441,7 +477,10 @@ class Design:
 
     @cached_property
     def main_baseline(self) -> str:
-        """The baseline's name at the point of the recipe's settings; if the curves lack it, at their first point."""
+        """The baseline's name at the point with the recipe's settings.
+
+        If the curves lack this point, it is the baseline's name at their first point.
+        """
         there = [point for change, point in self.remaining.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
@@ -452,17 +491,20 @@ def data_of(settings: Values) -> str:
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
-    """Return all points of the product of axes; one empty point if there are none."""
+    """Return all points of the product of axes. Without axes, the only point is empty."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def at(point: Values) -> str:
-    """Return the suffix of an arm's name at a point of the curves."""
+    """Return the suffix that a point of the curves adds to an arm's name."""
     return f",{assigned(point)}" if point else ""
 
 
 def entries(slot: str) -> list[str]:
-    """Return the names of all variants of a slot, plug-ins last. Raises ValueError for a setting without variants."""
+    """Return the names of all variants of a slot, plug-ins last.
+
+    Raises ValueError if `slot` is a setting without variants.
+    """
     from vitcore.variants import VARIANTS  # late: the parts are torch modules
 
     if slot not in VARIANTS:
@@ -471,7 +513,7 @@ def entries(slot: str) -> list[str]:
 
 
 def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
-    """Raise ValueError for two arms with one name or the same trials."""
+    """Raise ValueError if two arms share a name or their trials."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     names: dict[str, str] = {}  # trial -> arm

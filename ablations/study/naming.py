@@ -1,4 +1,4 @@
-"""Names of studies, recipes and plans."""
+"""Names of arms, studies, recipes and plans."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,7 +11,10 @@ ALL_ARMS = ("*",)
 
 
 def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
-    """Return the arms whose name matches any glob. Raises ValueError for a glob without a match. owner: their plan."""
+    """Return the names that match any of the glob patterns.
+
+    owner: the plan that has the arms, for the message. Raises ValueError if a pattern matches no name.
+    """
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in names):
             raise ValueError(f"--arm {glob}: {owner} has the arms {', '.join(names)}")
@@ -19,7 +22,7 @@ def matching(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]
 
 
 def stem(name: str) -> str:
-    """Return the name of a study or recipe given by name or file."""
+    """Return the name of a study or recipe that is given by its name or by its YAML file."""
     return Path(name).stem if name.endswith((".yaml", ".yml")) else name
 
 
@@ -29,5 +32,8 @@ def assigned(settings: Mapping[str, Any], separator: str = ",") -> str:
 
 
 def plan_name(study: str, recipe: str, overrides: Mapping[str, Any]) -> str:
-    """Return the folder of a plan: <study>@<recipe>[+<hash of overrides>]."""
+    """Return the name of a plan, which is also its folder: <study>@<recipe>[+<hash of overrides>].
+
+    overrides: settings of the command line.
+    """
     return f"{study}@{recipe}" + (f"+{store.checksum(dict(overrides))[:6]}" if overrides else "")

@@ -1,7 +1,7 @@
-"""Plug-ins: a user's Python files that add entries to the dictionaries of vitcore.
+"""Plug-ins: Python files of users that add variants to the dictionaries of vitcore.
 
-The file's digest identifies the parts that it adds. It does not cover modules that the file imports: a part that
-computes in one of them declares `numerics`.
+The digest of the file identifies the parts (variants) that it adds. The digest does not cover modules that the file
+imports: a part that computes in an imported module declares `numerics`.
 """
 
 import hashlib
@@ -17,20 +17,24 @@ from vitcore.variants import BASES, VARIANTS
 
 
 class Refused(ValueError):
-    """An error for a plug-in that cannot be used: one line with the file and the reason."""
+    """The error raised when a plug-in cannot be used: one line with the file and the reason."""
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
-    """Run each file once per process; return file -> digest.
+    """Return each file's digest by its path, after running each file once per process.
 
-    Raises ValueError if a file cannot be read; Refused if it does not import, redefines a name or adds something that
-    is not a part. The dictionaries are then restored.
+    Raises ValueError if a file cannot be read. Raises Refused if a file does not import, redefines a name or adds
+    something that is not a part. The dictionaries are restored before an error is raised.
     """
     return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
 
 def load_one(path: Path) -> str:
-    """Run a file unless this process has run it before; return its digest. Raises as `load` does."""
+    """Return the digest of a file, after running it unless this process has run it before.
+
+    Raises ValueError if the file cannot be read. Raises Refused if it does not import, redefines a name or adds
+    something that is not a part.
+    """
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -57,7 +61,7 @@ def load_one(path: Path) -> str:
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
-    """Execute a plug-in as a module. Raises Refused with the reason if it fails."""
+    """Execute the source of a plug-in in `module`. Raises Refused, with the reason, if an exception ends it."""
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:
@@ -71,9 +75,10 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 
 
 def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
-    """Return the classes that a plug-in added to the dictionaries. Raises Refused for any other change.
+    """Return the classes that a plug-in added to the dictionaries of variants.
 
-    before: slot -> its dictionary before the plug-in was loaded.
+    before: slot -> its dictionary before the plug-in was loaded. Raises Refused if the plug-in changed the dictionaries
+    in another way.
     """
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():
@@ -92,7 +97,10 @@ def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[
 
 
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
-    """Give parts without `numerics` the digest of the file that added them."""
+    """Set the digest of the plug-in's file on all parts that declare no `numerics`.
+
+    Raises Refused if another plug-in has added one of the parts.
+    """
     own = [part for part in parts if "numerics" not in part.__dict__]
     for part in own:
         if part.__dict__.get("digest", digest) != digest:

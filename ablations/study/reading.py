@@ -1,4 +1,4 @@
-"""Read and check the YAML files of studies and recipes."""
+"""The YAML files of studies and recipes: how they are found, read and checked."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ Record = TypeVar("Record", Study, Recipe)
 
 
 def packaged(kind: str) -> list[str]:
-    """Return the names of the packaged studies or recipes."""
+    """Return the names of the packaged studies or recipes. kind: "studies" or "recipes"."""
     return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
 
 def find(kind: str, name: str) -> Path:
-    """Return the file of a study or a recipe, given by name or file. Raises ValueError with the nearest name.
+    """Return the path of a study or recipe that is given by name or file.
 
-    kind: "studies" or "recipes".
+    kind: "studies" or "recipes". Raises ValueError, with the nearest name, if the name or file does not exist.
     """
     path = Path(name)
     known = packaged(kind)
@@ -44,7 +44,10 @@ def find(kind: str, name: str) -> Path:
 
 
 def read_study(name: str) -> Study:
-    """Read a study by name or file. Raises ValueError with the file and the key."""
+    """Return the study that is given by name or file.
+
+    Raises ValueError, with the file and the key, if the study is not valid.
+    """
     path = find("studies", name)
     study = typed(Study, path)
     check_varied(study, path)
@@ -55,7 +58,10 @@ def read_study(name: str) -> Study:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe by name or file. Raises ValueError with the file and the key."""
+    """Return the recipe that is given by name or file.
+
+    Raises ValueError, with the file and the key, if the recipe is not valid.
+    """
     path = find("recipes", name)
     recipe = typed(Recipe, path)
     known = [*Config.model_fields, *Config.shorthands]
@@ -70,7 +76,10 @@ def read_recipe(name: str) -> Recipe:
 
 
 def typed(record: type[Record], path: Path) -> Record:
-    """Read a file as a study or a recipe. Raises ValueError with the file and the key."""
+    """Return the content of a YAML file as a study or a recipe. record: Study or Recipe.
+
+    Raises ValueError, with the file and the key, if the content is not valid.
+    """
     content = stages.plain_starts(strict_yaml.read(path))
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:
@@ -82,7 +91,7 @@ def typed(record: type[Record], path: Path) -> Record:
 
 
 def check_varied(study: Study, path: Path) -> None:
-    """Raise ValueError if nothing varies, something varies twice, or a list is empty or repeats a value."""
+    """Raise ValueError if nothing varies, a setting varies twice, or a list is empty or repeats a value."""
     axes = list(itertools.chain.from_iterable(group.items() for group in axes_of(study)))
     if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
@@ -107,7 +116,7 @@ def check_varied(study: Study, path: Path) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Raise ValueError for a name in `published`, `with` or `claims` that cannot be an arm's."""
+    """Raise ValueError if a name in `published`, `with` or `claims` cannot be the name of an arm."""
     varied = list(dict.fromkeys(key for group in axes_of(study) for key in group))
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
@@ -121,30 +130,30 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def starts(study: Study) -> list[tuple[str, Any]]:
-    """Return the settings that may name a stage, each with its values in the study."""
+    """Return (key, value) for each value that the study gives to init_from or teacher, which may name a stage."""
     lists = [(key, axis[key]) for axis in axes_of(study) for key in stages.LINKS if isinstance(axis.get(key), list)]
     found = [(key, value) for key, values in lists for value in values]
     return [*found, *((key, layer[key]) for layer in layers(study) for key in stages.LINKS if key in layer)]
 
 
 def layers(study: Study) -> list[Values]:
-    """Return the settings of baseline, stages, co-changes and named arms."""
+    """Return the written settings of the baseline, of each stage, of each co-change and of each named arm."""
     named = [without_recipe_arm(settings) for settings in study.arms.values() if isinstance(settings, dict)]
     return [study.baseline, *study.stages.values(), *study.co_changes.values(), *named]
 
 
 def without_recipe_arm(settings: Values) -> Values:
-    """Return the settings of a named arm without the name of the recipe's arm that they extend."""
+    """Return the settings of a named arm without the key that names the recipe's arm to extend."""
     return {key: value for key, value in settings.items() if key != RECIPE_ARM}
 
 
 def axes_of(study: Study) -> list[dict[str, Axis]]:
-    """Return everything that varies: mappings from a setting to its values."""
+    """Return the mappings from a setting to its values: factors, each cross, curves and tuned settings."""
     return [study.factors, *study.crosses, study.curves, study.tune]
 
 
 def refuse_unvariable(path: Path, key: str) -> None:
-    """Raise ValueError for a key that is no setting, or one that cannot vary, such as a seed."""
+    """Raise ValueError if a key is no setting, or is a setting that cannot vary, such as a seed."""
     reasons = {
         "seed": "seeds are given with --seeds",
         "data_seed": "it is what pairs the arms",
@@ -158,13 +167,17 @@ def refuse_unvariable(path: Path, key: str) -> None:
 
 
 def claim_arms(claim: str, where: object) -> tuple[str, str]:
-    """Return the two arms of a claim. Raises ValueError."""
+    """Return the names of the two arms in a claim. Raises ValueError if the claim has no sign."""
     left, _, right = claim_parts(claim, where)
     return left, right
 
 
 def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
-    """Parse a claim such as 'a < b' or 'a ~ b' to (a, sign, b), with blanks around the sign. Raises ValueError."""
+    """Return the parts of a claim such as 'a < b' or 'a ~ b': arm, sign, arm.
+
+    The sign has its surrounding blanks. where: the beginning of the message. Raises ValueError if the claim has neither
+    sign.
+    """
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)
         if found:
@@ -173,7 +186,7 @@ def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
 
 
 def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
-    """Raise ValueError for an axis that lists a value twice."""
+    """Raise ValueError if an axis lists a value twice."""
     for position, value in enumerate(values):
         if value in values[:position]:
             raise ValueError(f"{path}: {axis} lists {value} twice")

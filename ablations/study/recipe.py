@@ -1,7 +1,6 @@
-"""Recipe: the keys of a recipe's YAML file.
+"""The keys of a recipe's YAML file, which names no study.
 
-It names no study. It supplies `axes`, values that depend on the setting, to studies that say `patch: axis`. Reading it
-loads no torch.
+A recipe supplies `axes`, lists of values for settings, to studies that say `patch: axis`. This module loads no torch.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread",
 
 
 class Recipe(Options):
-    """A recipe: data, size, schedule, seeds, and what to expect. name: the file's name."""
+    """A recipe: data, model size, schedule, seeds, resources and expected results. name: the file's name."""
 
     name: str  #: The file's name, unless set.
     description: str  #: What the setting is, for the top of tables and reports.
@@ -31,9 +30,11 @@ class Recipe(Options):
     stages: dict[str, Values] = {}
     margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie, where a study sets none.
     caveats: list[str] = []  #: What a reader has to know. Tables and reports print it.
-    expected: list[recipe_facts.Expected] = []  #: What trials reach.
-    cost: recipe_facts.Costs = {}  #: What a trial takes on a CPU and on a GPU.
-    spread: recipe_facts.Spread | None = None  #: How much paired differences vary over seeds. `plan` starts from it.
+    expected: list[recipe_facts.Expected] = []  #: Expected results of its trials.
+    cost: recipe_facts.Costs = {}  #: The training time of a trial on a CPU and on a GPU.
+    spread: recipe_facts.Spread | None = (
+        None  #: How much paired differences vary over seeds. `plan` uses it before there are results.
+    )
     #: Differences after twice the steps. Tables footnote an arm whose sign flips there.
     at_twice_the_steps: recipe_facts.AtTwiceTheSteps | None = None
     #: What a SLURM profile leaves open: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time, task_minutes.
@@ -46,6 +47,6 @@ class Recipe(Options):
         return values
 
     def on_other_data(self) -> "Recipe":
-        """Return the recipe without its statements about its data."""
+        """Return the recipe without the statements that hold only for its data."""
         blank = Recipe(name=self.name, description="", config=self.config)
         return self.model_copy(update={name: getattr(blank, name) for name in OF_ITS_DATA})

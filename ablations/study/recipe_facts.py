@@ -1,4 +1,4 @@
-"""Facts that a recipe states, each with its source: expected results, durations, spreads."""
+"""Facts that a recipe states, each with its source: expected results, training times, standard deviations."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 
 
 class Figure(Options):
-    """A number with its origin."""
+    """A number that a recipe states, with its origin."""
 
     how: Literal["measured", "derived", "cited"]  #: With this recipe, from another number, or from a source.
     source: str  #: The command, the other number, or the source.
@@ -27,28 +27,28 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """The mean of the metric over n trials, if n is known."""
+    """The mean of a metric over the trials of the recipe, and their number `n` if it is known."""
 
     settings: dict[str, Any] = {}  #: What the command line has to set for it, such as `epochs: 300`.
-    metric: str = "test_accuracy"  #: Which number it is.
-    mean: float  #: Its mean over seeds.
+    metric: str = "test_accuracy"  #: The metric's name.
+    mean: float  #: The metric's mean over seeds.
     n: Count | None = None  #: Seeds.
 
 
 class Took(Figure):
-    """The training seconds of one trial of the recipe's config, and the device."""
+    """The training seconds of one trial of the recipe's config on a named device."""
 
     device: str  #: The processor or GPU.
     seconds: Positive  #: Training seconds of a trial.
 
 
 class Packed(Options):
-    """The facts about the pack in `data` that a plan needs before the pack is made."""
+    """The facts about the recipe's packed data that a plan needs before the pack is made."""
 
     train: Count  #: Training images.
     test: Count  #: Test images.
     classes: Count  #: Classes.
-    image_size: Count = 224  #: Pixels of a side that training and evaluation see.
+    image_size: Count = 224  #: Pixels per side of the square images in training and evaluation.
     channels: Literal[1, 3] = 3  #: 1 for grey images.
 
     def about(self, name: str) -> "About":
@@ -60,7 +60,7 @@ class Packed(Options):
 class Spread(Figure):
     """The standard deviation of per-seed differences between arms, with its degrees of freedom."""
 
-    metric: str = "test_accuracy"  #: Which number it is.
+    metric: str = "test_accuracy"  #: The metric's name.
     sd: Positive  #: The standard deviation.
     freedom: Count  #: Degrees of freedom that it was estimated with.
 
@@ -68,7 +68,7 @@ class Spread(Figure):
 class AtTwiceTheSteps(Figure):
     """Differences of test accuracy from the recipe's config after twice its steps, as fractions.
 
-    An arm whose difference has another sign there learns faster, not better.
+    An arm whose difference changes sign after twice the steps learns faster, not better.
     """
 
     n: Count | None = None  #: Seeds per arm.
@@ -76,7 +76,7 @@ class AtTwiceTheSteps(Figure):
     resolved: list[str] = []  #: The arms whose difference is resolved there.
 
     def of(self, arm: str) -> LaterDifference | None:
-        """Return the difference of an arm as a plan records it; None for an arm without one."""
+        """Return the difference of an arm as a plan records it, or None if the arm has none."""
         if arm not in self.differences:
             return None
         origin = self.origin + (f", n = {self.n}" if self.n else "")

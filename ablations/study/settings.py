@@ -1,7 +1,7 @@
 """The settings of a working directory: ablate.toml.
 
-A pack is searched in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie in
-the first of these folders that is given.
+A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie
+in the first of these folders that is given.
 """
 
 import os
@@ -19,7 +19,7 @@ FOLDER = "imagefolder:"  # as in vitcore.data.lookup, which loads numpy
 
 
 class Settings(BaseModel):
-    """The content of an ablate.toml; every key is optional."""
+    """The content of an ablate.toml, in which every key is optional."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -32,7 +32,10 @@ class Settings(BaseModel):
 
 
 def read(folder: Path) -> Settings:
-    """Read the ablate.toml of a folder; without one, return the defaults. Raises ValueError with file and key."""
+    """Return the settings in a folder's ablate.toml. Without the file, return the defaults.
+
+    Raises ValueError, with file and key, if the file cannot be read or a key is invalid.
+    """
     path = folder / "ablate.toml"
     try:
         text = path.read_text(encoding="utf-8")
@@ -53,7 +56,7 @@ def read(folder: Path) -> Settings:
 
 @dataclass(frozen=True)
 class Places:
-    """The folders of data."""
+    """The folders in which data sets are found."""
 
     folder: Path | None  # the default folder; None for ABLATE_DATA
     more: tuple[str, ...]  # further folders to search for packs, in this order
@@ -62,7 +65,10 @@ class Places:
 
 
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
-    """Return the folders of data. explicit: --data-dir; profile: the data_dir of a SLURM profile."""
+    """Return the folders in which data sets are found.
+
+    explicit: --data-dir. profile: the data_dir of a SLURM profile.
+    """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if explicit:
         own = {name: str(explicit / name) for name in named}
@@ -80,7 +86,7 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
 
 
 def searched_folders(name: str, settings: Settings, explicit: Path | None = None) -> str:
-    """List the folders searched for a pack, and why each has none."""
+    """Return as text the folders searched for a pack, each with the reason why it has no pack."""
     from vitcore.data.pack import lacking  # late: numpy
 
     said = {
@@ -109,9 +115,9 @@ def has_folders(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Replace each `data` and `STAGE.data` in settings that is an image folder by 'imagefolder:' and its absolute path.
+    """Return the settings with each image folder in `data` or `STAGE.data` as 'imagefolder:' and its absolute path.
 
-    Names of packs stay. images: name -> folder.
+    images: name -> folder. Names of packs are unchanged.
     """
     if not isinstance(content, dict):
         return content
@@ -126,7 +132,11 @@ def named(content: Any, images: Mapping[str, str]) -> Any:
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder of checkpoints. Raises ValueError for a path that may mean another folder elsewhere."""
+    """Return the folder of checkpoints. Raises ValueError if the path is not absolute or not portable.
+
+    A path with %, '..' or control characters is not portable, because it may mean another folder in another context.
+    Raises ValueError if the path is a file.
+    """
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

@@ -1,11 +1,11 @@
 """Stages: trials that other trials start from, as in pre-training and fine-tuning.
 
-stages: {pretrain: {steps: 1000}}          a stage has the recipe's settings, its own, and the model of its children
-baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial of the same seed
+stages: {pretrain: {steps: 1000}}          a stage: the recipe's settings, these settings, and the model of its children
+baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial with an equal seed
 curves: {pretrain.data_fraction: axis}     a stage's setting may vary; each of its trials runs once
 baseline: {teacher: {stage: large}}        a stage may be a teacher instead; its model is then the recipe's
 
-On the command line `lr=1e-3` applies to arms and all stages, `pretrain.lr=1e-3` to that stage and `finetune.lr=1e-3`
+On the command line, `lr=1e-3` applies to arms and all stages, `pretrain.lr=1e-3` to that stage, and `finetune.lr=1e-3`
 to the arms.
 """
 
@@ -25,17 +25,17 @@ from vitcore.training import parents
 
 Values = dict[str, Any]
 LINKS = parents.LINKS  # the settings that may name a stage
-FINETUNE = "finetune"  # what a recipe calls the settings of the last stage, the arms of a study that has stages
+FINETUNE = "finetune"  # the name in recipes for settings of the arms in a study with stages
 NAME = re.compile("[a-z][a-z0-9-]*")
-HEAD = ("head", "head_init")  # what a stage keeps to itself
+HEAD = ("head", "head_init")  # slots of the head, which a stage does not share with its children
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A trial that others start from, before a seed is set.
+    """A trial that other trials start from or learn from, before its seed is set.
 
-    name: with the settings that the study varies in the stage. stage: without them. own: keys of the settings written
-    for this stage alone. link: the setting by which its children name it.
+    name: the stage's name with the settings that the study varies in it. stage: the stage's name alone. own: keys of
+    the settings written for this stage alone. link: init_from or teacher, the setting by which its children name it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of the trial with this seed, which starts from its parent's trial with this seed."""
+    """Return the config of the trial with this seed, which starts from the parent's trial with an equal seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -67,21 +67,24 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error with the key as the study writes it: pretrain.steps for a stage's steps."""
+    """Return the error with its key as the study writes it, such as pretrain.steps for a stage's steps.
+
+    own: keys of the settings that are written for this stage alone.
+    """
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:
-    """Yield a stage and its parents, nearest first."""
+    """Yield `parent` and its ancestors, nearest first. Yields nothing for None."""
     while parent is not None:
         yield parent
         parent = parent.parent
 
 
 def value(config: Config, parent: Stage | None, key: str) -> Any:
-    """Return the value of a setting such as lr or pretrain.lr; None if it is not set.
+    """Return the value of a setting such as lr or pretrain.lr, or None if it is not set.
 
-    The value of a setting that names the parent is the parent's stage.
+    The value of the setting that links to the parent is the name of the parent's stage. config, parent: from one trial.
     """
     name, _, rest = key.partition(".")
     for stage in lineage(parent):
@@ -94,10 +97,10 @@ def value(config: Config, parent: Stage | None, key: str) -> Any:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a study.
+    """The stages of a study, and the rules by which an arm's settings select them.
 
-    own: stage -> its settings over `base`. varied: keys that differ between arms. shared: keys of `own` that the
-    command line sets for all stages.
+    base: the settings that all stages begin with. own: stage name -> settings of the stage that replace settings in
+    `base`. varied: keys that differ between arms. shared: keys of `own` that the command line sets for all stages.
     """
 
     base: Values
@@ -106,15 +109,20 @@ class Stages:
     shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
-        """Return a trial's settings without those of stages, and the stage that it starts or learns from, if any.
+        """Return an arm's settings without settings of stages, and the stage that it starts or learns from.
 
-        written: all settings of the arm. Raises ValueError if stages form a cycle.
+        The stage is None if the arm has none. written: all settings of the arm. Raises ValueError if stages form a
+        cycle, or if init_from and teacher both name a stage.
         """
         mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
-        """Return a trial's settings without the link to a stage, and that stage. after: stages that lead here."""
+        """Return a trial's settings without the link to a stage, and the linked stage, or None.
+
+        mine: the settings of the trial. written: all settings of the arm. after: names of the stages from the arm to
+        this trial.
+        """
         links = [key for key in LINKS if mine.get(key) in self.own]
         if not links:
             return mine, None
@@ -129,7 +137,7 @@ class Stages:
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
         """Return the stage that a trial with the settings `child` starts from or learns from.
 
-        A stage to start from has the trial's model; a teacher has its own.
+        A stage to start from has the model of `child`. A teacher has the recipe's model.
         """
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
         changed = of_stage(name, written)
@@ -148,17 +156,20 @@ def is_body(key: str) -> bool:
 
 
 def reaches(key: str) -> bool:
-    """Return whether a setting of the command line applies to stages. Their model comes from their children."""
+    """Return whether a setting of the command line applies to all stages.
+
+    Settings of the model do not, because a stage has the model of its children.
+    """
     return key not in ("model", *LINKS) and not is_body(key)
 
 
 def of_stage(name: str, written: Mapping[str, Any]) -> Values:
-    """Return a stage's settings among those of an arm: lr for pretrain.lr."""
+    """Return those settings of an arm that belong to a stage, without the prefix: lr for pretrain.lr."""
     return {key.removeprefix(f"{name}."): one for key, one in written.items() if key.partition(".")[0] == name}
 
 
 def plain_starts(content: Any) -> Any:
-    """Replace every {stage: NAME} by NAME, at any depth."""
+    """Return the parsed YAML with every {stage: NAME} replaced by NAME, at any depth."""
     if isinstance(content, dict):
         if content.keys() == {"stage"} and isinstance(content["stage"], str):
             return content["stage"]
@@ -167,9 +178,10 @@ def plain_starts(content: Any) -> Any:
 
 
 def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tuple[str, Any]], path: object) -> None:
-    """Raise ValueError for invalid names or settings of stages, and for arms that start from an unknown stage.
+    """Raise ValueError if a stage's name or setting is invalid, or if an arm starts from an unknown stage.
 
-    keys: all settings that the study writes. starts: the settings that may name a stage, with their values.
+    keys: all settings that the study writes. starts: (init_from or teacher, value) of arms and stages. path: the
+    study's file, for messages.
     """
     reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
     for name in stages:
@@ -188,7 +200,10 @@ def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tu
 
 
 def check_setting(key: str, where: str = "") -> None:
-    """Raise ValueError for a key such as pretrain.lr that is no setting of a stage."""
+    """Raise ValueError if a key such as pretrain.lr names no setting of a stage.
+
+    where: the beginning of the message.
+    """
     field = key.partition(".")[2].partition(".")[0]
     if field in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
@@ -197,7 +212,10 @@ def check_setting(key: str, where: str = "") -> None:
 
 
 def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[str], overrides: Values) -> None:
-    """Raise ValueError for a command-line setting that is neither a stage's nor common to all stages."""
+    """Raise ValueError if a command-line setting belongs neither to one stage nor to all stages.
+
+    stages: stage name -> settings that the study writes for it. varied: keys that the study varies.
+    """
     alone = [*stages, FINETUNE]
     for key, one in overrides.items():
         name, dot, _ = key.partition(".")
@@ -216,6 +234,9 @@ def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[s
 
 
 def is_set(stage: str, key: str, own: Values, varied: Iterable[str]) -> bool:
-    """Return whether the study sets or varies a stage's setting. `steps` and `epochs` count as one."""
+    """Return whether the study sets or varies a setting of a stage. `steps` and `epochs` count as one setting.
+
+    own: settings that the study writes for the stage. varied: keys that the study varies.
+    """
     same = {"steps", "epochs"} if key in ("steps", "epochs") else {key}
     return bool(same & own.keys() or {f"{stage}.{one}" for one in same} & set(varied))

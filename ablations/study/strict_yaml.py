@@ -1,6 +1,6 @@
-"""Read strict YAML 1.2 (core schema) as plain data: no tags, no aliases, no duplicate keys.
+"""A strict reader of YAML 1.2 (core schema) as plain data: no tags, no aliases, no duplicate keys.
 
-`1e-3` is a number, `010` is ten, `no` and `on` are strings. Limits on size and depth keep every file cheap to read.
+`1e-3` is a number, `010` is ten, `no` and `on` are strings. Limits on size and depth bound the time to read a file.
 """
 
 import re
@@ -20,7 +20,7 @@ TAGS = {None, *(TAG + kind for kind in ("null", "bool", "int", "float", "str", "
 
 
 class Loader(yaml.CSafeLoader):
-    """libyaml's loader (five times faster) with YAML 1.2's scalars and strict mappings."""
+    """A YAML loader on libyaml (five times faster than pure Python), with YAML 1.2's scalars and strict mappings."""
 
     yaml_implicit_resolvers = {}
     yaml_constructors = {tag: construct for tag, construct in yaml.CSafeLoader.yaml_constructors.items() if tag in TAGS}
@@ -38,7 +38,10 @@ class Loader(yaml.CSafeLoader):
         super().ascend_resolver()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Construct a node; refuse aliases, which can expand to billions of nodes."""
+        """Return the Python value of a node.
+
+        Raises ConstructorError if the node is an alias, because aliases can expand to billions of nodes.
+        """
         if node in self.constructed_objects or node in self.recursive_objects:
             raise refused("an anchor with aliases: write its value out at each place", node)
         return super().construct_object(node, deep)
@@ -61,7 +64,10 @@ class Loader(yaml.CSafeLoader):
         return value
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
-        """Construct a decimal integer, with or without leading zeros; 0o is octal, 0x hexadecimal."""
+        """Return the integer that a node writes. The prefix 0o is octal and 0x hexadecimal.
+
+        All other integers are decimal, with or without leading zeros.
+        """
         text = self.construct_scalar(node)
         try:
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
@@ -93,7 +99,10 @@ Loader.add_constructor(TAG + "float", Loader.construct_float)
 
 
 def parse(text: str, name: str) -> Any:
-    """Parse text. Raises ValueError with `name`, the line number and the problem."""
+    """Return the content of YAML text as plain data. name: the file or text, for messages.
+
+    Raises ValueError, with `name`, the line number and the problem, if the text is not valid.
+    """
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, UnicodeEncodeError) as error:
@@ -106,7 +115,7 @@ def parse(text: str, name: str) -> Any:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a file with one mapping. Raises ValueError."""
+    """Return the mapping in a YAML file. Raises ValueError if the file cannot be read or is not one mapping."""
     try:
         text = read_regular(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -118,7 +127,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Parse 'lr=1e-3' to ('lr', 0.001); the value is YAML. Raises ValueError."""
+    """Return an assignment such as 'lr=1e-3' as ('lr', 0.001). The value is parsed as YAML.
+
+    Raises ValueError if the text has no key or no '=', or if the value is not valid YAML.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"'{text}' is neither a study nor key=value")

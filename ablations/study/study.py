@@ -1,4 +1,4 @@
-"""The keys of a study's YAML file, which names no recipe. Loads no torch."""
+"""The keys of a study's YAML file, which names no recipe. This module loads no torch."""
 
 import re
 from typing import Any, Literal
@@ -12,11 +12,11 @@ from vitcore.options import Options
 # A list of values, in which "axis" stands for those of the recipe; the recipe's axis alone; all variants of a slot.
 Axis = list[Any] | Literal["axis", "all"]
 RECIPE_ARM = "recipe_arm"  # the key of a baseline or a named arm for the recipe's arm that it extends
-PLACE = re.compile(r"axis\[(-?\d+)\]")  # in the names of claims and published numbers: one of the recipe's values
+PLACE = re.compile(r"axis\[(-?\d+)\]")  # in names of claims and published numbers: an index into the recipe's values
 
 
 class Study(Options):
-    """A study: what varies. name: the file's name."""
+    """A study: a question, the settings that vary to answer it, and the metric. name: the file's name."""
 
     name: str  #: The file's name, unless set.
     question: str  #: What the study asks. It is the title of its table and figure.
@@ -31,14 +31,14 @@ class Study(Options):
     factors: dict[str, Axis] = {}
     crosses: list[dict[str, Axis]] = []  #: Full products of two factors or more. The table has their interactions.
     curves: dict[str, Axis] = {}  #: Every arm at every value. It is compared with the baseline at the same value.
-    #: A curve of numbers, beside which every arm stands at the value that suits it by the validation of other seeds.
+    #: A curve of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}
     #: Joint changes under a name. `axis`: the recipe's own arm of that name. `{recipe_arm: NAME, ...}` begins with it.
     arms: dict[str, Values | Literal["axis"]] = {}
     #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
     co_changes: dict[str, Values] = Field(default={}, alias="with")
     exclude: list[Values] = []  #: Arms and points that are left out, by their values; a named arm by `{arm: NAME}`.
-    budget: Budget = "steps"  #: What all arms are given alike. Each has a schedule of its own.
+    budget: Budget = "steps"  #: What all arms have in equal amount: steps, epochs or FLOPs.
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
     metric: str = "test_accuracy"  #: What is compared.

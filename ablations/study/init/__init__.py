@@ -1,1 +1,1 @@
-"""Write a recipe for a user's data: `ablate init`."""
+"""Recipes for the data of users: `ablate init`."""

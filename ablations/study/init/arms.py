@@ -9,13 +9,14 @@ RESNETS = {  # timm's, smallest first
     False: ("test_resnet", "resnet10t", "resnet14t", "resnet18"),
     True: ("resnet18", "resnet34", "resnet50", "resnet101"),
 }
-FINETUNE_STEPS = 500  # at least; else a quarter
+FINETUNE_STEPS = 500  # minimum; otherwise, a quarter of the training steps
 
 
 def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
-    """Yield name, settings and reason of each arm of the recipe digits, which has all that studies take.
+    """Yield name, settings and reason of each arm that studies take from a recipe.
 
-    Arms without a rule are copied. patches: the new recipe's axis, smallest first.
+    The recipe digits has all these arms. Arms without a rule are copied from it. settings: the new recipe's config.
+    patches: the patch sizes of the new recipe's axis, in ascending order.
     """
     rules = adapted(settings, patches, on_gpu)
     for name, copied in read_recipe("digits").arms.items():
@@ -23,7 +24,7 @@ def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple
 
 
 def adapted(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
-    """Return name -> settings and reason of the arms that depend on the model, the batch or the device."""
+    """Return the arms that depend on the model, the batch or the device: name -> (settings, reason)."""
     width, depth, batch = settings["width"], settings["depth"], settings["batch"]
     smaller = {"width": width * 3 // 4, "depth": max(1, depth // 2), "patch": patches[-1]}
     larger = {"width": width * 3 // 2, "depth": depth * 3 // 2, "patch": patches[0]}
@@ -47,7 +48,10 @@ def adapted(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, t
 
 
 def finetune(settings: Settings, fractions: list[float]) -> Settings:
-    """Return the settings for fine-tuning: the paper's SGD, on the smallest share of the images."""
+    """Return the settings for fine-tuning with SGD, as in arXiv 2010.11929, on the smallest data fraction.
+
+    settings: the new recipe's config. fractions: the data fractions of its axis, in ascending order.
+    """
     return {
         "data_fraction": fractions[0],
         "optimizer": "sgd",

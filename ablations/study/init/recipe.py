@@ -1,6 +1,6 @@
 """The rules by which `ablate init` chooses the numbers of a recipe, each with its reason.
 
-They aim at a first result in minutes to hours, not at the best accuracy. The user edits the file.
+The rules aim at a first result in minutes to hours, not at the best accuracy. The user edits the file.
 """
 
 import math
@@ -15,17 +15,20 @@ from ablations.study.init.survey import Survey
 from results.store.schemas import Settings
 
 CPU, GPU = "a CPU", "a GPU"
-GRID = {CPU: 8, GPU: 14}  # patches a side, at most
-LARGEST = {CPU: 64, GPU: 224}  # pixels a side, at most
-FEW = 16  # pixels a side up to which the grid is 4 x 4: patches of one pixel say little
+GRID = {CPU: 8, GPU: 14}  # patches per side, at most
+LARGEST = {CPU: 64, GPU: 224}  # pixels per side, at most
+FEW = 16  # pixels per side up to which the grid is 4 x 4, because patches of one pixel carry little information
 MODELS = ((10_000, 64, 4), (100_000, 128, 6))  # training images up to -> width, depth
 LARGE = (192, 12)  # ViT-Ti
 HEAD = 32
 EPOCHS = 30
 STEPS = {CPU: (500, 5_000), GPU: (1_000, 50_000)}
-RATE, RATE_WIDTH = 2e-3, 64  # AdamW's for that width; it falls with the root of the width
+RATE, RATE_WIDTH = 2e-3, 64  # learning rate of AdamW at this width; it falls with the square root of the width
 END = "...\n"  # what yaml.safe_dump writes after a scalar
-DISAGREE, Z90 = 0.1, 1.645  # share of the test images on which equal arms differ; half-width of a 90% interval in sd
+DISAGREE, Z90 = (
+    0.1,
+    1.645,
+)  # fraction of test images on which equal arms differ; half-width of a 90% interval in standard deviations
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Choice:
 
 
 def choices(found: Survey, device: str) -> list[Choice]:
-    """Return the settings of a recipe's config for these data."""
+    """Return the settings of a recipe's config for the surveyed data. device: CPU or GPU."""
     return [*model(found, device), *training(found, device)]
 
 
@@ -57,7 +60,10 @@ def model(found: Survey, device: str) -> Iterator[Choice]:
 
 
 def patch_and_size(side: int, device: str) -> tuple[int, int]:
-    """Return the patch, a power of two as convolutional stems need, and an image size that is its multiple."""
+    """Return the patch size and the image size in pixels. side: the shorter side of the stored images.
+
+    The patch size is a power of two, as convolutional stems need. The image size is a multiple of it.
+    """
     most = min(side, LARGEST[device])
     grid = 4 if most <= FEW else GRID[device]
     patch = 2 ** max(0, round(math.log2(most / grid)))
@@ -81,19 +87,22 @@ def training(found: Survey, device: str) -> Iterator[Choice]:
 
 
 def rounded(number: float) -> float:
-    """Round to two significant digits."""
+    """Return the number rounded to two significant digits."""
     return float(f"{number:.2g}")
 
 
 def margin(found: Survey) -> Choice:
-    """Return the margin within which this many test images can show equal arms to be equivalent."""
+    """Return the smallest equivalence margin that this number of test images allows, at least 0.01.
+
+    Within a smaller margin, equal arms could not be shown to be equivalent.
+    """
     half = Z90 * math.sqrt(DISAGREE / found.test)
     value = max(0.01, math.ceil(200 * half) / 200)
     return Choice("margin", value, f"{found.test:,} test images cannot show less, if equal arms differ on a tenth")
 
 
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
-    """Yield the axes that studies take from the recipe."""
+    """Yield the axes that studies take from the recipe. settings: the recipe's config."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
     yield Choice("patch", patches, "half and twice the patch")
@@ -111,12 +120,15 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
 
 
 def rates(middle: float) -> list[float]:
-    """Return five learning rates, half a decade apart."""
+    """Return five learning rates around `middle`, half a decade apart."""
     return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
 
 def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
-    """Return the recipe as YAML. tuned: key -> measured choice, which replaces the one of the rules."""
+    """Return the recipe as YAML. device: CPU or GPU.
+
+    tuned: key -> measured choice, which replaces the choice by rule.
+    """
     config = [tuned.get(one.key, one) for one in choices(found, device)]
     settings = {one.key: one.value for one in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
@@ -145,13 +157,13 @@ def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
 
 
 def columns(some: list[Choice], indent: str = "  ") -> list[str]:
-    """Return a line per choice, with the reasons aligned."""
+    """Return a line of YAML per choice, with the reasons as aligned comments."""
     texts = [indent + line(one.key, one.value) for one in some]
     width = max(map(len, texts))
     return [f"{text:{width}}  # {one.reason}" for text, one in zip(texts, some, strict=True)]
 
 
 def line(key: str, value: Any) -> str:
-    """Return a setting as YAML on one line."""
+    """Return a setting as one line of YAML."""
     written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True)
     return f"{key}: {written.removesuffix(END).strip()}"

@@ -1,4 +1,4 @@
-"""Survey a folder or a pack of images before a recipe is written for them."""
+"""The survey of a folder or a pack of images, from which a recipe is written."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +13,18 @@ from vitcore.data.pack import MANIFEST, manifest, read_index
 
 SMALLEST_CLASS = 2  # images to train and validate on
 NAMED = 5
-FEW = 0.02  # share of the images that can be outliers
+FEW = 0.02  # largest fraction of the images that can be outliers
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The numbers of images, their split, classes and sizes."""
+    """The result of a survey: the number of images, their split, classes, sizes and unreadable files."""
 
     data: str  # as a config names them
     name: str
     train: int
     test: int
-    own_split: bool  # train/ and test/ are given; else a fifth of each class is the test set
+    own_split: bool  # whether train/ and test/ are given; otherwise, a fifth of each class is the test set
     classes: dict[str, int]  # class -> training images, validation included
     channels: int
     sides: Sequence[int]  # the shorter side of every readable image, in pixels; of a pack, one value
@@ -33,7 +33,7 @@ class Survey:
 
     @property
     def side(self) -> int:
-        """The shorter side, in pixels, that nine in ten images have at least."""
+        """The 10th percentile of the images' shorter sides, in pixels."""
         return int(np.percentile(self.sides, 10, method="lower"))
 
     def lines(self) -> list[str]:
@@ -56,12 +56,15 @@ class Survey:
 
 
 def survey(path: Path) -> Survey:
-    """Survey every image. Raises ValueError for a path without a data set, and for classes too small to split."""
+    """Return the survey of all images in a folder or pack.
+
+    Raises ValueError if the path has no data set, or if a class is too small to split.
+    """
     return of_pack(path) if (path / MANIFEST).is_file() else of_folder(path)
 
 
 def of_pack(path: Path) -> Survey:
-    """Survey a pack by its index; no image is decoded."""
+    """Return the survey of a pack from its index, without decoding images."""
     known = manifest(path, path.name)
     labels = read_index(path, known)["label"][: known.train]
     counts = np.bincount(labels, minlength=len(known.classes)).tolist()
@@ -71,7 +74,10 @@ def of_pack(path: Path) -> Survey:
 
 
 def of_folder(path: Path) -> Survey:
-    """Survey a folder; every image is decoded."""
+    """Return the survey of a folder of images, all of which are decoded.
+
+    Raises ValueError if the folder does not exist, none of its images can be read, or a class is too small to split.
+    """
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     if not path.is_dir():
@@ -88,7 +94,7 @@ def of_folder(path: Path) -> Survey:
     if not sides:
         raise ValueError(f"{path}: none of its {len(looked)} images can be read ({broken[0]})")
     with open_image(next(iter(sides))) as first:
-        channels = 1 if is_grey(first) else 3  # as vitcore.data.imagefolder says of a folder
+        channels = 1 if is_grey(first) else 3  # like the rule in vitcore.data.imagefolder
     folder = path.resolve()
     return Survey(
         data=f"imagefolder:{folder}",
@@ -105,16 +111,19 @@ def of_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images below half or above twice the median side; none if they are more than FEW of all."""
+    """Return the images whose shorter side is below half or above twice the median, with their shorter sides.
+
+    The dictionary is empty if they are more than the fraction FEW of all images. sides: file -> shorter side in pixels.
+    """
     median = float(np.median(list(sides.values())))
     found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
     return found if len(found) <= FEW * len(sides) else {}
 
 
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
-    """Raise ValueError naming classes with too few images.
+    """Raise ValueError, with the names of the classes, if classes have too few images.
 
-    classes: training images. in_all: training and test images.
+    classes: class -> number of training images. in_all: the number of training and test images in each class.
     """
     counts: Sequence[int] = [*classes.values()] if own_split else in_all
     pairs = zip(classes.items(), counts, strict=True)
