@@ -100,7 +100,7 @@ def judge(
     """Return the verdict on an interaction (positive, negative or not-resolved) and the reasons for it.
 
     The verdict is None where no test is possible. estimate, logit: the interaction on the metric's scale and on the
-    logit scale; `logit` is None for other metrics than accuracies. diverged: the arms that have diverged trials.
+    logit scale; `logit` is None for metrics that are not accuracies. diverged: the arms that have diverged trials.
     """
     if p_holm is None or estimate.value is None:
         return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]

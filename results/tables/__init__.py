@@ -1,1 +1,1 @@
-"""Tables of studies, and the writers that render them."""
+"""The tables of studies, their sentences, and the writers of Markdown, LaTeX, CSV, JSON and HTML."""

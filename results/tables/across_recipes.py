@@ -1,4 +1,4 @@
-"""Show one study on several recipes in one table: a row per arm, a group of columns per recipe."""
+"""Tables of one study on several recipes, with a row per arm and a group of columns per recipe."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +14,11 @@ ABSENT = "–"
 
 
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Write the tables of one study as one table, in one of formats.FORMATS.
+    """Return the tables of one study as one document, in one of formats.FORMATS.
 
-    columns: columns of each recipe. notes: one of layout.NOTES. CSV has a row for each recipe and arm, JSON a table for
-    each recipe. Raises ValueError for an unknown format or column.
+    columns: the columns shown for each recipe. notes: one of layout.NOTES. CSV has a row for each recipe and arm, and
+    JSON has a table for each recipe. Raises ValueError if the format or a column is unknown, or if a column is
+    repeated.
     """
     for table in tables:
         layout.check_columns(columns, table)
@@ -33,26 +34,27 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
 
 
 def by_study(tables: Sequence[Table]) -> list[list[Table]]:
-    """Group tables by study, in order of appearance."""
+    """Return the tables grouped by study, in order of appearance."""
     names = dict.fromkeys(table.study for table in tables)
     return [[table for table in tables if table.study == name] for name in names]
 
 
 def setting(table: Table) -> str:
-    """Name the table's recipe, data and overrides."""
+    """Return the name of a table's setting: its recipe, data and overrides."""
     return sentences.setting(table.recipe, table.data, table.overrides)
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
-    """Return a CSV row for each recipe and arm."""
+    """Return a CSV row for each recipe and arm, as a dict from column to value."""
     settings: list[dict[str, Plain]] = [{"study": t.study, "recipe": setting(t)} for t in tables for _ in t.rows]
     return [start | row for start, row in zip(settings, layout.csv_rows(tables, columns), strict=True)]
 
 
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Lay the tables out side by side, with footnote marks at the first number of each recipe.
+    """Return the tables next to each other as one grid, with a group of columns for each recipe.
 
-    Dashes stand where a recipe lacks the arm. Raises ValueError if there is no column besides the arm.
+    Footnote numbers stand at the first number of each recipe, and dashes where a recipe lacks the arm. Raises
+    ValueError if `columns` names no column besides the arm.
     """
     columns = [name for name in columns if name != "arm"]
     if not columns:

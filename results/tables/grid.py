@@ -1,4 +1,4 @@
-"""A grid of text with numbered footnotes, the form in which tables are written for people."""
+"""Grids of text with numbered footnotes, the form in which tables are written for people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,10 @@ SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the base
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, the value to sort by, and the numbers of its footnotes."""
+    """A cell of a grid.
+
+    text: the text shown. sort: the value to sort by. marks: the numbers of the cell's footnotes.
+    """
 
     text: str
     sort: float | str | None = None
@@ -19,8 +22,9 @@ class Cell:
 class Grid:
     """A table of text with title, caption lines, numbered footnotes and closing lines.
 
-    groups: (text, number of columns) above the header, from the first column on. label: what a LaTeX document refers to
-    the table by, by default the beginning of the title.
+    numeric: for each column, whether it holds numbers and is aligned to the right. groups: (text, number of columns) of
+    the headings above the header, from the first column on. label: the name by which a LaTeX document refers to the
+    table; "" for the beginning of the title.
     """
 
     title: str
@@ -35,19 +39,20 @@ class Grid:
 
 
 def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Return the marks of each row and the footnotes, numbered as they appear. Equal notes share a number.
+    """Return the footnote numbers of each row, and the footnotes in the order of their numbers.
 
-    Within a row, notes that may change a verdict come first.
+    notes: the notes of each row. Equal notes share a number. Within a row, notes that may change a verdict are numbered
+    first.
     """
     texts = list(dict.fromkeys(note for row in notes for note in sorted(row, key=weight)))
     return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
 
 
 def weight(note: str) -> int:
-    """Rank a footnote: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
+    """Return the rank of a footnote: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
     return 2 if is_minor(note) else int(note.startswith(SIZES))
 
 
 def is_minor(note: str) -> bool:
-    """Tell whether a note only counts the initial weights that equal the baseline's, which changes no verdict."""
+    """Return whether a note only counts the initial weights that equal the baseline's, which changes no verdict."""
     return INITIAL in note

@@ -1,4 +1,7 @@
-"""Lay a study's table out: its columns, caption and closing lines, in percent for people and as fractions in files."""
+"""The layout of a study's table: columns, caption and closing lines.
+
+Numbers are in percent in documents for people, and fractions in CSV and JSON.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +22,11 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header, and how a row's value is written in the metric's unit."""
+    """A column of a table.
+
+    header: the header, in which "{metric}" stands for the metric's label. text: a function that returns a row's cell in
+    the metric's unit. numeric: whether the column holds numbers and is aligned to the right.
+    """
 
     header: str
     text: Callable[[Row, Unit], str]
@@ -27,7 +34,7 @@ class Column:
 
 
 def column(name: str) -> Column:
-    """Return one of COLUMNS, or the column of a further metric's mean or interval."""
+    """Return the column of this name: one of COLUMNS, or the mean or interval of a further metric."""
     if name in COLUMNS:
         return COLUMNS[name]
     metric = name.removesuffix(INTERVAL)
@@ -38,32 +45,45 @@ def column(name: str) -> Column:
 
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
-    """List the metrics among the columns that not every table has."""
+    """Return the metrics named in `columns` that are not in COLUMNS.
+
+    An interval's column counts as its metric.
+    """
     return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
 
 
 def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
-    """Append half the width of a symmetric interval: "76.42 ± 1.93"."""
+    """Return the text with half the width of a symmetric interval appended: "76.42 ± 1.93".
+
+    Without an interval, the text is returned unchanged. unit: the unit of the interval's numbers.
+    """
     return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
 
 
 def brackets(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Write an interval as "[low, high]"; "" for none."""
+    """Return an interval as "[low, high]"; "" for None.
+
+    write: a function that formats one end.
+    """
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
 
 
 def count_of_planned(n: int, planned: int) -> str:
-    """Write the number of trials: "5", or "3/5" where trials are absent."""
+    """Return the number of finished trials: "5", or "3/5" if fewer trials finished than were planned."""
     return str(n) if n == planned else f"{n}/{planned}"
 
 
 def verdict_cell(row: Row) -> str:
-    """Write the verdict, or a dash where there is none: the word "none" could be an arm's value."""
+    """Return the verdict as text, or a dash if there is none.
+
+    The dash is no word, because a word such as "none" could be taken for an arm's value. The baseline's row has
+    "baseline".
+    """
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
 
 def margin_cell(row: Row, unit: Unit) -> str:
-    """Write the smallest margin met, rounded up like every bound."""
+    """Return the smallest margin met, rounded up like every bound; "" if there is none."""
     return "" if row.margin_met is None else unit.bound(row.margin_met).removesuffix(unit.of_difference)
 
 
@@ -109,10 +129,10 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Write the table in one of formats.FORMATS.
+    """Return the table as a document in one of formats.FORMATS.
 
-    columns: names of columns, in order. notes: one of NOTES. Each format has its own defaults. Raises ValueError for an
-    unknown format or column.
+    columns: the names of columns, in order. notes: one of NOTES. Each format has a default for both. Raises ValueError
+    if the format or a column is unknown, or if a column is repeated.
     """
     check_columns(columns, table)
     form = formats.named(format)
@@ -127,22 +147,22 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 
 
 def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the object of a JSON file: the table, with all keys of its rows or only `columns`."""
+    """Return the object of a JSON file: the table's fields, and its rows with all keys or only `columns`."""
     rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
     return {**json_object(table), "rows": rows}
 
 
 def with_interim_marks(table: Table) -> Sequence[Row]:
-    """Return the rows, with "(interim)" after each verdict that more trials may change."""
+    """Return the table's rows, with "(interim)" after each verdict if more trials may change it."""
     mark = " (interim)" if table.interim else ""
     return [replace(row, verdict=row.verdict and f"{row.verdict}{mark}") for row in table.rows]
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
-    """Return the table without the notes that `notes`, one of NOTES, excludes.
+    """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
 
-    "all" keeps everything. "short" keeps the footnotes about `columns`, and states only in what trials differ. "none"
-    keeps only footnotes without which a number would mislead, such as missing or diverged trials.
+    "all" keeps every note. "short" keeps the footnotes about `columns`, and says only in what trials differ, not which
+    trials. "none" keeps only footnotes without which a number would mislead, such as missing or diverged trials.
     """
     if notes == "all":
         return table
@@ -156,7 +176,10 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
 
 
 def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: str) -> bool:
-    """Tell whether a table with "short" or no `notes` keeps a footnote."""
+    """Return whether a table with `notes` "short" or "none" keeps a footnote.
+
+    subjects: what each footnote is about. columns: the columns shown.
+    """
     if note in subjects.differences:
         return not COMPARED.isdisjoint(columns)
     if note in subjects.arms:
@@ -165,7 +188,7 @@ def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: st
 
 
 def check_columns(columns: Sequence[str] | None, table: Table) -> None:
-    """Raise ValueError for an unknown or repeated column."""
+    """Raise ValueError if a column is unknown or repeated."""
     for name in columns or ():
         if name not in COLUMNS and name.removesuffix(INTERVAL) not in table.besides:
             raise unknown_column(name, table.besides)
@@ -174,19 +197,25 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
-    """Return the error for an unknown column, which names the allowed ones."""
+    """Return the error for an unknown column, which lists the known ones.
+
+    metrics: further metrics that are columns too.
+    """
     known = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
 
 
 def shown_columns(table: Table) -> list[str]:
-    """List the default columns, without those that are empty or withheld."""
+    """Return the default columns of a table, without those that are empty.
+
+    Without verdicts, the columns of p and the verdict are left out too.
+    """
     columns = [name for name in SHOWN if table.judged or name not in JUDGED]
     return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
-    """Lay the table out as a grid of text with footnotes."""
+    """Return the table as a grid of text with footnotes."""
     marks, footnotes = grid.number_notes([row.notes for row in table.rows])
     rows = []
     for row, mark in zip(with_interim_marks(table), marks, strict=True):
@@ -220,12 +249,19 @@ def sort_key(value: Any) -> float | str | None:
 
 
 def label(metric: str, objective: str = "") -> str:
-    """Return the style's label of a metric, else its name."""
+    """Return the style's label of a metric, or the metric's name if the style has none.
+
+    objective: the training objective, which may change the name.
+    """
     return current().labels.get(metric) or units.metric_name(metric, objective)
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    """Explain the numbers (n, units, test, family, margin), an unfinished study, and departures from the recipe."""
+    """Return the caption lines: the explanation of the numbers, the state of an unfinished study, and departures.
+
+    The explanation covers n, units, test, family and margin. Departures are settings in which the baseline departs from
+    the recipe.
+    """
     unit, split = units.unit(table.metric), table.split
     metric = label(table.metric, table.objective)
     tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
@@ -261,7 +297,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def in_unit(unit: Unit) -> str:
-    """Return " in %" or the like; "" for a plain number."""
+    """Return " in " and the unit of a metric, such as " in %"; "" for a number without a unit."""
     return f" in {unit.of_value}" if unit.of_value else ""
 
 
@@ -281,12 +317,12 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def dagger(table: Table) -> str:
-    """Explain the † of published numbers."""
+    """Return the line that explains the † of published numbers."""
     return f"† {published_source(table)}: another setting, shown beside ours, not compared."
 
 
 def published_source(table: Table) -> str:
-    """Name the source of the published numbers: "the study" if it names no source."""
+    """Return the source of the published numbers; "the study" if none is named."""
     return table.published_of or "the study"
 
 
@@ -299,7 +335,11 @@ INTERACTION = {  # column -> field of an interaction
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
-    """Return a CSV row per arm; without `columns`, an arm with two changes also has their interaction."""
+    """Return a CSV row per arm, as a dict from column to value.
+
+    columns: the names of the columns; None for all. Then an arm with two changes also has the columns of their
+    interaction, if any table has one.
+    """
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []
     for table in tables:
@@ -314,7 +354,10 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Plain]:
-    """Split each interval into two columns, and join notes into one."""
+    """Return the values of a CSV row, with each interval in two columns and notes joined into one text.
+
+    values: a value for each column.
+    """
     cells: dict[str, Plain] = {}
     for name, value in values.items():
         if "ci95" in name:

@@ -1,4 +1,4 @@
-"""Mixed provenance: code, plug-ins, versions, machines and kernels that differ among the trials of one table."""
+"""Notes on mixed provenance: code, plug-ins, versions, machines and kernels that differ among a table's trials."""
 
 import json
 from collections import Counter, defaultdict
@@ -18,9 +18,9 @@ Trial = tuple[str, int]  # its arm and seed
 
 
 def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
-    """Note each field of provenance that differs between trials, and the trials without the most frequent value.
+    """Return a note for each field of provenance whose value differs among the trials.
 
-    over: the states of the trials that count.
+    A note names the trials that lack the most frequent value. over: the states of the trials that count.
     """
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
@@ -29,9 +29,10 @@ def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "dive
 
 
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
-    """Yield each field that comparable trials share, with its value in each trial; "" means unknown or unused.
+    """Yield the name of each field that should be equal in all trials, with its value in each trial.
 
-    A plug-in counts only where it was loaded, as a shared baseline may be trained without the plug-in.
+    trials: the columns COMPARABLE and ALSO of the trials. "" means an unknown value, or a plug-in that a trial did not
+    load. Such a plug-in is no difference, as a shared baseline may be trained without it.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]
@@ -47,18 +48,27 @@ def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
 
 @lru_cache(1024)
 def source_digest(code: str) -> str:
-    """Return the digest of the suite's sources in each attempt of a trial, without the digests of plug-ins."""
+    """Return the digest of the suite's sources in each attempt of a trial, without the digests of plug-ins.
+
+    The digests are joined by THEN, and equal ones appear once.
+    """
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
 def differs(texts: Iterable[str]) -> bool:
-    """Tell whether known values differ between trials or between attempts of one trial; "" is unknown."""
+    """Return whether known values differ between trials or between the attempts of one trial.
+
+    texts: the value in each trial; "" if unknown.
+    """
     known = set(texts) - {""}
     return len(known) > 1 or any(THEN in text for text in known)
 
 
 def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
-    """Describe one difference: "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)"."""
+    """Return the note on one field: "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)".
+
+    texts: the field's value in each of `trials`; "" if unknown.
+    """
     groups: dict[str, list[Trial]] = defaultdict(list)
     for trial, text in zip(trials, texts, strict=True):
         if text:
@@ -70,7 +80,7 @@ def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) ->
 
 
 def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
-    """List trials: "position=none seed 3; all of position=2d", or "25 trials of 10 arms".
+    """Return a list of trials as text: "position=none seed 3; all of position=2d", or "25 trials of 10 arms".
 
     whole: the number of trials of each arm.
     """

@@ -1,4 +1,4 @@
-"""A paper's claims, judged by our trials, and its numbers, shown beside ours without a test.
+"""The comparison with a publication: its claims, judged by the study's trials, and its numbers, shown without a test.
 
 Published numbers come from another setting. Only the order of two arms can be compared.
 """
@@ -29,9 +29,9 @@ NAME = "published"  # what the command line calls the second set of results
 
 
 def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
-    """Collect the judged claims of studies, and their arms with published numbers.
+    """Return the judged claims of the studies, and their arms that have published numbers.
 
-    Raises ValueError where no study has a claim or a published number.
+    Raises ValueError if no study has a claim or a published number.
     """
     tables = [study_table.table(study) for study in studies]
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
@@ -54,7 +54,11 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Add to a claim the difference of the published numbers, and the bound of an unresolved difference."""
+    """Return a claim with the difference of the published numbers and its notes.
+
+    For an unresolved claim, a note states the largest difference that the interval allows. table: the table of the
+    claim's study.
+    """
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
@@ -73,7 +77,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
 
 
 def arm_row(row: Row, table: Table) -> PublishedRow:
-    """Build the row that compares an arm with its published number."""
+    """Return the row that shows an arm's mean next to its published number."""
     return PublishedRow(
         study=table.study,
         recipe=table.recipe,
@@ -90,9 +94,10 @@ def arm_row(row: Row, table: Table) -> PublishedRow:
 
 
 def render(found: PublishedComparison, format: str) -> str:
-    """Write the comparison as md, latex, json, html or csv (claims only).
+    """Return the comparison as a document in a format of formats.FORMATS: md, latex, json, html or csv.
 
-    Raises ValueError for another format, and for CSV without claims.
+    CSV has the claims only. Raises ValueError if the format is unknown, or if it is CSV and the comparison has no
+    claims.
     """
     parts = (claims_grid, found.claims), (arms_grid, found.rows)
     document = formats.Document(
@@ -104,14 +109,17 @@ def render(found: PublishedComparison, format: str) -> str:
 
 
 def csv_rows(found: PublishedComparison) -> list[dict[str, Plain]]:
-    """Return a CSV row per claim. Raises ValueError if there is none."""
+    """Return a CSV row per claim, as a dict from column to value.
+
+    Raises ValueError if the comparison has no claims.
+    """
     if not found.claims:
         raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
     return [layout.flat(json_object(claim)) for claim in found.claims]
 
 
 def claims_grid(found: PublishedComparison) -> Grid:
-    """Lay the claims out as a grid of text, with the number of each verdict below it."""
+    """Return the claims as a grid of text, with the number of claims of each verdict below it."""
     marks, footnotes = grid.number_notes([claim.notes for claim in found.claims])
     rows = []
     for claim, mark in zip(found.claims, marks, strict=True):
@@ -144,7 +152,7 @@ def claims_grid(found: PublishedComparison) -> Grid:
 
 
 def arms_grid(found: PublishedComparison) -> Grid:
-    """Lay the arms with published numbers out as a grid of text."""
+    """Return the arms with published numbers as a grid of text."""
     marks, footnotes = grid.number_notes([row.notes for row in found.rows])
     rows = []
     for row, mark in zip(found.rows, marks, strict=True):
@@ -170,6 +178,6 @@ def arms_grid(found: PublishedComparison) -> Grid:
 
 
 def dagger(found: PublishedComparison) -> list[str]:
-    """Explain the † of published numbers, where there are any."""
+    """Return the line that explains the † of published numbers; an empty list if no number is published."""
     sources = "; ".join(found.b.published_of)
     return [f"† {sources}: another setting, shown beside ours, not compared."] if sources else []
