@@ -30,10 +30,10 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield the fraction of the training FLOPs that a cheaper setting leaves, and the setting as text.
+    """Yield the remaining fraction of the training FLOPs and the text of the setting, for each cheaper setting.
 
-    The settings are half the image size, half the steps and twice the patch size. varied: settings that the study
-    varies, which are not suggested.
+    The cheaper settings are half the image size, half the steps and twice the patch size. varied: settings that the
+    study varies, which are not suggested.
     """
     from vitcore.analysis.cost import measure
 

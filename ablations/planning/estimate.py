@@ -99,7 +99,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], r
 
 
 def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
-    """Return the estimated seconds of each trial in the plans by trial id. They include the start of a worker."""
+    """Return the estimated seconds of each planned trial, by trial id, including the start of its worker."""
     return {
         trial: START_SECONDS + guess.seconds
         for plan in plans

@@ -21,7 +21,7 @@ WARM_UP, STEPS = 5, 50
 
 
 def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
-    """Measure the step times that are missing for this device, and write each at once.
+    """Measure the step times that are missing for this device, and write each one to disk immediately.
 
     data_dir: folder of the data sets. say: a function that is called with one line of text per measurement. Raises
     ValueError if an arm trains on several GPUs.

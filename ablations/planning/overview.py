@@ -53,7 +53,7 @@ class HoursSource:
 class Disk:
     """The peak disk use in bytes.
 
-    weights: final weights that are kept. checkpoints: those of trials that run at once. files: all other files.
+    weights: final weights that are kept. checkpoints: checkpoints of trials that run at once. files: all other files.
     """
 
     weights: int
@@ -129,7 +129,8 @@ def overview(
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
     """Return the wall-clock time of the remaining trials on this machine, or None if none remain.
 
-    cost: the cost of these trials. todo: their number. workers: number of trials at once, by default as many as fit.
+    cost: the cost of the remaining trials. todo: their number. workers: number of trials at once, by default as many as
+    fit.
     """
     if not todo:
         return None

@@ -152,7 +152,7 @@ def margin(design: Design) -> float | None:
 def claimable(design: Design) -> list[str]:
     """Return the names that a claim may use.
 
-    They are the names of arms, of arms at their tuned values, and of arms without their point on the curves.
+    The names may be of arms, of arms at their tuned values, or of arms without their point on the curves.
     """
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
@@ -290,7 +290,7 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 def is_stage_eval(design: Design, eval_name: str) -> bool:
     """Return whether stages compute this eval, instead of arms.
 
-    They compute few-shot probes of pre-trained weights, unless these are the study's metric.
+    Stages compute few-shot probes of pre-trained weights, unless the probes are the study's metric.
     """
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 

@@ -16,7 +16,7 @@ from ablations.study.study import PLACE, RECIPE_ARM, Axis, Study
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed
 
-AT_AXES = ("axis", "patch-axis")  # after @ in metrics and evals: the recipe's values
+AT_AXES = ("axis", "patch-axis")  # after @ in metrics and evals, these stand for the recipe's values
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Change:
     """
 
     name: str
-    values: Values  # of every factor
+    values: Values  # factor -> value
     settings: Values
     co_changes: Values = field(default_factory=dict)
-    named: bool = False  # a joint change under a name of its own
+    named: bool = False  # whether the study names this joint change
 
     @property
     def declared(self) -> list[str]:
@@ -45,11 +45,11 @@ class Arm:
 
     name: str
     baseline: str
-    values: Values  # of every factor and curve
-    settings: Values  # everything that is not a default, before the seed
+    values: Values  # factor or curve -> value
+    settings: Values  # all settings that differ from defaults, without the seed
     change: Change
-    point: Values  # of the curves
-    parent: stages.Stage | None = None  # what its trials start from
+    point: Values  # curve -> value
+    parent: stages.Stage | None = None  # the stage that its trials start or learn from
 
     def trial(self, seed: int) -> Config:
         return stages.trial(self.settings, self.parent, seed)
@@ -388,7 +388,7 @@ class Design:
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
         varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
-        found = {}  # by name: a cell of a cross may be an arm that is there already
+        found = {}  # by name, because a cell of a cross may equal an earlier arm
         for change in map(self.changed, varied if {} in varied else [{}, *varied]):
             found[change.name] = change
         for name, settings in self.named.items():

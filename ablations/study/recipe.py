@@ -32,9 +32,8 @@ class Recipe(Options):
     caveats: list[str] = []  #: What a reader has to know. Tables and reports print it.
     expected: list[recipe_facts.Expected] = []  #: Expected results of its trials.
     cost: recipe_facts.Costs = {}  #: The training time of a trial on a CPU and on a GPU.
-    spread: recipe_facts.Spread | None = (
-        None  #: How much paired differences vary over seeds. `plan` uses it before there are results.
-    )
+    #: How much paired differences vary over seeds. `plan` uses it before there are results.
+    spread: recipe_facts.Spread | None = None
     #: Differences after twice the steps. Tables footnote an arm whose sign flips there.
     at_twice_the_steps: recipe_facts.AtTwiceTheSteps | None = None
     #: What a SLURM profile leaves open: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time, task_minutes.

@@ -29,7 +29,7 @@ class Figure(Options):
 class Expected(Figure):
     """The mean of a metric over the trials of the recipe, and their number `n` if it is known."""
 
-    settings: dict[str, Any] = {}  #: What the command line has to set for it, such as `epochs: 300`.
+    settings: dict[str, Any] = {}  #: The settings of the command line that it holds for, such as `epochs: 300`.
     metric: str = "test_accuracy"  #: The metric's name.
     mean: float  #: The metric's mean over seeds.
     n: Count | None = None  #: Seeds.
@@ -71,9 +71,9 @@ class AtTwiceTheSteps(Figure):
     An arm whose difference changes sign after twice the steps learns faster, not better.
     """
 
-    n: Count | None = None  #: Seeds per arm.
-    differences: dict[str, Difference]  #: From the recipe's own config, by arm as tables name it.
-    resolved: list[str] = []  #: The arms whose difference is resolved there.
+    n: Count | None = None  #: Number of seeds per arm.
+    differences: dict[str, Difference]  #: Arm name in tables -> difference from the recipe's config.
+    resolved: list[str] = []  #: The arms whose difference is resolved after twice the steps.
 
     def of(self, arm: str) -> LaterDifference | None:
         """Return the difference of an arm as a plan records it, or None if the arm has none."""

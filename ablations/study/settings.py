@@ -115,7 +115,7 @@ def has_folders(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Return the settings with each image folder in `data` or `STAGE.data` as 'imagefolder:' and its absolute path.
+    """Return settings in which each image folder in `data` or `STAGE.data` is 'imagefolder:' and its absolute path.
 
     images: name -> folder. Names of packs are unchanged.
     """
@@ -132,10 +132,9 @@ def named(content: Any, images: Mapping[str, str]) -> Any:
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder of checkpoints. Raises ValueError if the path is not absolute or not portable.
+    """Return the folder of checkpoints. Raises ValueError if the path is not absolute, or is not a folder.
 
-    A path with %, '..' or control characters is not portable, because it may mean another folder in another context.
-    Raises ValueError if the path is a file.
+    A path with %, '..' or control characters is refused too, because it may mean another folder on another machine.
     """
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:

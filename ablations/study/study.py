@@ -26,14 +26,14 @@ class Study(Options):
     #: `teacher: {stage: NAME}`. Each is trained once.
     stages: dict[str, Values] = {}
     baseline: Values  #: The settings that every arm is compared with, on top of the recipe's.
-    recipe_arm: str = ""  #: The recipe's own arm that the baseline begins with.
+    recipe_arm: str = ""  #: The recipe's arm that the baseline begins with.
     #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, those of plugins too).
     factors: dict[str, Axis] = {}
     crosses: list[dict[str, Axis]] = []  #: Full products of two factors or more. The table has their interactions.
     curves: dict[str, Axis] = {}  #: Every arm at every value. It is compared with the baseline at the same value.
     #: A curve of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}
-    #: Joint changes under a name. `axis`: the recipe's own arm of that name. `{recipe_arm: NAME, ...}` begins with it.
+    #: Joint changes under a name. `axis`: the recipe's arm with this name. `{recipe_arm: NAME, ...}` begins with it.
     arms: dict[str, Values | Literal["axis"]] = {}
     #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
     co_changes: dict[str, Values] = Field(default={}, alias="with")
