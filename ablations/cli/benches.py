@@ -201,9 +201,10 @@ def set_up(
     data_dir: Path | None,
     studies: bool = False,
 ) -> Setup:
-    """Return the resolved arguments of a benchmark. studies: whether words may name studies, and one must.
+    """Return the resolved arguments of a benchmark. studies: whether the words must name a study.
 
-    Raises ValueError if a word is of the wrong kind, or if the benchmark cannot measure a setting.
+    Raises ValueError if a study is missing, if the words name a study that the benchmark does not take, or if it
+    cannot measure a setting.
     """
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu

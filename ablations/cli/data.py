@@ -1,4 +1,4 @@
-"""The commands `ablate data`, which download, pack and verify data sets."""
+"""The commands `ablate data download`, `pack` and `verify`, which prepare data sets."""
 
 import contextlib
 import sys

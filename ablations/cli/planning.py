@@ -89,9 +89,9 @@ def plan(
 
 
 def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Plan with what the recipe states about its pack if the pack does not exist yet.
+    """Use what the recipe states about its pack, if the pack does not exist yet. Return whether it is used.
 
-    Returns whether this is the case, after a note on standard error. made: the designs to plan. Raises ValueError if
+    It is enough to plan, and a note about it goes to standard error. made: the designs to plan. Raises ValueError if
     `probe` is true and the pack does not exist, because step times are measured on the images.
     """
     from vitcore.data.lookup import STATED, unpacked

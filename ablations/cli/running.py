@@ -73,7 +73,7 @@ def run(
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
-    """Return text that lists the commands which show the results. where: the --runs option for these commands."""
+    """Return text with the commands to run next, which show results. where: the --runs option for these commands."""
     asked = jobs(plans)
     left = sum(not store.trial(runs, job.id).state().over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
@@ -110,9 +110,10 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a function to call with each trial that ended. It publishes a study once all trials of the study ended.
+    """Return a function that publishes a study once it was called with all trials of the study.
 
-    Publishing prints the study's table, and writes table and figure into the run directory.
+    Call it with each trial that ended. To publish is to print the study's table, and to write the table and the figure
+    into the run directory.
     """
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
@@ -224,7 +225,7 @@ def train_here(
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
     """Report trials that are not done on standard error, and exit with an error status if there are any.
 
-    asked: the number of trials that the run was to do. plans: named in the advice on failed trials.
+    asked: the number of trials that the run was to do. plans: the plans to name in the advice on failed trials.
     """
     if tally.stopped:
         done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)

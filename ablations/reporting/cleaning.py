@@ -1,4 +1,4 @@
-"""Lists of the files that a run directory can do without, and their removal. Results are never among these files."""
+"""The files that a run directory can do without: lists and removal. Results are never among these files."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 
 
 def remove(found: Sequence[Waste], *roots: Path) -> None:
-    """Remove these files and folders. roots: the folders that they lie in.
+    """Remove the files and folders that were found. roots: the run directory and the folder of checkpoints.
 
     Raises ValueError, before anything is removed, if a link leads out of the roots.
     """

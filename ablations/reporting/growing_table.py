@@ -1,4 +1,4 @@
-"""A table that fills in while trials run: a row per arm, a column per seed."""
+"""A table that is filled in while trials run, with a row for each arm and a column for each seed."""
 
 from collections.abc import Sequence
 from pathlib import Path

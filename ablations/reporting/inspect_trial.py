@@ -1,6 +1,6 @@
-"""Inspections for `ablate inspect`: choosing the trials, and computing what is missing.
+"""The inspections that `ablate inspect` draws, chosen by trial or study and computed if missing.
 
-An inspection holds what was found in the weights of one trial: maps of attention, of the position embedding, ...
+An inspection holds what was found in the weights of one trial, such as attention maps and filters.
 """
 
 import json
@@ -26,7 +26,7 @@ def select_trials(
 
     A word that names a plan stands for the first ready seed of each arm. Any other word is returned as an id.
     names: for each word the plan name that it may stand for. globs: patterns of arm names. ready: a function that
-    returns whether the trial with an id can be inspected. Raises ValueError if a plan has no ready trial.
+    returns whether the trial with this id can be inspected. Raises ValueError if a plan has no ready trial.
     """
     known = {plan.name: plan for plan in plans}
     found = []

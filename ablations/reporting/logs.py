@@ -1,4 +1,4 @@
-"""Log files: redirecting a process's output to them, and reading their end.
+"""Log files: functions that redirect a process's output to a log, and read the end of a log.
 
 The output of libraries and of crashing C code is redirected too.
 """

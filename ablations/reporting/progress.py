@@ -17,7 +17,7 @@ from results import units
 
 
 class Bars(Progress):
-    """Progress bars, below anything else that Rich can draw. above: the object to draw."""
+    """Progress bars below something else that Rich draws, such as a table. above: what to draw above the bars."""
 
     above: RenderableType | None = None
 
@@ -134,7 +134,7 @@ class Live:
     def over(self, job: Job, end: Ended) -> None:
         """Count a trial that ended, and print a line if it failed or was blocked.
 
-        If the output is not a terminal, every trial that this run trained gets a line.
+        If the output is not a terminal, a line is printed for every trial that this run trained.
         """
         self.done += 1
         self.finished_here += not end.elsewhere
@@ -153,8 +153,7 @@ class Live:
     def left(self) -> str:
         """Return the time left as text; "" if it is unknown.
 
-        It is estimated from the part of the work done so far, or from the first trial's speed before half a trial is
-        done.
+        The estimate extrapolates the work done so far or, before half a trial is done, the speed of the first trial.
         """
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())

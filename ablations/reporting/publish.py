@@ -1,4 +1,4 @@
-"""Publishing: writing the tables, figures and report of complete studies into the run directory."""
+"""Functions that write the tables, figures and report of complete studies into the run directory."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -127,7 +127,7 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class Cause:
-    """The cause for which some trials of an arm failed, are blocked, wait or stopped.
+    """A cause for which trials of an arm failed, are blocked, wait or have stopped.
 
     line: the last line of the traceback; "" if the cause has it. kind: the kind of failure, blocked, stopped or lost.
     """
@@ -229,7 +229,7 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
 
 
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    """Return the kind of a trial, one of KINDS. SLURM is consulted only for trials that are still to do."""
+    """Return the kind of a trial, one of KINDS. SLURM's answers count only for trials that are to do."""
     if not standing.to_do or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
@@ -260,7 +260,7 @@ def last_traceback_line(failure: Failure | None) -> str:
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
     """Return the state of the tables of a submitted study; "" if it is not submitted or its trials are not done.
 
-    The state is 'written'; 'awaited' if the submission's last job will write the tables; or 'pending' if nothing will.
+    The state is 'written'; 'awaited' if the submission's last job will write the tables; or 'pending' otherwise.
     """
     if plan.name not in seen.plans or not is_over(total):
         return ""
@@ -275,5 +275,5 @@ def is_over(counts: Mapping[str, int]) -> bool:
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Return whether each study is done, or will not change by itself because its submission gave up."""
+    """Return whether no study will change by itself, because each is done or its submission gave up."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

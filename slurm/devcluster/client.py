@@ -19,7 +19,7 @@ class Client:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for SLURM's commands: that of this process, with SLURM_CONF set to the cluster's slurm.conf.
+        """The variables of this process's environment, with SLURM_CONF set to the cluster's slurm.conf.
 
         Other variables of SLURM, which an enclosing job may have set, are left out.
         """

@@ -54,8 +54,8 @@ class Cluster(Client):
         """Start all daemons and wait until a job could run. After an error nothing is left behind.
 
         guarded: end the cluster when this process ends. Raises Unavailable if the machine lacks a program, root or
-        free ports. Raises ValueError if the directory is not empty or a port is taken. Raises RuntimeError
-        with a line of the log if a daemon does not start.
+        free ports. Raises ValueError if the directory is not empty or a port is taken. Raises RuntimeError with a line
+        of the log if a daemon does not start.
         """
         if reason := requirements.unmet(self.settings.accounting):
             raise Unavailable(reason)
@@ -130,7 +130,7 @@ class Cluster(Client):
     def named(self, name: str) -> list[Daemon]:
         """Return the daemons that a name stands for.
 
-        name: a daemon such as slurmctld, the name of a node for the node's slurmd, or `slurmd` for those of all nodes.
+        name: a daemon such as slurmctld, a node for the slurmd of this node, or `slurmd` for the slurmd of every node.
         Raises ValueError if no daemon has this name.
         """
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]

@@ -19,7 +19,10 @@ class Unavailable(RuntimeError):
 
 
 def unmet(accounting: bool = True) -> str:
-    """Return in one line why this machine cannot run a cluster; "" if it can. accounting: with slurmdbd."""
+    """Return in one line why this machine cannot run a cluster; "" if it can.
+
+    accounting: whether the cluster is to have slurmdbd.
+    """
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
     if missing:

@@ -14,7 +14,7 @@ LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its 
 class Settings:
     """The size and limits of a cluster. cpus, memory, gpus: of each node.
 
-    The machine need not have as much, because SLURM believes its configuration.
+    The machine need not have these resources, because SLURM believes its configuration.
     """
 
     nodes: int = 2  # two, so that a job can start again while its first process lives on

@@ -15,8 +15,8 @@ from slurm.devcluster.waiting import until
 def tear_down(folder: Path) -> None:
     """End all processes of the cluster in `folder`, even stopped ones, and remove the folder if it exists.
 
-    If the cluster is being started, this function waits for it. Raises ValueError if the folder holds files of anything
-    but a cluster.
+    If the cluster is being started, this function waits for it. Raises ValueError if the folder holds files but
+    no cluster.
     """
     if folder.is_dir() and any(folder.iterdir()) and not (folder / settings.FILE).exists():
         raise ValueError(f"{folder}: holds no cluster, nothing is removed")

@@ -1,4 +1,4 @@
-"""A function that waits for other processes."""
+"""A function that waits until a condition is true, such as a state of another process."""
 
 import time
 from collections.abc import Callable

@@ -61,9 +61,9 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return one pair of a YAML line that sets `key` to the first valid value, and the line's comment.
+    """Return a list of one pair: a YAML line that sets `key` to the first valid value, and the line's comment.
 
-    values: names from SLURM. Returns no pair if none of them may stand in a profile.
+    values: names from SLURM. The list is empty if none of them may stand in a profile.
     """
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
@@ -71,7 +71,7 @@ def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str
 
 
 def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return the pair of `chosen` with the line commented out: a setting that the user may want."""
+    """Return the list that `chosen` returns, with the YAML line commented out for the user to choose."""
     return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
 
 

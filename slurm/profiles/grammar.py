@@ -1,7 +1,7 @@
-"""Patterns for values in a profile. A value that matches none is refused before it reaches a batch script.
+"""Patterns for the values of a profile. A value that does not match is refused before it reaches a batch script.
 
-The patterns allow less than the shell and sbatch do: no white space, quotes, `$`, `%`, `\\`, `;`, newlines or
-control characters, no leading `-`, no `..`.
+The patterns allow less than the shell and sbatch do: they exclude white space, quotes, `$`, `%`, `\\`, `;`, newlines,
+control characters, a leading `-` and `..`.
 """
 
 import re

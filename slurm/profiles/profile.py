@@ -58,29 +58,29 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     partition: str | None = None  #: The partition, or several with commas.
-    account: str | None = None  #: Who pays.
+    account: str | None = None  #: The account that is charged.
     qos: str | None = None  #: The quality of service.
-    nodes: Count = 1  #: Nodes of a job. `gpus`, `cpus` and `memory` are of each.
-    gpus: Annotated[int, Field(ge=0, le=1000)] = 1  #: GPUs of a job. 0: a CPU alone.
+    nodes: Count = 1  #: Nodes of a job. `gpus`, `cpus` and `memory` are per node.
+    gpus: Annotated[int, Field(ge=0, le=1000)] = 1  #: GPUs of a job. 0: train on the CPU.
     gpu_type: str | None = None  #: A type of GPU as SLURM calls it, such as `a100`.
     trials_per_gpu: Annotated[int, Field(ge=1, le=100)] = 1  #: Trials at a time on each GPU, for small models.
     cpus: Count = 1  #: Cores of a job.
     memory: str | None = None  #: Memory of a job, such as `16G`.
-    time: str | int = "4:00:00"  #: The limit of one job. A trial that needs more continues in the next.
+    time: str | int = "4:00:00"  #: The time limit of one job. The next job continues its trials.
     constraint: str | None = None  #: Features of nodes, such as `a100&ib`.
-    parallel: Count | None = None  #: Jobs of a submission that train at once. As many as SLURM lets unless set.
-    task_minutes: Annotated[float, Field(gt=0)] = 10.0  #: Small trials share a task of about this length.
+    parallel: Count | None = None  #: Jobs of a submission that run at once. Unless set, SLURM decides.
+    task_minutes: Annotated[float, Field(gt=0)] = 10.0  #: Small trials share a task of about this many minutes.
     setup: tuple[str, ...] = ()  #: Shell lines that the node runs before each job, such as `module load cuda`.
     environment: dict[str, str] = {}  #: Variables, exported as written: no shell expands them.
     #: A command before Python, such as `apptainer exec --nv IMAGE`. No shell reads it.
     container: str | None = None
     dependency: str | None = None  #: Ends of other jobs, such as `afterok:1234`, that the submitted jobs wait for.
     begin: str | None = None  #: When the submitted jobs may begin, such as `20:00` or `now+2hours`.
-    comment: str | None = None  #: Follows the submission's tag in the comment of each job.
+    comment: str | None = None  #: Text after the submission's tag in the comment of each job.
     extra: dict[str, options.Value] = {}  #: Further options of `sbatch`, such as `mail-type: END`.
     srun: dict[str, options.Value] = {}  #: Options of `srun`, such as `cpu-bind: cores`.
-    checkpoints: str | None = None  #: Scratch space for checkpoints. In the run directory unless set.
-    data_dir: str | None = None  #: Where data sets lie. As ablate.toml or `ABLATE_DATA` say unless set.
+    checkpoints: str | None = None  #: The folder of checkpoints. Unless set, the run directory.
+    data_dir: str | None = None  #: The folder of data sets. Unless set, ablate.toml or `ABLATE_DATA` names it.
     stage: str | None = None  #: A folder on the node's own disk, such as `$TMPDIR`, to which packs are copied first.
     keep_weights: Literal["all", "baseline", "none"] | None = None  #: Whose final weights are kept.
 
@@ -92,7 +92,7 @@ class Profile(BaseModel):
 
     @classmethod
     def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
-        """Return a profile made from a file's content. Keys without a value are ignored.
+        """Return the profile that a file's content describes. Keys without a value are ignored.
 
         origin: the source of the content, with which error messages begin. Raises ValueError if a key is unknown or a
         value is not allowed.

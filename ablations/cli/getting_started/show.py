@@ -85,7 +85,10 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
-    """Return the values that a study gives a setting, as text. key: the setting."""
+    """Return the values that a study gives a setting, as text.
+
+    key: the setting. axis: the values; 'all' for every variant, or 'axis' for the values that the recipe has.
+    """
     if axis == "all":
         return "every variant there is"
     known = recipe.axes.get(key, []) if axis == "axis" else axis
@@ -95,7 +98,7 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
 def cost(file: Path, recipe: "Recipe") -> str:
     """Return the expected cost of a study as text.
 
-    It has what the comment at the head of the study's file says, and the seconds per trial that the recipe states.
+    It is read from the comment at the head of the study's file, and from the seconds per trial in the recipe.
     """
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]

@@ -21,10 +21,11 @@ LEAST_STEPS = 100
 
 
 def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
-    """Return the learning rate and the width with the best validation accuracy in a grid of one seed, by setting.
+    """Train a grid of learning rates and widths, and return the pair with the best validation accuracy.
 
-    found: the survey of the user's images. device: the kind of device that the recipe is for. Of equally good pairs,
-    the pair that `ablate init` chooses without --tune wins.
+    The pair is returned as choices for the settings `lr` and `width`. Each pair is trained with one seed. Of equally
+    good pairs, the pair that `ablate init` chooses without --tune wins. found: the survey of the user's images. device:
+    the kind of device that the recipe is for.
     """
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
     jobs = grid(settings | {"data": found.data})

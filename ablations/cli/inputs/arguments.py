@@ -103,8 +103,8 @@ def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for; an empty list means all plans.
 
-    source: a run directory or an exported file. Raises ValueError if the words set the margin or a study has several
-    plans of which none is on the default recipe.
+    source: a run directory or an exported file. Raises ValueError if the words set the margin, or if a study has
+    several plans and none of them is on the default recipe.
     """
     asked = split(words or [])
     if asked.margin is not None:
@@ -148,7 +148,7 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 def recipe_of(plan: Plan) -> str:
     """Return the recipe of a plan as the option --recipe takes it, quoted for a shell.
 
-    It is a name, or the path of a file, relative to the working directory if the file lies below it.
+    It is a name or the path of a file. The path is relative if the file lies below the working directory.
     """
     name = plan.asked.recipe if plan.asked else plan.recipe
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
@@ -240,7 +240,7 @@ def prepared(
 
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":
-    """Return an iterator over the designs that shows a progress bar on standard error. All studies take about 10 s."""
+    """Return the designs as an iterable that shows a progress bar on standard error, as planning can take 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """Return the run directory or exported file to read. source: the option --runs; None for that of ablate.toml."""
+    """Return the run directory or exported file to read. source: --runs; None for the directory in ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
@@ -74,7 +74,7 @@ def make_place(
     keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
 ) -> Place:
-    """Return where and how the trials of a command run: folders, plug-ins and which weights to keep.
+    """Return the place of a command's trials: the folders, the plug-ins, and whose final weights are kept.
 
     Options that are not given come from ablate.toml. The plug-ins are loaded. runs, data_dir, plugin: the options
     of these names. profile: a SLURM profile, for its folder of data.
