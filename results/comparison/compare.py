@@ -292,7 +292,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
 
 
 def why_untested(pair: Pair, test: Test | None) -> str | None:
-    """Return in two words why a row has no verdict, such as "other recipe", or None if it has a verdict."""
+    """Return the reason why a row has no verdict, such as "other recipe", or None if it has a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -331,8 +331,8 @@ def verdict_on(judged: Judged) -> str | None:
 def worse_by_at_most(test: Test) -> float | None:
     """Return the one-sided 95% bound on how much worse B is than A, or None if there is no bound.
 
-    The bound is negative if B is better. If the difference is equal for all seeds, it is the bound. There is no bound
-    if B diverged more often than A.
+    The bound is negative if B is better. If the difference is equal for all seeds, the bound is this difference. There
+    is no bound if B diverged more often than A.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
@@ -412,7 +412,10 @@ def test_notes(test: Test) -> list[str]:
 
 
 def change_notes(judged: Judged) -> list[str]:
-    """Return a note on a changed verdict against the baseline and its test, or [] if it is unchanged."""
+    """Return a note if the verdict on an arm against its baseline differs between A and B, or [].
+
+    The note gives both verdicts, and the test of the change.
+    """
     change = judged.change
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []

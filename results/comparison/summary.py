@@ -1,4 +1,4 @@
-"""The output of a comparison of two sets of results, A and B: the table, and the result of a gate in CI."""
+"""The output of a comparison of results A and B: the table, and the outcome of a gate in CI."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with a column `at`: the position of each row on the horizontal axis.
 
     The position is the value of column `x` if all values are numbers. Otherwise it is the value's index among the
-    different values, in order of rows.
+    different values, in the order of rows.
     """
     if all(map(is_number, frame["x"])):
         return frame.assign(at=frame["x"].astype(float))
@@ -50,8 +50,8 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
     """Set up the horizontal axis of `ax` with a tick at each value of `at`.
 
-    frame: rows of `arms_frame` with `at`. field: the setting that names the axis. labels: a label for each tick, in
-    increasing order of `at`.
+    frame: rows of `arms_frame` with column `at`. field: the setting that names the axis. labels: a label for each tick,
+    in increasing order of `at`.
     """
     ticks = sorted(set(frame["at"]))
     log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
@@ -65,7 +65,10 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 
 
 def tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a wrapped label for each value of `at`, in increasing order. frame: rows of `arms_frame` with `at`."""
+    """Return a wrapped label for each value of `at`, in increasing order.
+
+    frame: rows of `arms_frame` with column `at`.
+    """
     places = rows_of(frame.drop_duplicates("at").sort_values("at"))
     return [wrap_text(row.tick or value_text(row.x), TICK, current().text) for row in places]
 
@@ -153,9 +156,9 @@ def flops_unit(most: float) -> tuple[float, str]:
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Set ticks of a log axis at 1, 2 and 5 times powers of ten, or closer in a narrow range.
+    """Set ticks of a log axis at 1, 2 and 5 times powers of ten.
 
-    low, high: the limits of the axis.
+    Ticks are closer in a narrow range. low, high: the limits of the axis.
     """
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())

@@ -12,7 +12,7 @@ from results.figures.theme import GREY
 from results.style import current
 
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
-DISTANCES = (8, 14, 22, 32, 44, 58)  # points of paper
+DISTANCES = (8, 14, 22, 32, 44, 58)  # points (1/72 inch)
 STEP = 4.0  # pixels
 LEADER = 20  # from this distance on, a line leads from the name to its point
 
@@ -67,8 +67,8 @@ def annotation(
 ) -> Annotation:
     """Write a name at a distance from its point, and return the text object.
 
-    direction: (dx, dy) from the point to the name. far: distance in points of paper. A line leads from the name to its
-    point if `far` is greater than LEADER.
+    direction: (dx, dy) from the point to the name. far: distance in points (1/72 inch). A line leads from the name to
+    its point if `far` is greater than LEADER.
     """
     dx, dy = direction
     words = ax.annotate(

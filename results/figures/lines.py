@@ -14,13 +14,13 @@ from results.figures.frame import rows_of
 from results.figures.theme import DASHES, GREY, MARKERS
 from results.style import current
 
-APART = 4.0  # points of paper between series that would cover each other at a place on the axis
-MAX_SPREAD = 0.25  # of the way from a place to the next, all series of a place together
-STUB = 0.7  # points of paper, the width of the line from a mark that stands aside to its place
-SEED_OFFSET = 2.5  # points of paper from a mark to its seeds
-MARK = 10.0  # points of paper for a mark and the seeds beside it
-MARK_HEIGHT = 6.0  # points of paper, the height of a mark
-GAP = 9.0  # points of paper between crosses, as wide as what is written above them
+APART = 4.0  # points (1/72 inch) between series that would cover each other at one position
+MAX_SPREAD = 0.25  # of the distance to the next position, for all series at one position together
+STUB = 0.7  # points (1/72 inch), the width of the line to a shifted marker
+SEED_OFFSET = 2.5  # points (1/72 inch) from a marker to its seeds
+MARK = 10.0  # points (1/72 inch) for a marker and the seeds beside it
+MARK_HEIGHT = 6.0  # points (1/72 inch), the height of a marker
+GAP = 9.0  # points (1/72 inch) between crosses, as wide as the text above them
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def draw_over_axis(
 ) -> Axes:
     """Draw the metric over a setting on `ax`, and set limits and ticks of both axes. Return `ax`.
 
-    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. field: the setting. labels: tick labels, by
-    default the setting's values.
+    frame: rows of `arms_frame` with column `at`. seeds: rows of `seeds_frame`. field: the setting. labels: tick labels,
+    by default the setting's values.
     """
     swept_axis(frame, ax, field, labels or tick_labels(frame))
     metric_axis(ax, metric, *measured_columns(frame, seeds))
@@ -93,8 +93,8 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
 
     Markers that would cover each other are drawn next to each other. Lines are not shifted: shifting steep lines could
     swap their order. A stub (short line) joins each shifted marker to its line. A line breaks where an arm has no
-    finished trial. frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`. Call this function after the
-    limits of `ax` are set.
+    finished trial. frame: rows of `arms_frame` with column `at`. seeds: rows of `seeds_frame`. Call this function after
+    the limits of `ax` are set.
     """
     table, aside = series_styles(frame), mark_offsets(frame, ax)
     for name, look in table.items():
@@ -119,7 +119,7 @@ def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return the horizontal offset of each arm's marker from `at`, in points of paper.
+    """Return the horizontal offset of each arm's marker from `at`, in points (1/72 inch).
 
     The offset is 0 for a marker that collides with no other marker.
     """
@@ -152,13 +152,13 @@ def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
 
 
 def in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
-    """Return data coordinates `x` and `y` (n,) of `ax` as points of paper (n, 2)."""
+    """Return data coordinates `x` and `y` (n,) of `ax`, converted to points (1/72 inch), as an array (n, 2)."""
     places = np.column_stack(np.broadcast_arrays(x, y))
     return np.asarray(ax.transData.transform(places) * 72 / ax.figure.dpi)
 
 
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
-    """Return the width, in points of paper, over which markers at one position may spread."""
+    """Return the width, in points (1/72 inch), over which markers at one position may spread."""
     at = in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
     left, right = ax.bbox.x0 * 72 / ax.figure.dpi, ax.bbox.x1 * 72 / ax.figure.dpi
     inside = 2 * min(at[0] - left, right - at[-1]) - MARK
@@ -188,7 +188,7 @@ def baseline_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
-    """Return a transform that ends with a shift to the right by `points` points of paper.
+    """Return a transform that ends with a shift to the right by `points` points (1/72 inch).
 
     The shift is also right on a log axis. to: the transform before the shift, by default from data coordinates.
     """
@@ -201,7 +201,7 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
     """Draw means and intervals, where the markers of baselines and resolved differences are filled.
 
     A difference is resolved if its verdict is better or worse. An interval that leaves the axes ends in an arrow.
-    aside: shift to the right in points of paper. Call this function after the limits of `ax` are set.
+    aside: shift to the right in points (1/72 inch). Call this function after the limits of `ax` are set.
     """
     to = shifted(ax, aside)
     bottom, top = ax.get_ylim()
@@ -218,7 +218,7 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
 def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
     """Draw a stub (short line) from each mean to its marker, which is shifted to the right.
 
-    aside: the shift in points of paper. Nothing is drawn if it is 0.
+    aside: the shift in points (1/72 inch). Nothing is drawn if it is 0.
     """
     for row in rows_of(rows[rows["mean"].notna()] if aside else rows[:0]):
         line = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
@@ -226,7 +226,7 @@ def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) ->
 
 
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw single trials as faint dots, to the right of their mean. aside: shift to the right in points of paper."""
+    """Draw single trials as faint dots, to the right of their mean. aside: shift to the right in points (1/72 inch)."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
     faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
     ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside), **faint)
@@ -235,7 +235,7 @@ def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesSt
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
     """Draw a cross at the bottom for each arm without a finished trial, with the reason above it.
 
-    aside: shift to the right in points of paper. name: text before the reason.
+    aside: shift to the right in points (1/72 inch). name: text before the reason.
     """
     foot = shifted(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
@@ -256,9 +256,9 @@ def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look
 
 
 def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return offsets to the right, in points of paper, that keep crosses at least GAP apart.
+    """Return offsets to the right, in points (1/72 inch), that keep crosses at least GAP apart.
 
-    frame: rows of `arms_frame` with `at`, of arms without a finished trial.
+    frame: rows of `arms_frame` with column `at`, of arms without a finished trial.
     """
     in_order = frame["at"].sort_values(kind="stable")
     free, found = -np.inf, []

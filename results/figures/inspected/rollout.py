@@ -43,7 +43,7 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
 def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, left: float = 0.0) -> Axes:
     """Draw a picture (H, W, 3) one unit wide, starting at x = `left`. Return `ax`.
 
-    share: attention (rows, columns). The picture is darkened where it is low.
+    share: attention (rows, columns). The picture is darkened where attention is low.
     """
     framed_axes(ax, left).imshow(picture, interpolation="nearest", extent=unit_extent(left))
     if share is not None:

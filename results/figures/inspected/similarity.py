@@ -63,7 +63,10 @@ def site_note(inside: Inspection, site: str) -> str:
 
 
 def pair_map(inside: Inspection, site: str) -> np.ndarray:
-    """Return the maps of all patches at a site (rows, columns, rows, columns)."""
+    """Return the maps of all patches at a site, as an array (rows, columns, rows, columns).
+
+    The first two axes are the position of a patch, and the last two are positions on its map.
+    """
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 

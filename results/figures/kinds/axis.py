@@ -33,7 +33,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
     """Return a label for each tick: the factor's value, with the arm's verdict below it.
 
-    frame: rows of `arms_frame` with `at`, one for each tick.
+    frame: rows of `arms_frame` with column `at`, one for each tick.
     """
     rows = rows_of(frame.sort_values("at", kind="stable"))
     words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
@@ -41,7 +41,7 @@ def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
 
 
 def draw_compute(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw forward FLOPs per image in gray on a log axis. Return `ax`. frame: rows of `arms_frame` with `at`."""
+    """Draw forward FLOPs per image in gray on a log axis. Return `ax`. frame: rows of `arms_frame` with column `at`."""
     size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")

@@ -39,7 +39,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
     """Draw means, intervals and seeds over compute, with one style per series. Return `ax`.
 
-    frame: rows of `arms_frame` with `at`. seeds: rows of `seeds_frame`.
+    frame: rows of `arms_frame` with column `at`. seeds: rows of `seeds_frame`.
     """
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
@@ -75,7 +75,7 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
 def covered_boxes(known: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> list[Bbox]:
     """Return boxes, in pixels, of all markers, intervals, seeds, lines and texts.
 
-    known: rows of `arms_frame` with `at`, of arms with a mean. seeds: rows of `seeds_frame`.
+    known: rows of `arms_frame` with column `at`, of arms with a mean. seeds: rows of `seeds_frame`.
     """
     ends = (known[end].fillna(known["mean"]) for end in ("low", "high"))
     boxes = [box_around(ax, *row) for row in zip(known["at"], *ends, strict=True)]

@@ -27,8 +27,8 @@ TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
 BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
 MAX_SPEED_RATIO = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
-MARKED = 8  # marks on a line, about
-SMALL = 3.5  # the size of these marks
+MARKED = 8  # markers on a line, about
+SMALL = 3.5  # the size of these markers
 BANDS = 6  # at most: more of them hide each other, and the lines
 
 
@@ -50,7 +50,8 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
     """Draw training over `x` for the arms that `arms_to_follow` selects.
 
     Returns the rows of these arms, whether they are at tuned values, and the lines to write below. Only arms at tuned
-    values, which are few, get legend entries. frame: rows of `arms_frame` with `at`. x: step, epoch, images or seconds.
+    values, which are few, get legend entries. frame: rows of `arms_frame` with column `at`. x: step, epoch, images or
+    seconds.
     """
     lines, said = arms_to_follow(study, frame)
     history = evaluations_frame(study, training_metric(study))
@@ -85,9 +86,9 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
-    By default all arms are drawn. The dashes show an arm's value of the swept setting (`curves`). In a tuned study each
-    arm is drawn at its tuned value. It is also drawn, dashed, at the tuned value of its baseline if the two values
-    differ. frame: rows of `arms_frame` with `at`.
+    By default all arms are drawn. The dashes show an arm's value of the swept setting (`curves`). In a tuned study,
+    validation selects a value of a setting for each arm, and the arm is drawn at this tuned value. It is also drawn,
+    dashed, at the tuned value of its baseline if the two values differ. frame: rows of `arms_frame` with column `at`.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -154,8 +155,8 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> Axes:
     """Draw the metric over `x`, with a line per arm in the color of its series. Return `ax`.
 
-    frame: rows of `arms_frame` with `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or
-    seconds.
+    frame: rows of `arms_frame` with columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch,
+    images or seconds.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = axis_unit(x, found[x])
@@ -237,7 +238,8 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds at the steps that all seeds have, in columns at, mean, low and high.
 
     The mean is over finished trials, or over running trials if no trial has finished. low and high are the ends of the
-    95% t interval. They are NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with `at`.
+    95% t interval. They are NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column
+    `at`.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished

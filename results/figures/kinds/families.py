@@ -45,7 +45,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return rows of `arms_frame` with the model family as `series` and training FLOPs as `flops`.
+    """Return the data frame of `arms_frame` with the model family as `series` and training FLOPs as `flops`.
 
     An arm without a family has a separate series.
     """
@@ -72,7 +72,7 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
     """Return arrays of compute and error for each seed, as (compute, error) by seed.
 
     The error is 1 - accuracy if the metric is an accuracy, or the metric itself if it is a loss. rows: rows of
-    `arms_frame` with `at`, of one series. points: rows of `seeds_frame`.
+    `arms_frame` with column `at`, of one series. points: rows of `seeds_frame`.
     """
     own = points.merge(rows[["arm", "at"]], on="arm")
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
@@ -86,7 +86,7 @@ def draw_over_compute(
 ) -> Axes:
     """Draw means, intervals and seeds over compute, with the fit of each family. Return `ax`.
 
-    frame: rows of `arms_frame` with `at`. points: rows of `seeds_frame`. fitted: the fits by series.
+    frame: rows of `arms_frame` with column `at`. points: rows of `seeds_frame`. fitted: the fits by series.
     """
     axes.compute_axis(frame, ax)
     looks = lines.series_styles(frame.assign(reference=False))  # none is black: the baseline is in a family

@@ -160,7 +160,7 @@ def short_verdict(row: Any) -> str:
 
 
 def decimals(metric: str) -> int:
-    """Return the number of decimal places in a figure. The default is smaller than in a table."""
+    """Return the number of decimal places in a figure, by default 1 for accuracies and 3 for other metrics."""
     kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
     return current().digits.get(kind, usual)
 

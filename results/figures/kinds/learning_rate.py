@@ -45,7 +45,10 @@ def has_curves(study: StudyResults) -> bool:
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Return a line with the arms' differences from their baselines at tuned values, or [] if there are none."""
+    """Return a line with the arms' differences from their baselines at tuned values, or [] if there are none.
+
+    A tuned value is the value of a setting, such as the learning rate, that validation selects for an arm.
+    """
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

@@ -69,7 +69,7 @@ def training_size(study: StudyResults) -> float:
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return rows of `arms_frame` and of `seeds_frame` at one test size, with every arm as a series.
+    """Return the data frames of `arms_frame` and `seeds_frame` at one test size, with an arm per series.
 
     The size is part of each arm's name, so that seeds are drawn at the size of their mean. Only the metric that the
     study tests has verdicts. metric: the metric measured at `size`.

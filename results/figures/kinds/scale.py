@@ -48,7 +48,7 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
     """Return a label for each value of `at`, in increasing order.
 
     x: the setting on the axis. Labels give numbers of images for data_fraction, but not for the data fraction of a
-    stage, as trials count only the images of their arms. frame: rows of `arms_frame` with `at`.
+    stage, as trials count only the images of their arms. frame: rows of `arms_frame` with column `at`.
     """
     if x == "data_fraction":
         return fraction_labels(frame, history)
@@ -60,7 +60,7 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
 def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
     """Return labels of the data fraction in percent, with the number of images below it if known.
 
-    Folds differ in size, so the number of images may be a range. frame: rows of `arms_frame` with `at`.
+    Folds differ in size, so the number of images may be a range. frame: rows of `arms_frame` with column `at`.
     """
     images, places = images_per_epoch(history), dict(zip(frame["arm"], frame["at"], strict=True))
     images = images[images.index.isin(places.keys())]

@@ -17,7 +17,7 @@ from results.style import current
 
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
 BASE, ALL = "baseline", "all"
-APART = 6.0  # points of paper between marks at one place
+APART = 6.0  # points (1/72 inch) between markers at one position
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -34,9 +34,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return rows of `arms_frame` with the scaled dimension as `series`, and two more columns.
+    """Return the data frame of `arms_frame` with the scaled dimension as `series`, and two more columns.
 
-    at: compute relative to the baseline. aside: offset in points of paper that keeps markers from covering each other.
+    at: compute relative to the baseline. aside: offset in points (1/72 inch) that keeps markers from covering each
+    other.
     """
     frame, plan = arms_frame(study, table), study.plan
     planned = {arm.name: arm for arm in plan.arms}
