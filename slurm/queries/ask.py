@@ -77,8 +77,8 @@ def failure(command: str, complaint: str) -> ValueError:
 def sentence(complaint: str) -> str:
     """Return SLURM's error messages, extracted from a command's standard error and joined in one line.
 
-    A wrapper of the cluster may print a banner that differs each time. Only SLURM's messages are kept, or all lines if
-    none is SLURM's.
+    Only SLURM's messages are kept, or all lines if none is SLURM's. A site's wrapper around the command may print a
+    banner, which may differ each time.
     """
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]

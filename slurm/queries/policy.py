@@ -25,11 +25,11 @@ def me() -> str:
 
 
 def records() -> list[Record]:
-    """Return the records about this user in `scontrol show assoc_mgr`, or none if SLURM has no accounting.
+    """Return the records about this user in `scontrol show assoc_mgr`.
 
-    The kind of a record is UserName, ClusterName (an association), QOS, or the limits of a User or an Account within a
-    QOS. Names in the records lack the number that SLURM appends. Raises Unreachable if SLURM does not answer. Raises
-    NoSlurm if this machine has no SLURM.
+    The list is empty if SLURM has no accounting. The kind of a record is UserName, ClusterName (an association), QOS,
+    or the limits of a User or an Account within a QOS. Names in the records lack the number that SLURM appends. Raises
+    Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
@@ -54,7 +54,11 @@ def plain(name: str) -> str:
 
 
 def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
-    """Yield the records that apply to a job of `profile`, each after a description such as 'account lab'."""
+    """Yield pairs of a description and a record, for each record that applies to a job of `profile`.
+
+    A description is a text such as 'account lab'. Raises Unreachable if SLURM does not answer. Raises NoSlurm if this
+    machine has no SLURM.
+    """
     known = records()
     account = profile.account or own_account(known)
     for record in known:
@@ -81,7 +85,10 @@ def all_qualities(known: Iterable[Record]) -> list[str]:
 
 
 def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
-    """Yield the records of an account and its parent accounts up to the root, each after a description."""
+    """Yield the records of an account and its parent accounts up to the root.
+
+    known: records to search. Each record comes in a pair with a description, such as 'account lab'.
+    """
     accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
     while record := accounts.pop(account, None):
         yield f"account {account}", record
@@ -89,9 +96,9 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 
 
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """Yield the records that apply to this user in the QOS `quality`, each after a description.
+    """Yield the records of the QOS `quality`: the QOS, and the limits of this user and of accounts within it.
 
-    They are the QOS and the limits of this user and of accounts within it.
+    known: records to search. Each record comes in a pair with a description, such as 'qos normal'.
     """
     own = (me(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]
@@ -102,9 +109,10 @@ def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]
 
 
 def qualities(profile: Profile, account: str) -> list[str]:
-    """Return the names of the QOS that apply to a job of `profile`.
+    """Return the names of the QOS that apply to a job of `profile`, sorted.
 
-    They are the QOS of the profile, or else the default QOS of `account`, and the QOS of the job's partitions.
+    They are the QOS of the profile and the QOS of the job's partitions. If the profile has no QOS, the default QOS of
+    `account` takes its place.
     """
     chosen = profile.qos
     if not chosen:

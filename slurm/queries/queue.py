@@ -1,7 +1,7 @@
 """Jobs of this suite in SLURM's queue and accounting: functions that find, release and cancel them.
 
-A tag identifies a job of this suite. It ends the job's name or begins the job's comment. A job id does not identify a
-job for long, because SLURM may lose accepted jobs and reuse their ids.
+A tag identifies a job of this suite. The job's name ends with the tag, or the job's comment begins with it. A job id
+does not identify a job for long, because SLURM may lose accepted jobs and reuse their ids.
 """
 
 import os
@@ -102,10 +102,10 @@ def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
 
 
 def listed(options: Sequence[str], timeout: float) -> list[str]:
-    """Return squeue's records of this user's jobs, one string per job, without output of a wrapper of the cluster.
+    """Return squeue's records of this user's jobs, one string per job.
 
-    options: further arguments of squeue. Raises Unreachable if squeue's header is missing, because a failed wrapper
-    would look like an empty queue.
+    options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
+    Raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
@@ -152,9 +152,9 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
 
 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
-    """Yield the jobs that a record describes. Tasks of a job array that never started share a record.
+    """Yield the jobs that an accounting record describes.
 
-    fields: the fields of SACCT by name.
+    Tasks of a job array that never started have a single record together. fields: the fields of SACCT by name.
     """
     job, _, index = fields.pop("job").partition("_")
     for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
@@ -162,9 +162,10 @@ def past(fields: dict[str, str]) -> Iterator[PastJob]:
 
 
 def elements(index: str) -> list[int | None]:
-    """Return the indices in SLURM's notation: [7] for '7', [2, 3, 4, 8] for '[2-4,8%2]', [None] for ''.
+    """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
 
-    The empty string stands for a job that is no job array. Indices that SLURM truncated are left out.
+    Returns [None] for the empty string, which stands for a job that is no job array. Indices that SLURM truncated are
+    left out.
     """
     if not index:
         return [None]
@@ -186,7 +187,7 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 
 
 def release(jobs: Iterable[QueuedJob]) -> None:
-    """Release those of `jobs` that SLURM itself holds.
+    """Release every job in `jobs` that SLURM itself holds.
 
     Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
     """
@@ -197,7 +198,7 @@ def release(jobs: Iterable[QueuedJob]) -> None:
 
 
 def ends(jobs: Collection[int]) -> str:
-    """Return the value of sbatch's --dependency that delays a job until these jobs end, successfully or not."""
+    """Return the value of sbatch's --dependency for a start after these jobs end, successfully or not."""
     return "afterany:" + ":".join(map(str, jobs))
 
 

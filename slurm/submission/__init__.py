@@ -1,1 +1,1 @@
-"""The path of a job array: it is written to disk, passed to sbatch once, and run on nodes."""
+"""Submission of job arrays, which are written to disk, passed to sbatch once and run on nodes."""

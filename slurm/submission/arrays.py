@@ -25,8 +25,8 @@ Parameters = Mapping[str, Any]
 class Tasks:
     """The tasks of a job array. Each task calls `function(*arguments, *share)` with one element of `shares`.
 
-    function: 'module:name'. persistent: whether a task that a signal ends starts again in its job; the task then runs
-    without srun.
+    function: 'module:name'. arguments: arguments of all tasks. shares: further arguments of each task. persistent:
+    whether a task starts again in its job when a signal ends it. A persistent task runs without srun.
     """
 
     function: str
@@ -44,8 +44,8 @@ def next_folder(arrays: Path) -> Path:
 def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> int:
     """Write tasks to `folder`, submit them as one job array and return its job id.
 
-    parameters: parameters of submitit's executor, with the tag in the comment. code: the folder from which nodes import
-    code.
+    tag: identifies the array in SLURM's queue. parameters: parameters of submitit's executor, with the tag in the
+    comment. code: the folder from which nodes import code.
 
     Raises Refused if SLURM rejects the array. Raises Unreachable if it is unknown whether SLURM has the array. Raises
     ValueError if the path of `folder` has characters that SLURM would misread.

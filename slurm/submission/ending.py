@@ -24,9 +24,10 @@ def cancelled() -> bool:
 def is_cancelled(known: dict[str, str], starts: str) -> bool:
     """Return whether the output of `scontrol show job` shows that scancel ended the job.
 
-    known: fields of the output by name. starts: number of restarts of the job when this process started. After a time
-    limit or a lost node, the field Reason is set. After preemption, PreemptTime is set, and after a requeue, Restarts
-    has grown.
+    known: fields of the output by name. starts: number of restarts of the job when this process started.
+
+    Other causes are visible in the fields. A time limit or a lost node sets Reason, preemption sets PreemptTime, and a
+    requeue increments Restarts.
     """
     ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
     unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts

@@ -1,6 +1,6 @@
 """The files that describe a SLURM job array on disk.
 
-intent.json      the tag, the function, its arguments, and the share of every task: written before sbatch is called
+intent.json      the tag, the function and the arguments of every task; it is written before sbatch is called
 script.sh        the script passed to sbatch
 ack.json         the job id that sbatch printed; it is only a hint, since a restarted slurmctld reuses ids
 refused.json     the renamed intent.json of an array that SLURM refused
@@ -25,9 +25,10 @@ Content = TypeVar("Content", bound=BaseModel)
 
 
 class Intent(BaseModel):
-    """The content of intent.json: the function of a SLURM job array, its arguments, and the share of each task.
+    """The content of intent.json: the function of a SLURM job array, and the arguments of its tasks.
 
-    written: time when the file was written, in seconds since 1970.
+    arguments: arguments of all tasks. shares: further arguments of each task. written: time when the file was written,
+    in seconds since 1970.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -86,10 +87,7 @@ def acknowledge(folder: Path, job_id: int | None) -> None:
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether ack.json exists.
-
-    It is then known for good whether SLURM has the array.
-    """
+    """Return whether ack.json exists, which means that SLURM's answer on the array is final."""
     return (folder / ACK).exists()
 
 
@@ -102,7 +100,7 @@ def was_taken(folder: Path) -> bool:
 
 
 def withdraw(folder: Path) -> None:
-    """Mark an array as refused by SLURM."""
+    """Mark an array as refused by SLURM: intent.json is renamed to refused.json."""
     os.rename(folder / NAME, folder / "refused.json")
 
 

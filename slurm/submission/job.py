@@ -18,7 +18,8 @@ REFUSED = 2
 def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
     """Call `function` with `arguments` and the task's `share`, and return the exit status.
 
-    function: 'module:name'. A ValueError is printed as one line, and the exit status is then 2.
+    function: 'module:name'. share: further arguments of this task. If the function raises ValueError, the message is
+    printed as one line and the exit status is 2.
     """
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)

@@ -35,11 +35,10 @@ def compiles(config: Config, device: str) -> bool:
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
     """Return a compiled version of `model`, which shares its weights and has a graph for each shape of a batch.
 
-    Without dynamic=False, PyTorch would compile a second shape as a dynamic shape. The rounding of a trial's results
-    would then depend on earlier trials in the process. Evaluations have several shapes, so they should use `model`
-    itself.
+    By default, PyTorch would compile a second shape as a dynamic shape. The rounding of a trial's results would then
+    depend on earlier trials in the process. Evaluations have several shapes, so they should use `model` itself.
 
-    attention: value of the setting `attention`. It is part of the cache key, because a compiled graph fixes its
+    attention: value of the setting `attention`. It is included in the cache key, because a compiled graph fixes its
     attention kernels.
     """
     use_private_cache()

@@ -56,7 +56,8 @@ def hardware(config: Config) -> str:
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)` in float32, computed with the precision and attention kernel of `config`.
 
-    inputs: images first. Training and later evaluations share this function, so that they compute the model equally.
+    inputs: arguments of `function`, of which the first is images. Training and later evaluations share this function,
+    so that they compute the model equally.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: measurable in a small model's step
@@ -81,13 +82,12 @@ def computing(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flushing(on: bool) -> Iterator[None]:
-    """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them, as PyTorch does by
-    default.
+    """Set within the block whether subnormal float32 numbers (below 2^-126) become zero.
 
-    on: whether to flush them. Attention with peaked weights produces many subnormal numbers, which make matrix products
-    several times slower on some processors. The setting holds for this thread and for threads of PyTorch that start
-    within the block. So a process that trains with several threads begins with it (ablations.execution.worker,
-    ablations.execution.rank).
+    on: True to flush them to zero, False to keep them, as PyTorch does by default. Attention with peaked weights
+    produces many subnormal numbers, which make matrix products several times slower on some processors. The setting
+    holds for this thread and for threads of PyTorch that start within the block. So a process that trains with several
+    threads calls this function first (ablations.execution.worker, ablations.execution.rank).
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)

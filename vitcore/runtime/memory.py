@@ -93,7 +93,8 @@ def capacity(device: torch.device) -> float:
 def room(device: torch.device) -> float:
     """Return the number of bytes that images kept in memory may take.
 
-    It is a quarter of the GPU's memory. On a CPU, it is a quarter of the memory, divided by the number of cores.
+    For a GPU, it is a quarter of the memory. For a CPU, it is a quarter of the memory that this process may use,
+    divided by the number of cores.
     """
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 

@@ -66,9 +66,10 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError if a tensor of the optimizer's state has a wrong shape, or if a parameter lacks one.
+    """Raise ConfigError if the optimizer's state in a checkpoint does not fit the model.
 
-    A tensor must be a scalar or have the shape of its parameter. All parameters must have state tensors of equal names.
+    Each tensor must be a scalar or have the shape of its parameter. No parameter may have only some of the tensors that
+    another parameter has. own: state of the training that resumes.
     """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():

@@ -31,7 +31,7 @@ class Trained(NamedTuple):
 class Teacher(nn.Module):
     """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
 
-    scale, shift: (1, C, 1, 1), which convert the student's normalization to the teacher's.
+    scale, shift (1, C, 1, 1): factor and offset that convert the student's normalization to the teacher's.
     """
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
@@ -46,7 +46,7 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names; used on rank 0 only. Raises ConfigError if the teacher cannot be
+    trained: the trial that `config.teacher` names. Only rank 0 needs it. Raises ConfigError if the teacher cannot be
     loaded.
     """
     if config.teacher == NONE:

@@ -105,11 +105,17 @@ class Ranks:
         return tensor / self.count
 
     def agree(self, decide: Callable[[], bool]) -> bool:
-        """Return on every rank what `decide` returns on rank 0. It is called on rank 0 only."""
+        """Return on every rank what `decide` returns on rank 0.
+
+        `decide` is called on rank 0 only.
+        """
         return decide() if self.device is None else bool(self.broadcast_number(int(self.rank == 0 and decide())))
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """Return on every rank the bytes, or None, that `read` returns on rank 0. It is called on rank 0 only."""
+        """Return on every rank the bytes, or None, that `read` returns on rank 0.
+
+        `read` is called on rank 0 only.
+        """
         payload = read() if self.rank == 0 else None
         if self.device is None:
             return payload
@@ -143,10 +149,10 @@ ALONE = Ranks()
 class Replica(Generic[Batch]):
     """The copy of the model on one rank, with the exchange of gradients between ranks.
 
-    The last backward pass of a step averages the gradients over the ranks, which wait there for each other. An
-    out-of-memory error on one rank would therefore block the others. So the first step is tried without communication,
-    with smaller and smaller micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The
-    first step also shows which parameters the loss does not use.
+    The last backward pass of a step averages the gradients over the ranks and waits for all of them. An out-of-memory
+    error on one rank would therefore block the others. So the first step is tried without communication, with smaller
+    and smaller micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The first step also
+    shows which parameters the loss does not use.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:
@@ -154,7 +160,7 @@ class Replica(Generic[Batch]):
         self.parallel: DistributedDataParallel | None = None
 
     def fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """Call `work(size)` with a micro-batch size that fits into memory. Return its result and this size.
+        """Call `work(size)` with a micro-batch size that fits into memory. Return the result and the size.
 
         size: the first size to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory
         if no possible size fits.
@@ -237,7 +243,7 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError if a batch has fewer than two images per rank, or if batch norm is to run on CPUs.
+    """Raise ConfigError if a rank would have fewer than two images, or if batch norm would run on CPUs.
 
     No memory is allocated for tensors.
     """

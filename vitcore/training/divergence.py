@@ -25,8 +25,8 @@ class DivergedError(Exception):
 class Suspicion:
     """A divergence to verify: training restarts from the last checkpoint and checks every step.
 
-    step: step that diverged; 0 means that there is nothing to verify. refuted_step: a step whose loss was finite when
-    it was recomputed, which suggests faulty hardware; 0 if there is none. count: number of suspicions so far.
+    step: step that diverged, or 0 if there is nothing to verify. refuted_step: a step whose loss was finite when it was
+    recomputed, or 0. It suggests faulty hardware. count: number of suspicions so far.
     """
 
     step: int = 0
@@ -36,12 +36,15 @@ class Suspicion:
     def confirmed_by(self, step: int) -> bool:
         """Return whether a divergence at `step` confirms this suspicion.
 
-        It does if `step` is the suspected step, or if this is the third suspicion.
+        A divergence at the suspected step confirms it. The third suspicion is confirmed by a divergence at any step.
         """
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """Return the suspicion of another step. If this suspicion has a step, that step counts as refuted."""
+        """Return the suspicion of a divergence at another step.
+
+        The step of this suspicion, if there is one, counts as refuted.
+        """
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

@@ -67,8 +67,8 @@ def train(
     run: receives metrics, checkpoints and weights. By default, they are kept in memory and dropped. data_dir: folder of
     the data sets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that
     `teacher` names. checkpoint_seconds: seconds between checkpoints, more if checkpoints would take over 2% of the
-    time; 0 saves a checkpoint before every step. ranks: the `config.gpus` processes that call this function together;
-    only rank 0's `run`, `parent` and `teacher` are used.
+    time. 0 saves a checkpoint before every step. ranks: the `config.gpus` processes that call this function together.
+    Only rank 0's `run`, `parent` and `teacher` are used.
 
     Raises ValueError if data are missing or do not match `config`, if the weights of `init_from` or `teacher` cannot be
     loaded, or if the model cannot fit into memory.
@@ -97,7 +97,7 @@ def train(
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
     """Return a new training, restored from the run's newest checkpoint if there is one.
 
-    suspicion: a divergence that the training is to verify; a checkpoint saves it at once.
+    suspicion: a divergence that the training is to verify. It is saved in a checkpoint at once.
     """
     training = make()
     if (payload := training.ranks.broadcast(run.checkpoint)) is not None:
@@ -236,9 +236,8 @@ class Training:
     def keys(self, places: Indices) -> Keys:
         """Return the random keys (B,) of the next step's images, on the CPU.
 
-        Returns None if no part of the training is random for each image.
-
-        places (B,): indices of the images in the training data.
+        Returns None if augmentation, model and objective draw no random numbers. places (B,): indices of the images in
+        the training data.
         """
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
@@ -294,10 +293,10 @@ class Training:
 
     @torch.no_grad()
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return the objective's mean loss and the correctness (n,) of each image, for evaluation.
+        """Return the mean loss of the images and the correctness (n,) of each image.
 
-        Correctness is 0 or 1 for a class, and between 0 and 1 for an objective that predicts patches. The averaged
-        weights are used if there is an average.
+        Both are defined by the objective. Correctness is 0 or 1 for a class, and between 0 and 1 for an objective that
+        predicts patches. The model has its averaged weights if there is an average.
         """
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
@@ -309,7 +308,7 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return the objective's reduced outputs and targets for all images.
+        """Return the reduced outputs and targets of all images, from which the objective computes its scores.
 
         size: number of images to compute at once.
         """

@@ -93,7 +93,7 @@ class Memory:
 class Outcome:
     """The outcome of a training, which has finished, diverged or been stopped.
 
-    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless the training finished.
+    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss, or empty unless the training finished.
     test_loss and val_loss are cross-entropy for classification. train_loss is the objective with label smoothing and
     mixed images, averaged over the steps since the previous evaluation. params: number of parameters. flops: FLOPs of
     one forward pass of one image.

@@ -87,7 +87,7 @@ class TrainStep:
     """A training step with its model and optimizer. It runs eagerly, compiled, or as one CUDA graph.
 
     start: weights to start from, or None for initial values. facts: how steps are computed, for env.json: whether
-    compiled, and whether as a CUDA graph or why not. The training loop empties it once it is recorded.
+    compiled, and whether as a CUDA graph or why not. The training loop records the facts and then empties the dict.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class TrainStep:
     def drawn(self, inputs: Inputs) -> Inputs:
         """Return the inputs with random choices of the augmentation, or with augmented images.
 
-        The images are augmented already in this function if a CUDA graph cannot hold the augmentation.
+        The images are augmented by this function if a CUDA graph cannot hold the augmentation.
         """
         if inputs.keys is None or self.config.augment == "none":
             return inputs
@@ -252,7 +252,10 @@ class TrainStep:
         return total
 
     def mean_loss(self, batch: Batch) -> Tensor:
-        """Return the mean loss over the images of `batch`, with the teacher's part if there is a teacher."""
+        """Return the mean loss over the images of `batch`.
+
+        It includes the distillation loss if there is a teacher.
+        """
         outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)

@@ -97,8 +97,8 @@ class DistilledViT(ViT):
     """A ViT with a distillation token before the patches, which a second head reads.
 
     In training, it returns the logits (B, 2, classes) of the two heads. In evaluation, it returns their mean (B,
-    classes), as in DeiT. The distillation token has no separate position embedding, because DeiT only uses the sum of
-    the two.
+    classes), as in DeiT. The distillation token has no position embedding, because DeiT uses only the sum of the token
+    and its position embedding.
     """
 
     def __init__(self, config: Config) -> None:

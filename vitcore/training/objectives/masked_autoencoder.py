@@ -47,7 +47,7 @@ class MaskingOptions(Objective.Options):
     decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: the encoder's.
 
     def decoder(self, config: Config) -> dict[str, int]:
-        """Return the decoder's width, depth and number of heads, by these names."""
+        """Return the decoder's sizes by name: width, depth, and number of attention heads (heads)."""
         return {
             "width": self.decoder_width or config.width // 2,
             "depth": self.decoder_depth or max(1, config.layers // 3),
@@ -55,9 +55,9 @@ class MaskingOptions(Objective.Options):
         }
 
     def masked(self, patches: int) -> int:
-        """Return the number of masked patches out of `patches`, which leaves at least one visible.
+        """Return the number of masked patches out of `patches`. At least one patch is visible.
 
-        It is rounded as in the reference implementation of arXiv 2111.06377.
+        The number is rounded as in the reference implementation of arXiv 2111.06377.
         """
         return patches - max(1, int(patches * (1 - self.ratio)))
 
@@ -139,7 +139,7 @@ class MAE(Objective):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's mean squared error, and its error if 0 is predicted for all pixels (B, 2).
+        """Return two mean squared errors (B, 2) for each image: of the prediction, and of the value 0 for all pixels.
 
         They take less memory than the predicted pixels.
         """
@@ -188,8 +188,8 @@ def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
 class Decoder(Initial):
     """The decoder: pre-norm blocks over all patches with fixed position embeddings (arXiv 2111.06377, section 3).
 
-    It maps tokens (B, T, D), the prefix tokens and the visible patches, to the states (B, M, d) of the masked patches.
-    Each masked patch enters as a learned vector. Prefix tokens have no position embedding.
+    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches. Each masked patch
+    enters as a learned vector. Prefix tokens have no position embedding.
     """
 
     draws = {"mask": normal(0.02)}
@@ -224,7 +224,7 @@ def decoder_config(config: Config, options: MaskingOptions) -> Config:
 
 
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the pixels of each patch (B, N, C P P), normalized to mean 0 and variance 1 within the patch.
+    """Return the pixels of each patch (B, N, C P P), normalized to mean 0 and variance 1.
 
     pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The variance is the unbiased
     variance of pixels scaled to [0, 1], plus 1e-6, so a patch of one color becomes 0.

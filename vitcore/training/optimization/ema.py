@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 
 class Average:
-    """An exponential moving average a <- d a + (1 - d) w of the model's weights w, updated after each step.
+    """An exponential moving average a <- d a + (1 - d) w of the weights w.
 
-    After t steps, d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage. So the average of a
-    short training hardly includes the initial values. Floating-point buffers are averaged too, and integer buffers are
-    copied.
+    It is updated after each step. After t steps, d = min(decay, (1 + t) / (10 + t)), as in
+    tf.train.ExponentialMovingAverage. So the average of a short training hardly includes the initial values.
+    Floating-point buffers are averaged too, and integer buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -32,7 +32,7 @@ class Average:
     def update(self, share: float | Tensor) -> None:
         """Move the average toward the weights.
 
-        share: the factor 1 - d. A CUDA graph reads it from a tensor, so it may change between replays.
+        share: the factor 1 - d. In a CUDA graph it is a tensor, so that the factor can change between replays.
         """
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         if isinstance(share, Tensor):

@@ -58,10 +58,10 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Return whether a parameter has weight decay where the setting `weight_decay_on` excludes some parameters.
+    """Return whether a parameter is the weight of a dense layer or convolution outside the position embedding.
 
-    Weights of dense layers and convolutions have it. Biases, norms, position embeddings, class token, registers and
-    other parameters outside of a layer do not.
+    Unless `weight_decay_on` is "all", weight decay applies only to these weights. It does not apply to biases, norms,
+    position embeddings, class token, registers and other parameters that belong to no layer.
     """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
@@ -78,7 +78,7 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Base class of the choices of an optimizer, each of which makes one, from `torch.optim` if possible."""
+    """Base class of the choices of an optimizer, each of which creates it, from `torch.optim` if possible."""
 
     slot = "optimizer"
 
@@ -149,7 +149,7 @@ class SGD(Optimizer):
     numerics = 1
 
     class Options(Optimizer.Options):
-        """The decay of the momentum, and whether it is Nesterov momentum."""
+        """The decay of the momentum, and the choice of Nesterov momentum."""
 
         momentum: Beta = 0.9  #: Decay of the momentum; the default is the paper's.
         nesterov: bool = False  #: Use Nesterov momentum (arXiv 1212.0901, equation 7).
@@ -242,7 +242,7 @@ class ScheduleFree(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The options of Adam: decay rates and epsilon. beta1 weights the average of the weights."""
+        """The options of AdamW: two decay rates and epsilon."""
 
         #: Weight of the averaged weights, beside the newest, in the weights at which the gradient is taken.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
