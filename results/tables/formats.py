@@ -1,4 +1,4 @@
-"""The formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
+"""The formats of tables: Markdown, LaTeX (booktabs) and HTML for grids of text, CSV and JSON for values."""
 
 import csv
 import html
@@ -16,9 +16,10 @@ from results.tables.grid import Cell, Grid
 
 @dataclass(frozen=True)
 class Document:
-    """The contents of a document, of which each format makes what it needs.
+    """The contents of a document, of which each format computes only what it needs.
 
-    grids: tables of text. rows: the values of a CSV file. record: the object of a JSON file.
+    grids: a function that returns the tables of text. rows: a function that returns the rows of a CSV file, as dicts
+    from column to value. record: a function that returns the object of a JSON file.
     """
 
     grids: Callable[[], Sequence[Grid]]
@@ -28,9 +29,10 @@ class Document:
 
 @dataclass(frozen=True)
 class Format:
-    """A format: the suffix of its files, its writer, and its defaults.
+    """A format of documents.
 
-    notes: one of layout.NOTES. all_columns: whether it has every column, not only those that people read.
+    suffix: the suffix of its files. write: a function that returns a document as text. notes: one of layout.NOTES, the
+    notes kept by default. all_columns: whether every column is written by default, not only those for people.
     """
 
     suffix: str
@@ -40,26 +42,35 @@ class Format:
 
 
 def named(format: str) -> Format:
-    """Return one of FORMATS. Raises ValueError for an unknown format."""
+    """Return the format of this name.
+
+    Raises ValueError if FORMATS has no format of this name.
+    """
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
     return FORMATS[format]
 
 
 def with_marks(text: str, form: str, cell: Cell) -> str:
-    """Append a cell's footnote marks, written in `form`, to its escaped text."""
+    """Return a cell's escaped text with its footnote numbers appended.
+
+    form: a template for the numbers, such as " [{}]".
+    """
     return text + form.format(",".join(map(str, cell.marks))) if cell.marks else text
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------
 
 
-MARKUP = frozenset("\\|`*<[")  # most cells have none of them
+MARKUP = frozenset("\\|`*<[")  # absent from most cells
 ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 
 
 def markdown(grid: Grid) -> str:
-    """Write a pipe table, padded to line up in a terminal. Groups are prefixes: Markdown cannot span columns."""
+    """Return the grid as a Markdown table with pipes, padded to line up in a terminal.
+
+    The headings of groups become prefixes in the header, because a cell in Markdown cannot span columns.
+    """
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
     header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
     body = [[with_marks(escape_markdown(cell.text), " [{}]", cell) for cell in row] for row in grid.rows]
@@ -77,14 +88,17 @@ def markdown(grid: Grid) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape cell borders, markup and tags; "<" before a number stays."""
+    """Return the text on one line, with cell borders, markup and tags escaped.
+
+    "<" before a number stays as it is.
+    """
     line = " ".join(text.split())
     return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------
 
-ONE_COLUMN = 6  # columns of a table that fit into one of a paper's two
+ONE_COLUMN = 6  # the most columns that fit one text column of a two-column paper
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -102,12 +116,12 @@ LATEX = {
 
 
 def latex(grid: Grid) -> str:
-    """Write a table environment, which needs \\usepackage{booktabs}.
+    """Return the grid as a LaTeX table environment, which needs the package booktabs.
 
-    The label is made of letters and digits: "pooling@digits" becomes pooling-digits.
+    The label is made of lowercase letters, digits and hyphens: "pooling@digits" becomes pooling-digits.
     """
     wide = bool(grid.groups) or len(grid.header) > ONE_COLUMN
-    kind = "table*" if wide else "table"  # as wide as the page, or as one of its columns
+    kind = "table*" if wide else "table"  # as wide as the page, or as one text column
     title = grid.title if grid.title.endswith((".", "?", "!")) else f"{grid.title}."
     label = re.sub(r"[^A-Za-z0-9]+", "-", grid.label or grid.title.partition(": ")[0]).strip("-").lower()
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
@@ -135,7 +149,7 @@ def latex(grid: Grid) -> str:
 
 
 def latex_groups(grid: Grid) -> list[str]:
-    """Write the groups above the header, each with a rule over its columns."""
+    """Return the LaTeX lines of the headings of groups, each heading with a rule over its columns."""
     if not grid.groups:
         return []
     cells, rules, first = [], "", 1
@@ -147,7 +161,7 @@ def latex_groups(grid: Grid) -> list[str]:
 
 
 def escape_latex(text: str) -> str:
-    """Escape LaTeX's special characters, and typeset minus signs before digits."""
+    """Return the text on one line, with LaTeX's special characters escaped and minus signs before digits typeset."""
     escaped = "".join(LATEX.get(character, character) for character in " ".join(text.split()))
     return re.sub(r"(?<![\w.=-])-(?=\d)", "$-$", escaped)
 
@@ -158,7 +172,7 @@ ALIGNED = {True: ' class="number"', False: ""}  # the attribute of a cell, by wh
 
 
 def html_table(grid: Grid) -> str:
-    """Write an HTML figure with a table whose cells carry the values to sort by."""
+    """Return the grid as an HTML figure with a table whose cells carry the values to sort by."""
     columns = zip(grid.header, grid.numeric, strict=True)
     head = "".join(f"<th{ALIGNED[numeric]}>{html.escape(text)}</th>" for text, numeric in columns)
     over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
@@ -177,13 +191,13 @@ def html_table(grid: Grid) -> str:
 
 
 def html_cell(cell: Cell, numeric: bool) -> str:
-    """Write a body cell with its sortable value and footnote marks."""
+    """Return a body cell as HTML, with its sortable value and footnote numbers."""
     sort = "" if cell.sort is None else f' data-sort="{html.escape(str(cell.sort))}"'
     return f"<td{ALIGNED[numeric]}{sort}>{with_marks(html.escape(cell.text), '<sup>{}</sup>', cell)}</td>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:
-    """Write lines as HTML paragraphs."""
+    """Return lines as HTML paragraphs."""
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
@@ -191,7 +205,10 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
-    """Write rows as CSV with numbers in full precision; no text can start a spreadsheet formula."""
+    """Return rows as CSV, with numbers in full precision.
+
+    No text can start a spreadsheet formula. rows: dicts from column to value, of which there is at least one.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(without_formula, rows[0]))
@@ -200,7 +217,10 @@ def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
 
 
 def without_formula(value: Plain) -> Plain:
-    """Put a text on one line, with an apostrophe where a spreadsheet would read a formula."""
+    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula.
+
+    Other values are returned unchanged.
+    """
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())
@@ -208,7 +228,10 @@ def without_formula(value: Plain) -> Plain:
 
 
 def each_grid(write: Callable[[Grid], str]) -> Callable[[Document], str]:
-    """Return a writer of documents from a writer of grids."""
+    """Return a function that writes a document, from one that writes a grid.
+
+    Grids are joined by blank lines.
+    """
     return lambda document: "\n\n".join(map(write, document.grids()))
 
 

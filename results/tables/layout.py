@@ -305,7 +305,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats."""
     lines = [dagger(table)] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
-    if table.interactions:  # results that stand in no row
+    if table.interactions:  # results without a row
         described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
@@ -337,8 +337,8 @@ INTERACTION = {  # column -> field of an interaction
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm, as a dict from column to value.
 
-    columns: the names of the columns; None for all. Then an arm with two changes also has the columns of their
-    interaction, if any table has one.
+    columns: the names of the columns; None for all. If None and any table has interactions, the row of an arm with two
+    changes also has the fields of their interaction.
     """
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []

@@ -9,12 +9,12 @@ from typing import Any
 from results.store.record import THEN
 from results.tables import sentences
 
-NAMED = 3  # arms that a note names one by one
+NAMED = 3  # the most arms that a note names individually
 COMPARABLE = ("code", "device", "threads", "python", "torch", "numpy", "compile", "attention")
-ALSO = ("ranks", "micro_batch", "fused", "matmul_precision", "tf32", "plugins")  # each in words of its own
+ALSO = ("ranks", "micro_batch", "fused", "matmul_precision", "tf32", "plugins")  # renamed in comparable_columns
 
-Columns = Mapping[str, Sequence[Any]]  # of the trials: name -> a value each
-Trial = tuple[str, int]  # its arm and seed
+Columns = Mapping[str, Sequence[Any]]  # name -> the value in each trial
+Trial = tuple[str, int]  # arm, seed
 
 
 def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:

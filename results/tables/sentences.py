@@ -12,11 +12,11 @@ from results.style import current
 from results.units import Unit, unit
 
 ORDER = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, None)
-NAMED = 4  # differences that a sentence states one by one
+NAMED = 4  # the most differences that a sentence lists individually
 
 
 def sentence(row: Row, table: Table) -> str:
-    """Describe an arm: "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
+    """Return a description of an arm: "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
 
     An unresolved difference is not "no difference": the text says how large the difference could be.
     """
@@ -33,13 +33,16 @@ def sentence(row: Row, table: Table) -> str:
 
 
 def by_how_much(row: Row, measure: Unit) -> str:
-    """Write "by 18.23 points (95% CI 16.30 to 20.16)", or "as 5 of 5 trials diverged" without pairs."""
+    """Return the size of an arm's difference as text: "by 18.23 points (95% CI 16.30 to 20.16)".
+
+    Returns "as 5 of 5 trials diverged" if the arm has no difference with an interval. measure: the unit of the metric.
+    """
     if row.delta is None or row.delta_ci95 is None:
         return f"as {row.diverged} of {row.ended} trials diverged"
     towards = 1 if row.delta > 0 else -1
     low, high = sorted(towards * end for end in row.delta_ci95)
     interval = f"(95% CI {measure.value(low)} to {measure.value(high)})"
-    images = row.delta_ci95_images  # where it contains 0, other images could undo the difference
+    images = row.delta_ci95_images  # if it contains 0, the difference may be absent on other test images
     where = " on these test images" if images and images[0] <= 0 <= images[1] else ""
     return f"by {measure.size(row.delta)} {interval}{where}{divergence_text(row)}"
 
@@ -50,9 +53,10 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """State the largest difference inside the intervals, rounded as in the table, or that they bound nothing.
+    """Return a statement of the largest difference inside the intervals, rounded as in the table.
 
-    source: the text that names the intervals.
+    Returns "too few trials to bound the difference" if the intervals exclude nothing. measure: the unit of the metric.
+    source: text that names the kind of intervals.
     """
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
@@ -61,12 +65,12 @@ def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)
 
 
 def divergence_text(row: Row) -> str:
-    """Write ", and 1 of 5 trials diverged"; "" where none did."""
+    """Return ", and 1 of 5 trials diverged"; "" if none diverged."""
     return f", and {row.diverged} of {row.ended} trials diverged" if row.diverged else ""
 
 
 def why_untested(row: Row) -> str:
-    """Explain why an arm was not tested."""
+    """Return the reason why an arm was not tested."""
     if (row.n_pairs or 0) < 2:
         return f"{row.n_pairs} of {row.planned} pairs of seeds finished{divergence_text(row)}"
     if row.p is not None:
@@ -75,10 +79,11 @@ def why_untested(row: Row) -> str:
 
 
 def answer(table: Table) -> str:
-    """State the study's answer in one sentence from its verdicts, resolved ones first.
+    """Return the study's answer in one sentence, from its verdicts.
 
-    In a tuned study only arms at their tuned value are described; the other arms are counted. Arms that share a verdict
-    share a clause. A long clause names only the smallest and the largest difference.
+    Resolved differences come first. Arms that have equal verdicts share a clause. A long clause names only the smallest
+    and the largest difference. In a tuned study only arms at their tuned value are described, and the other arms are
+    counted. For an unfinished study the sentence says that there is no verdict yet.
     """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
@@ -94,9 +99,10 @@ def answer(table: Table) -> str:
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
-    """Write a clause per verdict and baseline, in the order of verdicts, and per reason for untested rows.
+    """Return the clauses about these rows, joined by semicolons.
 
-    A baseline of several settings is spelled out only once.
+    Each verdict and baseline has one clause, in the order of verdicts. Untested rows have a clause for each reason. A
+    baseline of several settings is written out only once.
     """
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
@@ -111,19 +117,22 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
 
 def verdict_counts(rows: Sequence[Row]) -> str:
-    """Count the verdicts: "2 worse, 1 equivalent"."""
+    """Return the number of rows with each verdict as text: "2 worse, 1 equivalent"."""
     counts = Counter(row.verdict for row in rows)
     texts = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
     return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
 
 
 def is_tuned(row: Row, table: Table) -> bool:
-    """Tell from an arm's name whether the arm is at its tuned value."""
+    """Return whether the arm is at its tuned value, which its name tells."""
     return any(f"{name}=tuned" in row.arm.split(",") for name in table.tuned)
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Describe rows that share a verdict and a baseline. baseline: how to call the baseline."""
+    """Return the description of rows that have one verdict and one baseline.
+
+    baseline: the words for the baseline.
+    """
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     if len(rows) == 1 and not point:
         return f"{current().label(arm)} is {sentence(replace(first, baseline=baseline), table)}"
@@ -138,7 +147,10 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def sizes(rows: Sequence[Row], measure: Unit) -> str:
-    """List each arm with its difference; of many arms, only the smallest and the largest difference."""
+    """Return a list of arms with their differences.
+
+    For more than NAMED arms it has only the smallest and the largest difference. measure: the unit of the metric.
+    """
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
@@ -149,7 +161,11 @@ def sizes(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def names(rows: Sequence[Row]) -> str:
-    """List arms, points of a curve together: "stem=conv at data_fraction=0.1 and 0.3"; of many, the first few."""
+    """Return a list of arms in which points of a curve are joined: "stem=conv at data_fraction=0.1 and 0.3".
+
+    A curve is a setting that is varied over several values for every arm. Of more than 2 NAMED arms, only the first are
+    named, and the others are counted.
+    """
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current().label, name_parts(row))
@@ -167,9 +183,9 @@ def names(rows: Sequence[Row]) -> str:
 
 
 def name_parts(row: Row) -> tuple[str, str, str]:
-    """Split an arm's name: what it changes, its baseline, and the point of the curves that both names end with.
+    """Return the parts of an arm's name: what the arm changes, its baseline, and the common point of the curves.
 
-    Tuned settings are left out.
+    The point is the last settings of both names. Tuned settings are left out of it.
     """
     arm, baseline = row.arm.split(","), row.baseline.split(",")
     shared = 0
@@ -182,27 +198,36 @@ def name_parts(row: Row) -> tuple[str, str, str]:
 
 
 def opening(table: Table) -> str:
-    """Write the setting and the number of seeds, and the progress of an unfinished study."""
+    """Return the beginning of the answer: the setting and the number of seeds.
+
+    For an unfinished study it also has the progress.
+    """
     over, planned = progress(table)
     start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}"
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are done):"
 
 
 def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
-    """Name a setting: "digits", "digits with steps=60, batch=16", "pets (recipe small)"."""
+    """Return the name of a setting: "digits", "digits with steps=60, batch=16", "pets (recipe small)"."""
     place, *changed = setting_parts(recipe, data, overrides)
     return f"{place} with {', '.join(changed)}" if changed else place
 
 
 def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a setting's name: the data and recipe, then each override that they do not state."""
+    """Return the parts of a setting's name: the data and recipe first, then the overrides.
+
+    An override of the data set is left out if the first part names the data set.
+    """
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
 
 
 def unfinished(table: Table) -> str:
-    """Warn "Interim: 12 of 20 planned trials are done, so there is no verdict."; "" for a finished table."""
+    """Return the warning "Interim: 12 of 20 planned trials are done, so there is no verdict (--interim shows it).".
+
+    Returns "" for a finished table.
+    """
     if not table.interim:
         return ""
     over, planned = progress(table)
@@ -211,18 +236,21 @@ def unfinished(table: Table) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return how many trials are done and how many are planned."""
+    """Return the number of trials that are done and the number planned."""
     rows = untuned_rows(table)
     return sum(row.ended for row in rows), sum(row.planned for row in rows)
 
 
 def untuned_rows(table: Table) -> list[Row]:
-    """Return the rows of arms that are trained; the trials of a tuned arm belong to these rows too."""
+    """Return the rows of arms that are trained; the trials of a tuned arm are in these rows too."""
     return [row for row in table.rows if not is_tuned(row, table)]
 
 
 def departure_text(table: Table) -> str:
-    """State departures: "Unlike the recipe, the baseline has steps 500, optimizer sgd."; "" for none."""
+    """Return the departures as text: "Unlike the recipe, the baseline has steps 500, optimizer sgd."
+
+    Returns "" if nothing departs from the recipe.
+    """
     texts = [
         f"{name} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
         for name, settings in table.departures.items()
@@ -231,12 +259,15 @@ def departure_text(table: Table) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Write "n = 5 seeds per arm", or a range."""
+    """Return the number of finished seeds as text: "n = 5 seeds per arm".
+
+    The text has a range, as in "n = 3 to 5", if the arms differ.
+    """
     counts = sorted({row.n for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {several} seeds per arm"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Write "seed 3" or "seeds 0, 1"."""
+    """Return seeds as text: "seed 3" or "seeds 0, 1"."""
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"

@@ -1,4 +1,4 @@
-"""The table of a study: a row for each planned arm, its difference from the baseline and the verdict."""
+"""The table of a study: a row for each planned arm, its difference from the baseline, and the verdict."""
 
 import itertools
 import json
@@ -30,7 +30,11 @@ START = "start_fewshot5_accuracy"
 
 
 class Outcome(NamedTuple):
-    """The outcome of one planned trial. value: the study's metric, NaN where there is none."""
+    """The outcome of one planned trial.
+
+    value: the study's metric, NaN if there is none. evals: the evals of the trial as JSON. diverged_at_step,
+    suspect_hardware: steps, NaN if none. The second is a step whose loss was NaN but finite when recomputed.
+    """
 
     seed: int
     status: str
@@ -43,7 +47,10 @@ class Outcome(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A set of contrasts that are corrected together; size counts the planned ones."""
+    """A set of contrasts that are corrected together.
+
+    size: the number of planned contrasts.
+    """
 
     name: str
     size: int
@@ -53,7 +60,8 @@ class Family(NamedTuple):
 class Tested:
     """The tests of an arm against its baseline.
 
-    p: p of no difference; p_holm: p adjusted; p_margin: adjusted p of equivalence.
+    pair: the differences of the arm from its baseline. p: the p value of no difference. p_holm: p adjusted within the
+    family. p_margin: the adjusted p value of equivalence.
     """
 
     pair: Pair
@@ -64,10 +72,11 @@ class Tested:
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
-    """Build the table of a study, with accuracies as fractions.
+    """Return the table of a study, with accuracies as fractions.
 
-    besides: further metrics to add to each row, with intervals. interim: give verdicts before all planned trials are
-    over. simultaneous: add intervals that cover all differences at once. Raises ValueError for an unknown metric.
+    besides: further metrics to add to each row, with intervals. interim: whether to give verdicts before all planned
+    trials are over. simultaneous: whether to add intervals that hold for all differences at once. Raises ValueError if
+    the study does not have one of the further metrics.
     """
     whole, choices = tuning.with_tuned(study)
     plan, unit = whole.plan, units.unit(whole.plan.metric)
@@ -137,14 +146,20 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Map the main baseline and each stage to the settings in which it departs from the recipe."""
+    """Return for the main baseline and each stage the settings in which it departs from the recipe.
+
+    The keys are "the baseline" and "the stage <name>". Entries without a departure are left out.
+    """
     found = {"the baseline": plan.departures}
     found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
     return {name: settings for name, settings in found.items() if settings}
 
 
 def is_unfinished(study: StudyResults) -> bool:
-    """Tell whether a planned trial has neither diverged nor its metric, so that a verdict would be an extra look."""
+    """Return whether a planned trial has not yet ended with its metric or by diverging.
+
+    A verdict before that would be an additional look at the data.
+    """
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
@@ -153,7 +168,7 @@ def is_unfinished(study: StudyResults) -> bool:
 
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
-    """Group the outcomes of the planned trials by arm."""
+    """Return the outcomes of the planned trials, grouped by arm."""
     found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
     names = ("arm", *Outcome._fields[:-1], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
@@ -162,7 +177,10 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
 
 
 def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
-    """Summarize the trials of an arm in a row without a difference from the baseline."""
+    """Return the row of an arm, without the difference from its baseline.
+
+    outcomes: the arm's planned trials. finished: the metric of its finished trials.
+    """
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
     no_interval = [f"no interval of the mean: {mean.why}"] if mean.n > 1 and mean.se is None else []
@@ -185,7 +203,10 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 
 def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyResults) -> dict[str, Row]:
-    """Add the mean and interval of further metrics. Raises ValueError for a metric the study does not have."""
+    """Return the rows with the mean and interval of further metrics added.
+
+    Raises ValueError if the study does not have one of the metrics.
+    """
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in metrics:
         if metric not in study.numbers:
@@ -196,7 +217,10 @@ def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyRe
 
 
 def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
-    """Complete an arm's row with its difference from `baseline`, and with the verdict where `judged`."""
+    """Return an arm's row with its difference from `baseline` and the notes on it.
+
+    If `judged`, the row has the p values and the verdict too. test: the tests of the arm against its baseline.
+    """
     pairs = test.pair.own
     difference, images = pairs.mean, contrast.mean_over_images(pairs)
     diverged = row.diverged, baseline.diverged
@@ -242,7 +266,11 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
-    """Test each arm against its baseline; arms in `unjudged` get no adjusted p."""
+    """Return the tests of each arm against its baseline.
+
+    pairs: the differences of each arm from its baseline, by arm. rows: the rows of the table by arm. unjudged: arms
+    that get no adjusted p value because a best value lies at the edge of the grid.
+    """
     factor, family_of = looks.correction_factor(plan), family_by_arm(plan)
     p, p_own, p_within = {}, {}, {}
     for name, pair in pairs.items():
@@ -255,7 +283,7 @@ def contrast_tests(
 
 
 def holm_by_family(p: Mapping[str, float | None], family_of: Mapping[str, Family]) -> dict[str, float | None]:
-    """Adjust the p value of each contrast within its family."""
+    """Return the p value of each contrast, adjusted within its family by Holm's method."""
     families: dict[Family, list[str]] = defaultdict(list)
     for name in p:
         families[family_of[name]].append(name)
@@ -266,14 +294,20 @@ def holm_by_family(p: Mapping[str, float | None], family_of: Mapping[str, Family
 
 
 def family_by_arm(plan: Plan) -> dict[str, Family]:
-    """Map each arm to the family that corrects its contrast; grid points of tuned arms form a second family."""
+    """Return the family in which each arm's contrast is corrected.
+
+    In a tuned study the grid points of tuned arms form a second family.
+    """
     tuned = {entry.name for entry in plan.tuned}
     table, points = Family("table", plan.family), Family("points", plan.points_family)
     return {arm.name: points if tuned and arm.name not in tuned else table for arm in plan.arms}
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield the interval of each arm's difference, widened so that all intervals of its family hold at once."""
+    """Yield each arm and the interval of its difference, widened so that all intervals of its family hold at once.
+
+    Contrasts without an interval are left out.
+    """
     family_of = family_by_arm(plan)
     families: dict[Family, dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, pair in pairs.items():
@@ -291,7 +325,11 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
-    """Note each outlier among seeds, by the larger of its arm's spread and the median spread of all arms."""
+    """Return for each arm with an outlier among its per-seed differences a note that names the seed.
+
+    An outlier lies more than 3 robust deviations from the arm's median. The deviation is taken to be at least the
+    median over all arms.
+    """
     samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
     notes = {}
@@ -304,7 +342,7 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 
 
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Name trials without a metric or with damaged files, with the reason, and state the rate of divergence.
+    """Return notes on trials without a metric or with damaged files, with the reason, and on the rate of divergence.
 
     The rate is among trials that diverged or have their metric.
     """
@@ -325,7 +363,10 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
-    """Return the state of a trial and the reason; None for a finished trial with its metric and all files."""
+    """Return the state of a trial and the reason for it; None for a finished trial that needs no note.
+
+    A finished trial needs a note if it lacks its metric, has damaged files, or ran on suspect hardware.
+    """
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
         return "missing", eval_files.absent(metric, known)
@@ -342,7 +383,7 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
 
 
 def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
-    """Note a margin that is wider than the baseline's whole error."""
+    """Return a note if the margin is wider than the baseline's error; an empty list otherwise."""
     if plan.margin is None or baseline is None or baseline.mean is None or not units.is_accuracy(plan.metric):
         return []
     unit, error = units.unit(plan.metric), 1 - baseline.mean
@@ -351,7 +392,7 @@ def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
 
 
 def study_notes(study: StudyResults) -> list[str]:
-    """Note mixed code or machines, few seeds, the weights that arms start from, and repeated looks."""
+    """Return notes on mixed code or machines, few seeds, the weights that arms start from, and repeated looks."""
     notes = [*provenance.provenance_notes(study.columns), *study.plan.notes]
     seeds = len(study.plan.seeds)
     if seeds == 1:
@@ -362,7 +403,10 @@ def study_notes(study: StudyResults) -> list[str]:
 
 
 def start_notes(study: StudyResults) -> list[str]:
-    """Note the few-shot accuracy of the weights that arms start from."""
+    """Return a note with the mean 5-shot accuracy of the weights that arms start from, by stage.
+
+    Returns an empty list if the weights were not tested.
+    """
     if START not in study.columns:
         return []
     stage = {arm.name: arm.parent for arm in study.plan.arms}
