@@ -240,9 +240,10 @@ def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | Non
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference that each test would have resolved with 80% power, or None.
+    """Return the smallest difference that each test would have resolved with 80% power.
 
-    Spreads are pooled per metric and method. family: number of distinct tests.
+    An entry is None if its pair has no test. Spreads are pooled per metric and method. family: number of distinct
+    tests.
     """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
@@ -286,7 +287,7 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
 
 
 def metric_notes(metric: str, objective: str) -> list[str]:
-    """Return the name of the metric in a list, or [] for the test accuracy on class labels."""
+    """Return the metric's name as the only note, or [] for the test accuracy on class labels."""
     usual = metric == USUAL and objective not in units.OBJECTIVE_SUFFIX
     return [] if usual else [units.metric_name(metric, objective)]
 
@@ -438,9 +439,9 @@ def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return a text with the first three settings that differ between two arms, or with their metrics.
+    """Return a text with the settings that differ between two arms, at most three by name.
 
-    The metrics are given if they differ.
+    If the metrics of the arms differ, the text gives only the metrics.
     """
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"

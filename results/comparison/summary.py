@@ -26,7 +26,7 @@ def render(comparison: Comparison, format: str) -> str:
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
-    """Return one line of a CSV file as values by column."""
+    """Return one row of the comparison as values by column of a CSV file."""
     both = {
         f"{name}_{field}": getattr(side, field, None)
         for name, side in (("a", row.a), ("b", row.b))

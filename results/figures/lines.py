@@ -190,7 +190,7 @@ def baseline_notes(frame: pd.DataFrame) -> list[str]:
 def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
     """Return a transform that ends with a shift to the right by `points` points (1/72 inch).
 
-    The shift is also right on a log axis. to: the transform before the shift, by default from data coordinates.
+    The shift is correct on a log axis, too. to: the transform before the shift, by default from data coordinates.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None

@@ -14,7 +14,7 @@ from results.study_results import StudyResults
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame = with_positions(arms_frame(study, table))
     figure.set_figheight(2.6)
     ax = figure.subplots()

@@ -20,7 +20,7 @@ MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open on
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame = arms_frame(study, table)
     size, name = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)

@@ -131,7 +131,7 @@ def lines_note(frame: pd.DataFrame) -> str:
 def unevaluated_note(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
     """Return a line that names the arms without an evaluated trial.
 
-    Returns [] if every arm has an evaluated trial, or if none was evaluated.
+    Returns [] if every arm has an evaluated trial, or if no arm has one.
     """
     names = [row.label for row in rows_of(frame) if row.arm not in set(history["arm"])]
     return [f"No line, as no trial was evaluated: {', '.join(names)}."] if names and not history.empty else []
@@ -181,7 +181,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return the style of each arm by name: the color of its series, its dashes, and possibly markers.
 
-    Lines have markers if two arms would share color and dashes. frame: rows of `arms_frame` with `dash`.
+    Lines have markers if two arms would share color and dashes. frame: rows of `arms_frame` with column `dash`.
     """
     table = series_styles(frame)
     pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]

@@ -25,7 +25,7 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, metric = families_frame(study, table), table.metric
     size, name = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)

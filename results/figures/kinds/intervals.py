@@ -36,7 +36,7 @@ MARKS = (
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`, whose height depends on the number of arms. Return the lines to write below."""
+    """Draw the study on `figure`, with a height for its number of arms. Return the lines to write below the figure."""
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)

@@ -19,7 +19,7 @@ HEIGHT = 2.9  # inches a panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     final, *others = panels(figure, 2 if has_curves(study) else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)

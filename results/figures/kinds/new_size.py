@@ -1,6 +1,6 @@
-"""The figure kind `new-size`: accuracy over the size of test images, or of patches.
+"""The figure kind `new-size`: accuracy over test image size, patch size, or the number of merged tokens.
 
-The models are trained at one size.
+The models are trained at one value of this setting.
 """
 
 import re
@@ -24,7 +24,7 @@ TRAINED = "\n(trained)"
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     sizes, metric = metrics_by_size(study), base_metric(table.metric)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))

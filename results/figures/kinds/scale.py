@@ -18,7 +18,7 @@ HEIGHT = 2.6  # inches a panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
     own, *others = panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
@@ -72,7 +72,7 @@ def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
 
 
 def image_count_text(found: pd.Series) -> str:
-    """Return the second line of a label, such as "1,294 images". A range takes two lines.
+    """Return the number of images below a label, such as "1,294 images". A range takes two lines.
 
     found: the numbers of images `min` and `max`.
     """

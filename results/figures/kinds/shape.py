@@ -21,7 +21,7 @@ APART = 6.0  # points (1/72 inch) between markers at one position
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below."""
+    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
