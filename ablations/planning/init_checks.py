@@ -14,11 +14,8 @@ from vitcore.options import ConfigError
 from vitcore.training import distillation, transfer
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
 
-GO_ON = (
-    "finished",
-    "interrupted",
-    "running",
-)  # statuses of trials that others may start from, at the latest once they have finished
+# Statuses of trials that others may start from, at the latest once they have finished.
+GO_ON = ("finished", "interrupted", "running")
 
 
 def check(config: Config, parent: Config | None) -> None:

@@ -47,9 +47,8 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned(design)
-    spread = (
-        None if design.overrides or study.stages else recipe.spread
-    )  # the statement holds only for trials with the recipe's config
+    # The statement holds only for trials with the recipe's config.
+    spread = None if design.overrides or study.stages else recipe.spread
     plan = Plan(
         name=design.name,
         study=study.name,

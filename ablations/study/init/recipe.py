@@ -25,10 +25,8 @@ EPOCHS = 30
 STEPS = {CPU: (500, 5_000), GPU: (1_000, 50_000)}
 RATE, RATE_WIDTH = 2e-3, 64  # learning rate of AdamW at this width; it falls with the square root of the width
 END = "...\n"  # what yaml.safe_dump writes after a scalar
-DISAGREE, Z90 = (
-    0.1,
-    1.645,
-)  # fraction of test images on which equal arms differ; half-width of a 90% interval in standard deviations
+# Fraction of test images on which equal arms differ; half-width of a 90% interval in standard deviations.
+DISAGREE, Z90 = 0.1, 1.645
 
 
 @dataclass(frozen=True)
