@@ -231,7 +231,7 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
 
 
 def split(data: About) -> Split:
-    """Return how the test images are chosen: one of several folds, or the official test set."""
+    """Return how the test images are chosen: one of several folds per seed, or the official test set."""
     if data.folds:
         return Split(kind="folds", folds=data.folds, images=data.train_size + data.test_size)
     return Split(kind="official", images=data.test_size)
@@ -436,10 +436,9 @@ def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return the new plan's stages with the old stages that `arms` need, by name, and the renamed stages.
+    """Return the stages of the new plan and the old stages that `arms` need, by name, and the new names.
 
-    The second dictionary maps old names to new names. Trials identify a stage, so an edited stage is a new stage, and
-    both are kept.
+    new names: old name -> new name. Trials identify a stage: an edited stage is a new stage, and both are kept.
     """
     found = {stage.name: stage for stage in new.stages}
     before = dependencies.by_name(old)

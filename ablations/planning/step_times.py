@@ -33,7 +33,7 @@ class Device:
     def ran(self, env: Environment, threads: int) -> bool:
         """Return whether an attempt with the environment `env` ran on this device.
 
-        threads: the number of threads that the attempt must have used on a CPU.
+        env: the content of env.json. threads: the number of threads that the attempt must have used on a CPU.
         """
         kind = env.accelerator  # "" in earlier versions: the name alone decides
         if kind and (kind == "cuda") != self.gpu:

@@ -136,7 +136,7 @@ def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
 def extra_labels(start: Config, own: Config) -> str:
     """Return a note if the arm's parent saw labels of more images of the arm's data.
 
-    The note is "" if it did not.
+    Otherwise, the note is empty.
     """
     if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
         return ""
@@ -145,9 +145,9 @@ def extra_labels(start: Config, own: Config) -> str:
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield the percentage of initial weights that equal the baseline's at an equal seed, unless all do.
+    """Yield the percentage of an arm's initial weights that equal the baseline's, unless all are equal.
 
-    Yields nothing if a model is from timm or starts from a stage.
+    Both are drawn with an equal seed. Yields nothing if a model is from timm or starts from a stage.
     """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)

@@ -1,4 +1,7 @@
-"""A design: a study on a recipe with command-line overrides, and the arms that follow from them."""
+"""A design: a study on a recipe with command-line overrides, and the arms that follow from them.
+
+A point of the curves has one value for each curve. Every change from the baseline gives one arm at each point.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -314,7 +317,7 @@ class Design:
     def own_value(self, key: str) -> Any:
         """Return the baseline's value of a setting, before a point of the curves is applied.
 
-        For a stage that the baseline does not start from, return the value as written.
+        For a stage that the baseline does not start from, return the value that is written, or None.
         """
         if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
             return self.base.get(key)

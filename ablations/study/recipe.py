@@ -20,23 +20,24 @@ class Recipe(Options):
     """A recipe: data, model size, schedule, seeds, resources and expected results. name: the file's name."""
 
     name: str  #: The file's name, unless set.
-    description: str  #: What the setting is, for the top of tables and reports.
+    description: str  #: A description of data, model and training, for the top of tables and reports.
     config: Values  #: Settings of every trial.
     pack: recipe_facts.Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
-    axes: dict[str, list[Any]] = {}  #: Values for the studies that say `axis`.
-    arms: dict[str, Values] = {}  #: Settings for the studies that name an arm of the recipe.
-    #: Settings of the stages that studies have, and under `finetune` of the arms that start from them.
+    axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.
+    arms: dict[str, Values] = {}  #: Settings of arms, for the studies that name an arm of the recipe.
+    #: Settings of the stages in studies. `finetune` has the settings of arms that start from stages.
     stages: dict[str, Values] = {}
-    margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie, where a study sets none.
-    caveats: list[str] = []  #: What a reader has to know. Tables and reports print it.
+    margin: float | None = Field(default=None, gt=0)  #: The equivalence margin of studies that set none.
+    caveats: list[str] = []  #: Warnings to readers, which tables and reports print.
     expected: list[recipe_facts.Expected] = []  #: Expected results of its trials.
     cost: recipe_facts.Costs = {}  #: The training time of a trial on a CPU and on a GPU.
     #: How much paired differences vary over seeds. `plan` uses it before there are results.
     spread: recipe_facts.Spread | None = None
-    #: Differences after twice the steps. Tables footnote an arm whose sign flips there.
+    #: Differences after twice the steps. Tables footnote an arm whose difference changes sign.
     at_twice_the_steps: recipe_facts.AtTwiceTheSteps | None = None
-    #: What a SLURM profile leaves open: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time, task_minutes.
+    #: Resources that a SLURM profile leaves unset: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time and
+    #: task_minutes.
     resources: Values = {}
 
     @field_validator("resources")

@@ -18,8 +18,8 @@ Difference = Annotated[float, Field(gt=-1, lt=1)]
 class Figure(Options):
     """A number that a recipe states, with its origin."""
 
-    how: Literal["measured", "derived", "cited"]  #: With this recipe, from another number, or from a source.
-    source: str  #: The command, the other number, or the source.
+    how: Literal["measured", "derived", "cited"]  #: Measured with this recipe, derived from another number, or cited.
+    source: str  #: The command, the other number, or the cited publication.
 
     @property
     def origin(self) -> str:
@@ -32,7 +32,7 @@ class Expected(Figure):
     settings: dict[str, Any] = {}  #: The settings of the command line that it holds for, such as `epochs: 300`.
     metric: str = "test_accuracy"  #: The metric's name.
     mean: float  #: The metric's mean over seeds.
-    n: Count | None = None  #: Seeds.
+    n: Count | None = None  #: Number of seeds.
 
 
 class Took(Figure):
@@ -45,11 +45,11 @@ class Took(Figure):
 class Packed(Options):
     """The facts about the recipe's packed data that a plan needs before the pack is made."""
 
-    train: Count  #: Training images.
-    test: Count  #: Test images.
-    classes: Count  #: Classes.
+    train: Count  #: Number of training images.
+    test: Count  #: Number of test images.
+    classes: Count  #: Number of classes.
     image_size: Count = 224  #: Pixels per side of the square images in training and evaluation.
-    channels: Literal[1, 3] = 3  #: 1 for grey images.
+    channels: Literal[1, 3] = 3  #: 1 for gray images, 3 for RGB.
 
     def about(self, name: str) -> "About":
         from vitcore.data.datasets import About  # late: numpy
@@ -62,7 +62,7 @@ class Spread(Figure):
 
     metric: str = "test_accuracy"  #: The metric's name.
     sd: Positive  #: The standard deviation.
-    freedom: Count  #: Degrees of freedom that it was estimated with.
+    freedom: Count  #: Degrees of freedom of the estimate.
 
 
 class AtTwiceTheSteps(Figure):

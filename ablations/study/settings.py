@@ -24,10 +24,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     runs: str = "runs"  #: The run directory: the default of `--runs`.
-    data_dir: str | None = None  #: Where data sets lie, before the environment variable `ABLATE_DATA`.
+    data_dir: str | None = None  #: Folder of data sets. It precedes the environment variable `ABLATE_DATA`.
     plugins: list[str] = []  #: Plug-in files that every command loads, in addition to `--plugin`.
     checkpoints: str | None = None  #: Scratch space for checkpoints: the default of `--checkpoints`.
-    keep_weights: Literal["all", "baseline", "none"] = "all"  #: Whose final weights are kept.
+    keep_weights: Literal["all", "baseline", "none"] = "all"  #: The trials whose final weights are kept.
     data: dict[str, str] = {}  #: Names for folders of images or packs: `pets = "~/pets"` makes `data=pets` known.
 
 

@@ -20,33 +20,33 @@ class Study(Options):
 
     name: str  #: The file's name, unless set.
     question: str  #: What the study asks. It is the title of its table and figure.
-    source: str = ""  #: Where the question comes from.
+    source: str = ""  #: The publication that the question comes from.
     found: str = ""  #: What the source found.
     #: Trials that arms start from by `init_from: {stage: NAME}`, as in `pretrain: {steps: 1000}`, or learn from by
     #: `teacher: {stage: NAME}`. Each is trained once.
     stages: dict[str, Values] = {}
     baseline: Values  #: The settings that every arm is compared with, on top of the recipe's.
     recipe_arm: str = ""  #: The recipe's arm that the baseline begins with.
-    #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, those of plugins too).
+    #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, also of plug-ins).
     factors: dict[str, Axis] = {}
     crosses: list[dict[str, Axis]] = []  #: Full products of two factors or more. The table has their interactions.
-    curves: dict[str, Axis] = {}  #: Every arm at every value. It is compared with the baseline at the same value.
+    curves: dict[str, Axis] = {}  #: Every arm is trained at every value, and compared with the baseline at this value.
     #: A curve of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}
     #: Joint changes under a name. `axis`: the recipe's arm with this name. `{recipe_arm: NAME, ...}` begins with it.
     arms: dict[str, Values | Literal["axis"]] = {}
     #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
     co_changes: dict[str, Values] = Field(default={}, alias="with")
-    exclude: list[Values] = []  #: Arms and points that are left out, by their values; a named arm by `{arm: NAME}`.
+    exclude: list[Values] = []  #: Arms and points that are left out, by their values or by `{arm: NAME}`.
     budget: Budget = "steps"  #: What all arms have in equal amount: steps, epochs or FLOPs.
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
-    metric: str = "test_accuracy"  #: What is compared.
-    #: What workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`, `test@mergeR`. With
-    #: `test@axis` and `test@patch-axis` at the recipe's sizes and patches.
+    metric: str = "test_accuracy"  #: The metric that arms are compared by.
+    #: Evals, which workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`, `test@mergeR`.
+    #: `test@axis` and `test@patch-axis` use the recipe's image sizes and patch sizes.
     evals: list[str] = []
-    margin: float | None = Field(default=None, gt=0)  #: The difference within which arms tie. The recipe's unless set.
+    margin: float | None = Field(default=None, gt=0)  #: The equivalence margin, by default the recipe's.
     published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.
-    published_of: str = ""  #: Where these numbers stand and what they are of. The source unless set.
-    claims: list[str] = []  #: What the source says of two arms: `a < b` or `a ~ b`.
-    figure: str = "intervals"  #: How results are drawn.
+    published_of: str = ""  #: The publication and setting of these numbers, by default the source.
+    claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.
+    figure: str = "intervals"  #: The kind of figure that shows the results.
