@@ -438,7 +438,8 @@ def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
     """Return the stages of the new plan and the old stages that `arms` need, by name, and the new names.
 
-    new names: old name -> new name. Trials identify a stage: an edited stage is a new stage, and both are kept.
+    The second dictionary maps old names to new names. Trials identify a stage: an edited stage is a new stage, and both
+    are kept.
     """
     found = {stage.name: stage for stage in new.stages}
     before = dependencies.by_name(old)
