@@ -80,9 +80,8 @@ class Result(Schema):
     train_seconds: Seconds | None = None  #: Seconds of training, over all attempts.
     images_per_second: Seconds | None = None  #: Training images a second.
     diverged_at_step: Count | None = None  #: The step at which the trial diverged.
-    suspect_hardware: Count | None = (
-        None  #: A step whose loss was NaN but finite when recomputed: the device may be faulty.
-    )
+    #: A step whose loss was NaN but finite when recomputed: the device may be faulty.
+    suspect_hardware: Count | None = None
     micro_batch: Count = 0  #: Images of one backward pass, where memory did not hold the batch. 0: the whole batch.
 
 
