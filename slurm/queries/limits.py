@@ -10,7 +10,7 @@ from slurm.queries import policy
 from slurm.queries.ask import Unreachable, ask
 
 WORDS = ("MaxSubmitJobs", "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA")
-FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because the queue is full for this user, not of a setting
+FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user has too many jobs in the queue
 
 
 class Bound(NamedTuple):
@@ -30,7 +30,7 @@ class Limits:
     """The limits on one submission of a job array."""
 
     max_array_size: int  # elements an array may have; their indices start at 0
-    bound: Bound | None  # the tightest limit on queued jobs, where an array's elements count singly; None: none known
+    bound: Bound | None  # the tightest limit on queued jobs, each array element counted as a job; None: unknown
 
 
 def limits(profile: Profile) -> Limits:

@@ -16,13 +16,13 @@ class Nodes:
     """A group of equal nodes in one partition."""
 
     partition: str
-    default: bool  # the partition taken where none is named
-    open: bool  # for new jobs
+    default: bool  # whether jobs without a partition run in this partition
+    open: bool  # whether it accepts new jobs
     limit: int | None  # seconds; None: unlimited
     count: int
     cpus: int
     memory: int  # MB
-    gpus: dict[str, int]  # type ('' where SLURM has no types): number a node
+    gpus: dict[str, int]  # number per node by type ('' where SLURM has no types)
     features: tuple[str, ...]
 
 

@@ -15,7 +15,7 @@ from slurm.queries.ask import Refused, Unreachable, ask
 
 DEFAULT_QOS = "normal"
 NAMES = ("UserName", "Account", "ParentAccount", "QOS")
-PATIENCE = 3.0  # seconds for what is good to know, not needed
+PATIENCE = 3.0  # seconds for information that is useful but not needed
 
 Record = dict[str, str]  # a paragraph of `scontrol show assoc_mgr`; its kind under 'kind'
 
@@ -39,7 +39,7 @@ def records() -> list[Record]:
         if pairs and not line.startswith(" "):
             found.append({"kind": next(iter(pairs))})
             quality = plain(pairs.get("QOS", ""))
-        elif text in ("User Limits", "Account Limits"):  # of the QOS; below, in turn, whose they are and what they are
+        elif text in ("User Limits", "Account Limits"):  # of the QOS; below: a user or account, then its limits
             section = text.removesuffix(" Limits")
         elif quality and text and not pairs:
             found.append({"kind": section, "QOS": quality, section: plain(text)})

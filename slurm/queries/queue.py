@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from slurm.queries import durations
 from slurm.queries.ask import TIMEOUT, Refused, Unreachable, ask
 
-FIELD, RECORD = "\x1f", "\x1e"  # ASCII's own separators: SLURM prints whatever a name or comment holds, newlines too
-HELD = "launch failed requeued held"  # SLURM's own hold, after a prolog that failed or a slurmctld that was killed
+FIELD, RECORD = "\x1f", "\x1e"  # ASCII separators: SLURM prints names and comments as they are, with newlines
+HELD = "launch failed requeued held"  # a hold by SLURM, after a failed prolog or a killed slurmctld
 ABSENT = ("", "N/A", "None", "None assigned", "Unknown", "(null)")
-ENDED = re.compile("Invalid job id|already complet")  # scancel of what ended by itself meanwhile
+ENDED = re.compile("Invalid job id|already complet")  # scancel's messages for a job that has ended meanwhile
 AT_ONCE = 500  # ids on one command line
 
 
@@ -29,11 +29,11 @@ class QueuedJob:
     index: int | None  # in its array
     tag: str
     state: str  # PENDING, RUNNING, SUSPENDED, COMPLETING, ... as SLURM says
-    reason: str  # why it waits; '' where it does not
+    reason: str  # why it waits, or '' if it does not wait
     partition: str
     node: str
     elapsed: int  # seconds
-    start: str  # when it started or is expected to; '' where SLURM does not know
+    start: str  # time of the actual or expected start, or '' if unknown
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class PastJob:
     name: str
     state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
     exit_code: str
-    node: str  # '' where it never started
+    node: str  # '' if the job never started
     start: str
     end: str
 
@@ -157,7 +157,7 @@ def past(fields: dict[str, str]) -> Iterator[PastJob]:
     Tasks of a job array that never started have a single record together. fields: the fields of SACCT by name.
     """
     job, _, index = fields.pop("job").partition("_")
-    for each in elements(index) if job.isdigit() else ():  # '12+1' is a part of a heterogeneous job, and not ours
+    for each in elements(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
         yield PastJob(job_id=int(job), index=each, **fields)
 
 
@@ -224,5 +224,5 @@ def cancel_named(name: str) -> None:
 
     Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
     """
-    with suppress(Refused):  # there is none
+    with suppress(Refused):  # there is no job with this name
         ask("scancel", f"--user={os.getuid()}", f"--name={name}")

@@ -68,7 +68,7 @@ def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code:
     began = f"export {BEGAN}=$(date +%s)"
     setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
     made = ArrayExecutor(folder, tag, tasks.function, tasks.container, tasks.persistent)
-    # srun would be one more process for a signal to kill
+    # srun would be another process that a signal can kill
     made.update_parameters(**{**parameters, "setup": setup, "use_srun": not tasks.persistent})
     return made
 

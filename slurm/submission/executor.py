@@ -28,8 +28,8 @@ from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
 from slurm.submission import intent
 
 SBATCH_SECONDS = 60.0
-REFUSAL = "Batch job submission failed: "  # slurmctld's own answer, as sbatch prints it
-STARTS = 10  # of a persistent task
+REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
+STARTS = 10  # most starts of a persistent task
 
 
 class ArrayExecutor(SlurmExecutor):

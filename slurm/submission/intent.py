@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 SETTLE_SECONDS = 15.0  # how long after an sbatch without an answer its job may still turn up
 NAME, ACK = "intent.json", "ack.json"
-LARGEST = 2**26  # bytes of a file
+LARGEST = 2**26  # most bytes of a file
 
 Content = TypeVar("Content", bound=BaseModel)
 

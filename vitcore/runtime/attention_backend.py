@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FREE = "PyTorch's choice"
 PRODUCTS = "softmax between two products"  # vitcore.model.attention.attend
 NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
-ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel takes head widths of a multiple of 16 bytes
+ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head widths of a multiple of 16 bytes
 
 
 def pinned(config: Config, device: str) -> list[SDPBackend]:
@@ -33,7 +33,7 @@ def pinned(config: Config, device: str) -> list[SDPBackend]:
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
         return [SDPBackend.MATH]
-    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # the second: for float64, or a part's own attention
+    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # MATH: for float64 or another block's attention
 
 
 def attending(config: Config, device: str) -> AbstractContextManager[Any]:

@@ -25,12 +25,12 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
     here = torch.cuda.current_stream()
     reason: Exception | None = None
     try:
-        # The outer one: after a capture that failed, PyTorch may stay on the stream of the capture.
+        # The outer stream context: after a failed capture, PyTorch may stay on the stream of the capture.
         with torch.cuda.stream(here), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             try:
                 result = function()
             except Exception as error:
-                reason = error  # to end an invalid capture raises another one, which says less
+                reason = error  # the end of an invalid capture raises another error, which says less
                 raise
         return graph.replay, result
     except Exception as error:
@@ -67,7 +67,7 @@ def on_side_stream(device: torch.device) -> Iterator[None]:
         with torch.cuda.stream(side):
             yield
     finally:
-        here.wait_stream(side)  # after an error too: what was launched still writes
+        here.wait_stream(side)  # after an error too, because launched kernels still write
 
 
 @cache

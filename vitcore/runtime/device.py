@@ -16,7 +16,7 @@ from vitcore.runtime.processor import processor
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-SUBNORMAL = 2.0**-130  # not 0 in float32, with fewer bits
+SUBNORMAL = 2.0**-130  # a subnormal number in float32
 
 
 def device_of(config: Config) -> str:
@@ -60,7 +60,7 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
     so that they compute the model equally.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
-    casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: measurable in a small model's step
+    casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
     with (
         torch.autocast(device, torch.bfloat16, enabled=bf16) if casting else nullcontext(),
         attending(config, device),

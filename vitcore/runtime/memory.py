@@ -12,8 +12,8 @@ import torch
 from vitcore.runtime.memory_limits import host_limits, process_limits
 
 Result = TypeVar("Result")
-SHARE = 0.25  # of the memory, for images that stay in it
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+SHARE = 0.25  # share of the memory for images that stay in it
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 
 # Messages of other errors for lack of memory: the CPU's allocator, the CUDA runtime and the libraries above it.
 SIGNS = (
@@ -34,7 +34,7 @@ def out_of_memory(error: BaseException) -> bool:
     """Return whether an exception means that memory ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit there is room for code
+    signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, code always fits
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
@@ -55,7 +55,7 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
             if size == 1:
                 raise OutOfMemory("out of memory at micro-batch 1") from error
         size //= 2  # after the except: only now are the tensors in the error's frames free
-        gc.collect()  # and those of what refers to itself
+        gc.collect()  # and the tensors of objects that refer to themselves
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # blocks of the sizes that no longer occur
 

@@ -13,7 +13,7 @@ from typing import Any
 from vitcore.analysis.model_cost import Cost
 from vitcore.options import ConfigError
 
-# The least count of numbers that an optimizer keeps for each parameter; others: 0.
+# The minimum count of numbers that an optimizer keeps for each parameter. Optimizers not listed keep 0.
 MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 

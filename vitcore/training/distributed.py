@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
-WAIT = timedelta(minutes=10)  # for a rank that says nothing; longer than a full disk is waited for
+WAIT = timedelta(minutes=10)  # timeout of an exchange between ranks; longer than the wait for a full disk to clear
 EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|was)|Broken pipe|timed out", re.ASCII)
 
 
@@ -57,7 +57,7 @@ class Ranks:
         gc.collect()  # frees the model of a training that was given up: DistributedDataParallel refers to itself
         if not ties_images(model):
             return model
-        from timm.layers.norm_act import convert_sync_batchnorm  # late: takes seconds; knows timm's own layers too
+        from timm.layers.norm_act import convert_sync_batchnorm  # late: takes seconds; it also converts timm's layers
 
         refuse_batch_norm(self.count, self.device.type)
         return convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call]  # timm's
@@ -94,7 +94,7 @@ class Ranks:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
         whole[self.share(images)] = mine
-        dist.all_reduce(whole)  # to each number only zeros are added
+        dist.all_reduce(whole)  # a sum in which only one rank's number is not zero
         return whole
 
     def mean(self, tensor: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def train(
                 if training.suspicion.confirmed_by(diverged.step):
                     return training.outcome("diverged", {}, diverged.step)
                 suspicion = training.suspicion.moved(diverged.step)
-            del training  # two of them may not fit into memory
+            del training  # two trainings may not fit into memory
 
 
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
@@ -361,7 +361,7 @@ class Training:
             self.average.load_state_dict(under("average.", tensors))
         for name, parameter in self.model.named_parameters():
             if state := under(f"optimizer.{name}.", tensors):
-                # Float64 scalars stay on the host: their optimizer reads them at each step.
+                # Float64 scalars stay on the host, where the optimizer reads them at each step.
                 scalars = {key for key, tensor in state.items() if tensor.dtype == torch.float64 and tensor.ndim == 0}
                 self.optimizer.state[parameter] = {
                     key: tensor if key in scalars else tensor.to(self.device) for key, tensor in state.items()

@@ -91,7 +91,7 @@ def file_sha256(key: str, path: str) -> str:
         raise ConfigError(f"{key}={path}: {error.strerror}") from None
 
 
-@cache  # once a file: a plan asks for every trial
+@cache  # a plan asks for the hash of a file once for every trial
 def sha256(path: str, size: int, changed: int) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

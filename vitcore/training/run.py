@@ -108,5 +108,5 @@ class Outcome:
     train_seconds: float  # in steps, without evaluation, loading and compilation
     images_per_second: float
     diverged_at_step: int | None = None
-    micro_batch: int = 0  # images of a backward pass; 0: the whole part of a rank
+    micro_batch: int = 0  # images of a backward pass; 0: all images of a rank
     suspect_hardware: int | None = None  # a step at which the loss was NaN, but finite when recomputed

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
 TOLERANCE = {"float32": 1e-3, "bf16": 0.05}  # relative to the gradient's norm: the order of operations may differ
-NONE, ASKED = "none: ", "cuda_graph=off"  # the prefix of a reason for eager steps; the reason if the user chose them
+NONE, ASKED = "none: ", "cuda_graph=off"  # prefix of a reason for eager steps, and the reason if the user chose them
 TIED = "batch norm ties the images of a batch together: lower batch"
 
 
@@ -98,7 +98,7 @@ class TrainStep:
         self.model: Model = ranks.prepare(build(config)).to(self.device)
         if start is not None:
             take_over(self.model, start, config.init_from)
-        self.parameters = list(self.model.parameters())  # collected once: measurable in a small step
+        self.parameters = list(self.model.parameters())  # collected once: this slows down small models
         self.replica = Replica[Batch](ranks, self.model)
         self.compiling = compiles(config, self.device.type)
         self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
@@ -109,7 +109,7 @@ class TrainStep:
         self.optimizer = optimizer(self.model, config)
         default_average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
         self.average = Average(self.model, config.ema) if config.ema else default_average
-        self.share: float | Tensor = 0.0  # of the weights in their average
+        self.share: float | Tensor = 0.0  # of the weights in an update of their average
         self.part = ranks.largest_part(config.batch)
         self.micro_batch = min(config.micro_batch or self.part, self.part)
         self.indivisible = TIED if ties_images(self.model) else ""
@@ -167,7 +167,7 @@ class TrainStep:
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
-        except Exception as error:  # compilers raise many kinds; an error of the model itself recurs below
+        except Exception as error:  # compilers raise many kinds, and an error of the model itself recurs below
             if out_of_memory(error):
                 raise
             self.trained = self.model
@@ -246,7 +246,7 @@ class TrainStep:
         for micro_batch in self.replica.each(batch.split(size)):
             loss = self.replica.loss(self.mean_loss, micro_batch)
             if (share := self.ranks.count * len(micro_batch.images) / self.config.batch) != 1:
-                loss = loss * share  # skipped for 1: measurable in a small model's step
+                loss = loss * share  # skipped for 1, because it slows down a small model's step
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total
@@ -290,7 +290,7 @@ class TrainStep:
             expected = [parameter.grad for parameter in self.parameters]
             put_back(state, before)
             self.optimizer.zero_grad()
-            self.fill(earlier)  # other images than those of the check, should they become a part of the graph
+            self.fill(earlier)  # images that differ from the check's, in case the graph contains the images themselves
             with capturable(self.optimizer):
                 self.replay, self.loss = capture(self.update_as_captured)
             gradients = [parameter.grad for parameter in self.parameters]
@@ -303,7 +303,7 @@ class TrainStep:
                 )
                 return self.loss
             reason = "its gradients differ from an eager step's"
-        except Exception as error:  # a capture fails in many ways; an error of the step itself recurs below
+        except Exception as error:  # a capture fails in many ways, and an error of the step itself recurs below
             reason = f"{type(error).__name__}: {first_line(error)}"
         put_back(state, before)
         self.give_up(reason)
@@ -330,7 +330,7 @@ class TrainStep:
         reason: why the step cannot be a graph, for the record.
         """
         self.replay, self.eager = None, reason
-        self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # those of the graph would keep its memory
+        self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # the graph's tensors would keep its memory
         self.facts["cuda_graph"] = NONE + reason
         self.optimizer.zero_grad()
         for group in self.optimizer.param_groups:
@@ -361,7 +361,7 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
         ASKED: config.cuda_graph == "off",
         f"gpus={config.gpus}: gradients are exchanged between launches": config.gpus > 1,
         f"stem.patches={config.patches}: shapes change by step": len(config.patches) > 1,
-        # Other optimizers may count steps on the host; a graph would repeat the count of its capture.
+        # Other optimizers may count steps on the host, and a graph would repeat the count at its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
         f"model={config.model}: the host seeds what it drops": isinstance(model, Reference) and model.drops,
     }

@@ -31,7 +31,7 @@ def read(path: str) -> Weights:
     path: a safetensors file with this package's parameter names, or an .npz checkpoint of big_vision or
     vision_transformer. Raises ConfigError if the file cannot be read.
     """
-    from vitcore.interop.convert import load_npz  # late: of no use to most trainings
+    from vitcore.interop.convert import load_npz  # late: most trainings do not need it
 
     try:
         if path.endswith(".npz"):

@@ -27,15 +27,16 @@ class Classification(Objective):
     class Options(Objective.Options):
         """The loss of the training and the distillation. Metrics always use cross-entropy."""
 
-        #: Binary cross-entropy treats each class separately; all classes in a mixed image are positive
+        #: Binary cross-entropy treats each class separately. All classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
         loss: Literal["cross-entropy", "binary-cross-entropy"] = "cross-entropy"
-        #: Of a `teacher`: the class that it gives, or its probabilities (arXiv 2012.12877, section 4).
+        #: What is learned from a `teacher`: its class or its probabilities (arXiv 2012.12877, section 4).
         distillation: Literal["hard", "soft"] = "hard"
-        alpha: Annotated[float, Field(ge=0, le=1)] = 0.5  #: Share of the teacher in the loss.
-        tau: Annotated[float, Field(gt=0)] = 1.0  #: Temperature of soft distillation. The paper's is 3, with alpha 0.1.
-        #: Whether a token of its own, with a head of its own, learns from the teacher. Evaluations average both heads.
-        #: Without a teacher it learns the labels: the paper's two class tokens.
+        alpha: Annotated[float, Field(ge=0, le=1)] = 0.5  #: Weight of the teacher in the loss.
+        #: Temperature of soft distillation. arXiv 2012.12877 uses 3, with alpha 0.1.
+        tau: Annotated[float, Field(gt=0)] = 1.0
+        #: Whether a distillation token with a separate head learns from the teacher. Evaluations average both heads.
+        #: Without a teacher, it learns the labels, like the second class token in arXiv 2012.12877.
         token: bool = False
 
     def __init__(self, config: Config) -> None:
@@ -105,7 +106,7 @@ class DistilledViT(ViT):
         super().__init__(config)
         self.prefix += 1
         self.objective = DistillationToken(config)
-        self.head.add_module("distillation", HEAD[config.head](config))  # a head too, by its name
+        self.head.add_module("distillation", HEAD[config.head](config))  # so its name begins with `head.`
         initialise(self, config.seed, config.init, config.width)
 
     def prefix_tokens(self) -> list[Tensor]:

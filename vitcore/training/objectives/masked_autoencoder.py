@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from vitcore.model.position import Grid
 
 MASKED = code("masked autoencoder")
-EPSILON = 1e-6  # of a patch's variance, as in the reference implementation
+EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
 class MaskingOptions(Objective.Options):
     """The share of patches that are masked, and the size of the decoder."""
 
     ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
-    #: Channels of the decoder. 0: half of the encoder's, as the paper's 512 beside ViT-L.
+    #: Width of the decoder. 0: half of the encoder's, as for ViT-L in arXiv 2111.06377 (512 of 1024).
     decoder_width: Annotated[int, Field(ge=0, le=2**16)] = 0
-    #: Blocks of the decoder. 0: a third of the encoder's, as the paper's 8 beside ViT-L.
+    #: Blocks of the decoder. 0: a third of the encoder's, as for ViT-L in arXiv 2111.06377 (8 of 24).
     decoder_depth: Annotated[int, Field(ge=0, le=1024)] = 0
-    decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: the encoder's.
+    decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: as in the encoder.
 
     def decoder(self, config: Config) -> dict[str, int]:
         """Return the decoder's sizes by name: width, depth, and number of attention heads (heads)."""

@@ -24,7 +24,7 @@ from vitcore.training.objectives.objective import Objective
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-SHADES = 8  # of a channel: 3 bits
+SHADES = 8  # shades of a channel: 3 bits
 CHOICE, FATE, OTHER = (code(f"masked patch {what}") for what in ("choice", "fate", "other"))
 
 
@@ -128,7 +128,7 @@ class Corruption(Initial):
     other 10% are unchanged. Position embeddings are added afterwards.
     """
 
-    draws = {"mask": zeros}  # as the class token
+    draws = {"mask": zeros}  # initialized to 0 like the class token
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Corruption(Initial):
         N = x.shape[1]
         place = torch.arange(N, device=x.device)
         chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(keys, N), True)
-        fate = below(10, keys, FATE, N).where(chosen, 9)  # (B, N): up to 7 the mask, 8 another patch, 9 itself
+        fate = below(10, keys, FATE, N).where(chosen, 9)  # (B, N): 0 to 7: mask, 8: another patch, 9: unchanged
         other = of_places(x, (place + 1 + below(N - 1, keys, OTHER, N)) % N)
         x = torch.where((fate == 8)[..., None], other, x)
         return torch.where((fate < 8)[..., None], self.mask.to(x.dtype), x)

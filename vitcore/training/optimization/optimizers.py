@@ -107,9 +107,9 @@ class Optimizer(Variant):
 class Moments(Optimizer.Options):
     """The options of Adam: decay rates of the two moments, and epsilon."""
 
-    beta1: Beta = 0.9  #: Decay of the gradient's running average.
-    beta2: Beta = 0.999  #: Decay of the squared gradient's running average.
-    eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator.
+    beta1: Beta = 0.9  #: Decay rate of the running average of the gradient.
+    beta2: Beta = 0.999  #: Decay rate of the running average of the squared gradient.
+    eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator of the update.
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class SGD(Optimizer):
     class Options(Optimizer.Options):
         """The decay of the momentum, and the choice of Nesterov momentum."""
 
-        momentum: Beta = 0.9  #: Decay of the momentum; the default is the paper's.
+        momentum: Beta = 0.9  #: Decay rate of the momentum, by default as in arXiv 2010.11929.
         nesterov: bool = False  #: Use Nesterov momentum (arXiv 1212.0901, equation 7).
 
     @classmethod
@@ -178,7 +178,7 @@ class Lion(Optimizer):
         """The share of the momentum in an update, and the decay of the momentum."""
 
         beta1: Beta = 0.9  #: Share of the momentum in an update.
-        beta2: Beta = 0.99  #: Decay of the momentum.
+        beta2: Beta = 0.99  #: Decay rate of the momentum.
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
@@ -199,7 +199,7 @@ class Muon(Optimizer):
     class Options(Moments):
         """The decay of the momentum, and the options of AdamW for the other parameters."""
 
-        momentum: Beta = 0.95  #: Decay of Muon's momentum.
+        momentum: Beta = 0.95  #: Decay rate of Muon's momentum.
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -244,7 +244,7 @@ class ScheduleFree(Optimizer):
     class Options(Moments):
         """The options of AdamW: two decay rates and epsilon."""
 
-        #: Weight of the averaged weights, beside the newest, in the weights at which the gradient is taken.
+        #: Gradients are computed at beta1 times the averaged weights plus 1 - beta1 times the newest weights.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
 
     @classmethod

@@ -43,7 +43,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
         state["step"] += 1
         state["highest"].clamp_(min=lr)
         state["weight_sum"] += state["highest"] ** 2
-        share = (state["highest"] ** 2 / state["weight_sum"]).item()  # of the newest z in x
+        share = (state["highest"] ** 2 / state["weight_sum"]).item()  # weight of the newest z in x
         state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         scale = (state["square"] / (1 - beta2 ** state["step"].item())).sqrt_().add_(group["eps"])
         update = (gradient / scale).add_(y, alpha=group["weight_decay"])
