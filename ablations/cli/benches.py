@@ -67,9 +67,9 @@ def step(
 ) -> None:
     """Measure a train step beside its rivals.
 
-    Rivals: timm's and torchvision's models with our weights, in the usual script's step. Floor: the step's matrix
-    products and attention alone. Memory: what steps add to model and images. On a GPU also the share of its peak, and
-    how often a step waits for it.
+    Rivals: timm's and torchvision's models with the same weights, in a usual script's train step. Floor: the step's
+    matrix products and attention alone. Memory: what steps add to model and images. On a GPU it also shows the share of
+    the GPU's peak, and how often a step waits for the GPU.
 
     Examples:
         ablate bench step width=192 heads=3 --rounds 5
