@@ -116,7 +116,7 @@ class Config(Options):
     cutmix: NonNegative = 0.0  #: Alpha of CutMix (arXiv 1905.04899). 0: no CutMix. With mixup, a batch has only one.
     mix_prob: Fraction = 1.0  #: Probability that a batch is mixed, if mixup or cutmix is set.
     mix_switch_prob: Probability = 0.5  #: With mixup and cutmix, the probability of CutMix.
-    ema: Share = 0.0  #: Decay of an exponential moving average of weights, which is then evaluated. 0: off.
+    ema: Share = 0.0  #: Decay per step of an exponential moving average of weights, then evaluated and saved. 0: off.
     precision: Literal["float32", "bf16"] = "float32"  #: Of forward and backward passes. Weights stay float32.
     evaluations: Count = 10  #: Points of the training curves.
     seed: Seed = 0  #: Seed of initial values, order, augmentation and dropout.
