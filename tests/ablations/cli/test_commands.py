@@ -475,7 +475,7 @@ def test_every_setting_is_listed_with_its_meaning(ablate: Ablate) -> None:
     assert list(lines) == list(Config.model_fields)
     assert all(text.endswith((".", ")")) for text in lines.values())
     assert lines["depth"] == "[12] Blocks of the encoder."
-    assert lines["init"].startswith("[unit-positions] Initial values of bare tables")
+    assert lines["init"].startswith("[unit-positions] Initial values of ")
     assert json.loads(ablate("list", "--settings", "--json")[1])["settings"] == lines
 
 
