@@ -72,9 +72,10 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the value that continues a sequence by its last ratio, or by its last step if not all values are positive.
+    """Return the value that continues a sequence by its last ratio.
 
-    Returns None if a sequence without negative values would fall below zero.
+    If not all values are positive, the value continues the sequence by its last step. Returns None if a sequence
+    without negative values would fall below zero.
     """
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)

@@ -98,7 +98,7 @@ def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
     """Return whether values (n,) differ only by rounding or by less than one test image.
 
     image: what one test image adds to an accuracy; 0 for other metrics. The threshold is half an image. Real
-    differences are at least one image, whereas unequal fold sizes (360 and 359 images) change an accuracy by much less.
+    differences are an image or more, whereas unequal fold sizes (360 and 359 images) change an accuracy by much less.
     """
     low, high = min(numbers := values.tolist()), max(numbers)
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
@@ -308,10 +308,10 @@ def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
 def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     """Return the degrees of freedom, rounded down, of a standard deviation pooled over contrasts.
 
-    groups: for each baseline, the per-seed differences of its arms, one array per arm. Two of m differences from one
-    baseline have correlation 1/2 if all arms have equal variance. Their sample variances then have correlation 1/4. A
-    group with v degrees of freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's
-    formula. With v alone, the 80% bound of 8 arms would hold in only 68% of cases.
+    groups: for each baseline, the per-seed differences of its arms, an array for each arm. Two of the m differences
+    from a baseline have correlation 1/2 if all arms have equal variance. Their sample variances then have correlation
+    1/4. A group with v degrees of freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by
+    Satterthwaite's formula. With v alone, the 80% bound of 8 arms would hold in only 68% of cases.
     """
     own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
     total = sum(v for v, _ in own)

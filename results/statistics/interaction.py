@@ -1,8 +1,8 @@
-"""Interactions: whether the effects of two changes add up, measured by ab - a - b + baseline for each seed.
+"""Interactions: whether the effects of two changes add up, measured seed by seed.
 
-The arm ab has both changes, and the arms a and b have one each. For an accuracy the interaction is also estimated on
-the logit scale. Near 100% the sum of two gains is compressed, so an interaction may be an artifact of the scale. It is
-claimed only where its sign is the same on both scales.
+The measure is ab - a - b + baseline. The arm ab has both changes, and the arms a and b have a single change. For an
+accuracy the interaction is also estimated on the logit scale. Near 100% the sum of two gains is compressed, so an
+interaction may be an artifact of the scale. It is claimed only where its signs on the two scales are equal.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -85,10 +85,11 @@ def judged_interaction(
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """Return the sample with accuracies k / m replaced by empirical logits, which are finite at 0 and 1 (Haldane 1956).
+    """Return the sample with accuracies k / m replaced by empirical logits (Haldane 1956).
 
-    The logit is log((k + 1/2) / (m - k + 1/2)), where m is `images`, the number of test images of a trial. Single
-    images have no logit, so `correct` and `image` are dropped and the interval is over seeds.
+    The logit is log((k + 1/2) / (m - k + 1/2)), which is finite at accuracies of 0 and 1. m is `images`, the number of
+    test images of a trial. Single images have no logit, so `correct` and `image` are dropped and the interval is over
+    seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
@@ -97,10 +98,11 @@ def logits(sample: Sample, images: float) -> Sample:
 def judge(
     estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]
 ) -> tuple[str | None, list[str]]:
-    """Return the verdict on an interaction (positive, negative or not-resolved) and the reasons for it.
+    """Return the verdict on an interaction and notes with the reasons for it.
 
-    The verdict is None where no test is possible. estimate, logit: the interaction on the metric's scale and on the
-    logit scale; `logit` is None for metrics that are not accuracies. diverged: the arms that have diverged trials.
+    The verdict is positive, negative or not-resolved, and None where no test is possible. estimate, logit: the
+    interaction on the metric's scale and on the logit scale; `logit` is None for metrics that are not accuracies.
+    diverged: the arms that have diverged trials.
     """
     if p_holm is None or estimate.value is None:
         return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]

@@ -1,8 +1,8 @@
 """Tests between two tuned arms, each at its best value, where neither best value is known for certain.
 
-The seeds of an arm share nearly the same chosen value, so an interval over seeds does not contain the uncertainty of
-that choice. The arm that is ahead must therefore differ, at its tuned value, from the other arm at every point of the
-grid. Each single test has level 5%, and so does this intersection-union test (Berger 1982).
+All seeds of an arm choose nearly equal values, so an interval over seeds does not contain the uncertainty of that
+choice. The arm that is ahead must therefore differ, at its tuned value, from the other arm at every point of the grid.
+Each single test has level 5%, and so does this intersection-union test (Berger 1982).
 """
 
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Tuning by cross-fitting: each seed of an arm is tested at the value that the other seeds choose from the grid.
+"""Tuning by cross-fitting: each seed is tested at the value that the arm's other seeds choose from the grid.
 
 Seed s uses the grid point with the best mean validation accuracy over the other seeds. As the choice is independent of
 the test result of seed s, no arm gains by picking the best of several noisy points. A grid point is an arm with one
@@ -42,7 +42,7 @@ class Choice:
 
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
-    """Return the study with an added arm for each tuned arm, and the choice of grid points of each added arm.
+    """Return the study with an arm added for each tuned arm, and the added arms' choices by name.
 
     The added arms come first. Each seed of an added arm is the trial at the value chosen for that seed. A study that
     tunes nothing is returned unchanged, with no choices.
@@ -123,9 +123,9 @@ def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
 
 
 def validation_score(trial: Trial | None, chance: float) -> float:
-    """Return a trial's validation accuracy: `chance` where the trial diverged, NaN where it has not finished.
+    """Return a trial's validation accuracy; NaN if the trial has not finished.
 
-    chance: the accuracy of guessing, 1 / classes.
+    Returns `chance` if the trial diverged. chance: the accuracy of guessing, 1 / classes.
     """
     if trial is None or trial["status"] not in ("finished", "diverged"):
         return math.nan

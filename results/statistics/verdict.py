@@ -48,10 +48,10 @@ def is_significant(p: float | None) -> bool:
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on diverged trials.
 
-    p: the p value of the finished pairs; None without one. looks: the factor that corrects Fisher's p value for
-    repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, as two tests are made.
-    Fisher's p value counts alone if p is None or if the baseline has diverged trials too. Without diverged trials of
-    the arm, the result is `p`.
+    p: the p value of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value
+    for repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, as two tests are
+    made. Fisher's p value counts alone if p is None or if the baseline has diverged trials too. Without diverged trials
+    of the arm, the result is `p`.
     """
     k, others = arm.diverged, baseline.diverged
     if not k:
@@ -107,9 +107,10 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if the difference changes sign after twice the steps and one of the two differences is resolved.
+    """Return a note if the difference from the baseline changes sign after twice the steps.
 
-    The list is empty otherwise, or if twice the steps were not trained.
+    One of the two differences must be resolved. The list is empty otherwise, or if arms were not trained for twice the
+    steps.
     """
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:

@@ -49,7 +49,10 @@ def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]],
 
 
 def weight(note: str) -> int:
-    """Return the rank of a footnote: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
+    """Return the rank of a footnote in a row; footnotes of lower rank are numbered first.
+
+    The rank is 0 for notes that may change a verdict, 1 for model sizes, and 2 for minor notes.
+    """
     return 2 if is_minor(note) else int(note.startswith(SIZES))
 
 

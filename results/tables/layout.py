@@ -74,10 +74,9 @@ def count_of_planned(n: int, planned: int) -> str:
 
 
 def verdict_cell(row: Row) -> str:
-    """Return the verdict as text, or a dash if there is none.
+    """Return the verdict as text; a dash if there is no verdict.
 
-    The dash is no word, because a word such as "none" could be taken for an arm's value. The baseline's row has
-    "baseline".
+    A word in place of the dash, such as "none", could be taken for an arm's value. The baseline's row has "baseline".
     """
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
@@ -161,8 +160,9 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
 
-    "all" keeps every note. "short" keeps the footnotes about `columns`, and says only in what trials differ, not which
-    trials. "none" keeps only footnotes without which a number would mislead, such as missing or diverged trials.
+    "all" keeps every note. "short" keeps the footnotes about `columns`, and names what differs between trials without
+    listing the trials. "none" keeps only footnotes without which a number would mislead, such as missing or diverged
+    trials.
     """
     if notes == "all":
         return table
@@ -242,7 +242,10 @@ def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
 
 
 def sort_key(value: Any) -> float | str | None:
-    """Return the value to sort a cell by: the middle of an interval, the text of notes, or the value itself."""
+    """Return the value to sort a cell by.
+
+    It is the middle of an interval, the text of notes, or the value itself.
+    """
     if isinstance(value, tuple):
         return float(sum(value) / 2)
     return ", ".join(value) or None if isinstance(value, list) else value
@@ -297,7 +300,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def in_unit(unit: Unit) -> str:
-    """Return " in " and the unit of a metric, such as " in %"; "" for a number without a unit."""
+    """Return the words for a unit, such as " in %"; "" for a number without a unit."""
     return f" in {unit.of_value}" if unit.of_value else ""
 
 

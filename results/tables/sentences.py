@@ -124,7 +124,7 @@ def verdict_counts(rows: Sequence[Row]) -> str:
 
 
 def is_tuned(row: Row, table: Table) -> bool:
-    """Return whether the arm is at its tuned value, which its name tells."""
+    """Return whether the arm's name says that the arm is at its tuned value."""
     return any(f"{name}=tuned" in row.arm.split(",") for name in table.tuned)
 
 
@@ -183,9 +183,11 @@ def names(rows: Sequence[Row]) -> str:
 
 
 def name_parts(row: Row) -> tuple[str, str, str]:
-    """Return the parts of an arm's name: what the arm changes, its baseline, and the common point of the curves.
+    """Return the parts of an arm's name: what the arm changes, its baseline, and the point of the curves.
 
-    The point is the last settings of both names. Tuned settings are left out of it.
+    The point consists of the last settings, which the names of the arm and the baseline share. Tuned settings are left
+    out of it. An arm "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1" has the point
+    "data_fraction=0.1".
     """
     arm, baseline = row.arm.split(","), row.baseline.split(",")
     shared = 0

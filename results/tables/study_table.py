@@ -325,10 +325,10 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
-    """Return for each arm with an outlier among its per-seed differences a note that names the seed.
+    """Return a note for each arm with an outlier among its per-seed differences, by arm.
 
-    An outlier lies more than 3 robust deviations from the arm's median. The deviation is taken to be at least the
-    median over all arms.
+    The note names the seed. An outlier lies more than 3 robust deviations from the arm's median. The deviation is taken
+    to be no smaller than the median deviation over all arms.
     """
     samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
@@ -342,9 +342,9 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 
 
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Return notes on trials without a metric or with damaged files, with the reason, and on the rate of divergence.
+    """Return notes on an arm's trials that lack the metric, have damaged files, or ran on suspect hardware.
 
-    The rate is among trials that diverged or have their metric.
+    Each note has the reason. The last note has the rate of divergence, among trials that diverged or have their metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
