@@ -1,12 +1,12 @@
-"""The on-disk format of a run directory: trials, attempts, results, plans, and who may write them.
+"""The on-disk format of a run directory: trials, attempts, results, plans, and the rules for writing them.
 
     runs/trials/<id>/config.json              the resolved config
-    runs/trials/<id>/attempts/000k/           all that one attempt writes; it has never two writers
-    runs/trials/<id>/result.json              linked last, once: its existence means the trial is over
+    runs/trials/<id>/attempts/000k/           the files of one attempt; an attempt never has two writers
+    runs/trials/<id>/result.json              a hard link, made once and last: if it exists, the trial is over
     runs/studies/<name>/plan.json             the arms and trials of a study
 
-Files are plain JSON, JSON lines, safetensors and npz without pickles. The name of a checkpoint and the content of a
-result hold a checksum, by which torn or edited files are detected.
+Files are plain JSON, JSON lines, safetensors and npz without pickles. A checksum in the name of
+each checkpoint and in the content of each result reveals torn or edited files.
 """
 
 import contextlib
@@ -57,20 +57,21 @@ RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 
 
 class NewerSchema(ValueError):
-    """A file was written by a newer version of this suite."""
+    """An error: a file was written by a newer version of this suite."""
 
 
 class Superseded(RuntimeError):
-    """Another attempt has taken over the trial, so that the writer must stop and publish nothing."""
+    """An error: another attempt has taken over the trial, so the writer must stop and publish nothing."""
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
 def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
-    """Write a file whole or not at all, by a temporary name, fsync, rename and fsync of the folder.
+    """Write a file completely or not at all.
 
-    Raises OSError that names `path`.
+    The content goes to a temporary file, which is synced and renamed. Then the folder is synced. mode: permission bits.
+    Raises OSError naming `path` if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -89,7 +90,7 @@ def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
 
 
 def append(file: io.FileIO, content: bytes) -> None:
-    """Append all of `content` to an unbuffered file, or nothing."""
+    """Append all of `content` to an unbuffered file. Raises OSError, with the file unchanged, if writing fails."""
     end, left = os.fstat(file.fileno()).st_size, memoryview(content)
     try:
         while left:
@@ -104,7 +105,7 @@ def write_json(path: Path, content: object, mode: int = 0o666) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Make renames and links in `folder` survive a power failure."""
+    """Sync a folder to disk, so that its renames and links survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -113,17 +114,27 @@ def sync(folder: Path) -> None:
 
 
 def read(path: Path | str, schema: type[Kind]) -> Kind:
-    """Read a JSON file by its schema. Raises FileNotFoundError, Broken, NewerSchema."""
+    """Return the validated content of a JSON file.
+
+    Raises FileNotFoundError if the file is missing. Raises Broken if its content does not match the schema. Raises
+    NewerSchema if a newer version wrote it.
+    """
     return parse(read_bytes(path), path, schema)
 
 
 def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
-    """Parse the content of the file at `path` by its schema. Raises Broken, NewerSchema."""
+    """Return the validated content of a JSON file from its bytes; `path` only names the file in errors.
+
+    Raises Broken if the bytes do not match the schema. Raises NewerSchema if a newer version wrote them.
+    """
     return typed(parse_json(payload, path), path, schema)
 
 
 def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
-    """Check the content of the file at `path` against its schema. Raises Broken naming file and field."""
+    """Return parsed content as an instance of its schema; `path` only names the file in errors.
+
+    Raises Broken naming the file and field if the content does not match.
+    """
     try:
         return validated(schema, content)
     except Broken as error:
@@ -131,7 +142,11 @@ def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
-    """Read a JSON file that contains a checksum. Raises FileNotFoundError, NewerSchema, or Broken naming `name`."""
+    """Return the validated content of a JSON file whose field `checksum` covers the other fields.
+
+    name: the file's name in errors. Raises FileNotFoundError if the file is missing. Raises Broken if the content does
+    not match the schema or the checksum. Raises NewerSchema if a newer version wrote it.
+    """
     content = read_json(path)
     found = typed(content, path, schema)
     if content.get("checksum") != checksum(content):
@@ -140,12 +155,19 @@ def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
-    """Read a JSON file. Raises FileNotFoundError, Broken, NewerSchema."""
+    """Return the object in a JSON file, without validating its fields.
+
+    Raises FileNotFoundError if the file is missing. Raises Broken if it holds no JSON object. Raises NewerSchema if a
+    newer version wrote it.
+    """
     return parse_json(read_bytes(path), path)
 
 
 def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
-    """Parse the content of the file at `path`. Raises Broken, NewerSchema."""
+    """Return the JSON object in the bytes of a file; `path` only names the file in errors.
+
+    Raises Broken if the bytes are no JSON object. Raises NewerSchema if a newer version wrote them.
+    """
     name = os.path.basename(path)
     try:
         content = json.loads(payload.decode())
@@ -162,7 +184,10 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Read a JSON-lines file as `parse_lines` does; a missing file has no lines. Raises Broken."""
+    """Return the lines of a JSON-lines file up to the first that is torn or breaks the schema.
+
+    Returns an empty list if the file is missing. Raises Broken if it is not a regular file or is too large.
+    """
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
@@ -170,7 +195,7 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
 
 
 def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
-    """Return the lines of a JSON-lines file's content up to the first that is torn or breaks the schema."""
+    """Return the validated lines in JSON-lines bytes up to the first that is torn or breaks the schema."""
     lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:
@@ -181,7 +206,7 @@ def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
 
 
 def checksum(content: Mapping[str, object]) -> str:
-    """Return the sha256 of the canonical JSON of a record without its checksum."""
+    """Return the SHA-256 (hex) of a record's canonical JSON, which leaves out the field `checksum`."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
     return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
 
@@ -193,9 +218,9 @@ def checksum(content: Mapping[str, object]) -> str:
 class TrialState:
     """The state of a trial on disk.
 
-    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. folder: the folder
-    of the attempt that published the result, or of the newest attempt; a text where thousands of trials are read, as
-    making a Path takes as long as reading the file.
+    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause of
+    the status, if any. folder: the folder of the attempt that published the result, otherwise of the newest attempt. It
+    may be a string, because making a Path takes as long as reading a small file. result: None without a valid result.
     """
 
     status: str
@@ -205,7 +230,7 @@ class TrialState:
 
     @cached_property
     def attempt(self) -> Path | None:
-        """The folder of the attempt as a path."""
+        """The attempt's folder as a Path; None if no attempt exists."""
         return None if self.folder is None else Path(self.folder)
 
     @property
@@ -213,18 +238,25 @@ class TrialState:
         return self.status in ("finished", "diverged")
 
     def read(self, name: str) -> bytes:
-        """Read a file of the attempt. Raises FileNotFoundError; Broken if the result recorded other bytes."""
+        """Return the bytes of a file in the attempt's folder, verified against the result.
+
+        Raises FileNotFoundError if the file never existed. Raises Broken if it changed or vanished after publication.
+        """
         return read_vouched(self.result, f"{self.folder}/{name}")
 
     @property
     def weights(self) -> Path:
-        """The path of a finished trial's weights, which may be missing."""
+        """The path of a finished trial's weights; the file may be missing."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
 
 def read_vouched(result: Result | None, path: str) -> bytes:
-    """Read a file. Raises FileNotFoundError; Broken if the result recorded other bytes for its name."""
+    """Return the bytes of a file, verified against the SHA-256 that the result recorded for its name.
+
+    A file without a recorded SHA-256 is not verified. Raises FileNotFoundError if it is missing. Raises Broken if a
+    recorded file is missing or has changed.
+    """
     name = os.path.basename(path)
     recorded = result.files.get(name) if result else None  # results of 0.11 and before recorded none
     try:
@@ -239,7 +271,11 @@ def read_vouched(result: Result | None, path: str) -> bytes:
 
 
 class Trial:
-    """A trial's folder. Checkpoints are written below `scratch`, if given, and read from there and from the folder."""
+    """The folder of a trial.
+
+    scratch: a folder for checkpoints, if any. Checkpoints are then written below it, and read from it and from the
+    trial's folder.
+    """
 
     def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
         self.folder = str(folder)
@@ -255,7 +291,11 @@ class Trial:
         return lease.numbered(self.path / "attempts")
 
     def result(self) -> Result | None:
-        """Return the verified result; None if there is none. Raises Broken, NewerSchema."""
+        """Return the verified result, or None if the trial has no result.
+
+        Raises Broken if the result is damaged or belongs to another trial. Raises NewerSchema if a newer version wrote
+        it.
+        """
         try:
             result = read_sealed(f"{self.folder}/result.json", Result, "result.json")
         except FileNotFoundError:
@@ -265,7 +305,7 @@ class Trial:
         return result
 
     def state(self) -> TrialState:
-        """Return the trial's state. Raises NewerSchema only."""
+        """Return the trial's state, `broken` for a damaged result. Raises NewerSchema for files of a newer version."""
         try:
             result, broken = self.result(), ""
         except Broken as error:
@@ -285,7 +325,7 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return why the newest attempt failed; None if it did not. A torn report is a failure without details."""
+        """Return the failure of the newest attempt, without details if its file is torn. None if it did not fail."""
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None
@@ -295,26 +335,30 @@ class Trial:
             return Failure(cause=f"unknown: {error}")
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return the resolved config, verified by `result`. Raises FileNotFoundError, Broken, NewerSchema."""
+        """Return the resolved config as setting -> value, verified against `result` if given.
+
+        Raises FileNotFoundError if config.json is missing. Raises Broken if it is damaged. Raises NewerSchema if a
+        newer version wrote it.
+        """
         path = f"{self.folder}/{CONFIG}"
         return parse(read_vouched(result, path), path, TrialConfig).config
 
     def ensure_no_links(self) -> None:
-        """Raise ValueError if a folder that attempts or evals are written to is a link."""
+        """Raise ValueError if a folder for attempts, checkpoints or evals is a symbolic link."""
         checkpoints = [attempt / "checkpoints" for attempt in self.attempts()]
         refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *checkpoints)
 
     def create(self, content: Mapping[str, object]) -> None:
-        """Write config.json unless it exists. content: `config` and `identity`. Raises ValueError for a link."""
+        """Write config.json (`config` and `identity`) unless it exists. Raises ValueError if a folder is a link."""
         self.ensure_no_links()
         if not (self.path / CONFIG).exists():
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
 
     def claim(self, watch: lease.Watch) -> "Attempt | None":
-        """Make a new attempt, if the trial is not over and the newest attempt's holder is dead; else return None.
+        """Return a new attempt that this process holds, or None if the trial is over or held.
 
-        The folder appears under its number with the lease inside. A process that loses the rename looks again and never
-        takes the next number. A broken result is moved into the new folder. Raises ValueError for a link.
+        The attempt's folder appears with the lease inside, by one rename. Returns None too if another process renames
+        first. A broken result is moved into the new folder. Raises ValueError if a folder is a symbolic link.
         """
         self.ensure_no_links()
         attempts = self.attempts()
@@ -332,10 +376,10 @@ class Trial:
         return attempt
 
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
-        """Let a trial that ended be run again: move its result aside and forgive failures.
+        """Move aside the result of a trial that ended, so that it runs again; return whether this succeeded.
 
-        The result moves into a new attempt, which is claimed for the move. Returns False if the trial is held, or if
-        its result is not `result`. Raises ValueError for a link.
+        The result moves into a new attempt, which also makes earlier failures no longer count. Returns False if the
+        trial is held or its result is not `result`. Raises ValueError if a folder is a symbolic link.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -352,7 +396,7 @@ class Trial:
         return True
 
     def _over(self, aside: Path | None = None) -> bool:
-        """Return whether a valid result exists; a broken one is moved to `aside`, if given."""
+        """Return whether a valid result exists. A broken result is moved to `aside`, if given."""
         try:
             return self.result() is not None
         except Broken:
@@ -361,7 +405,7 @@ class Trial:
             return False
 
     def sweep(self) -> None:
-        """Remove the checkpoints of a trial that is over. Raises ValueError for a folder that is a link."""
+        """Remove the checkpoints of a trial that is over. Raises ValueError if a folder is a symbolic link."""
         self.ensure_no_links()
         for attempt in self.attempts():
             for folder in self.checkpoint_folders(attempt):
@@ -372,7 +416,7 @@ class Trial:
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """Return the folders that may hold an attempt's checkpoints, the one to write to first."""
+        """Return the folders that may hold an attempt's checkpoints. New checkpoints go to the first folder."""
         inside = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
         return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
@@ -384,7 +428,7 @@ class Trial:
         return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=age, reverse=True)
 
     def newest_step(self) -> int:
-        """Return the step of the newest checkpoint with a valid checksum; 0 if there is none."""
+        """Return the step of the newest checkpoint with a valid checksum, or 0 without a valid checkpoint."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 if holds(file, sha256(file)):
@@ -392,13 +436,13 @@ class Trial:
         return 0
 
     def step(self) -> int:
-        """Return the last step that any attempt reached, from checkpoints and metrics."""
+        """Return the last step recorded in the metrics or checkpoints of any attempt, or 0 if none is recorded."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
         return max([0, *logged, *map(step_of, self.checkpoints()[:1])])
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
-    """Return the lines of an attempt's metrics.jsonl; empty if the file cannot be read."""
+    """Return the lines of an attempt's metrics.jsonl, or an empty list if the file is missing or broken."""
     try:
         return read_lines(attempt / "metrics.jsonl", MetricsLine)
     except Broken:
@@ -406,7 +450,10 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 
 
 def age(checkpoint: Path) -> tuple[int, int, int]:
-    """Return the sort key of a checkpoint: step, attempt, and time, as verifying a divergence writes a step twice."""
+    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns).
+
+    The time decides between two checkpoints of one step, which an attempt writes if it verifies a divergence.
+    """
     try:
         written = checkpoint.stat().st_mtime_ns
     except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
@@ -415,7 +462,7 @@ def age(checkpoint: Path) -> tuple[int, int, int]:
 
 
 def holds(checkpoint: Path, digest: str) -> bool:
-    """Return whether a checkpoint's content matches the checksum in its name."""
+    """Return whether the checksum in a checkpoint's name matches its content. digest: the content's SHA-256 (hex)."""
     return digest.startswith(checkpoint.stem.partition("-")[2])
 
 
@@ -427,10 +474,10 @@ def step_of(checkpoint: Path) -> int:
 
 
 class Attempt:
-    """The only writer of an attempt's folder while it holds the trial; a context manager.
+    """A context manager that holds a trial and is the only writer to one attempt's folder.
 
-    An attempt is the run that `vitcore.train` writes to. Checkpoints and results are written only if no newer attempt
-    exists.
+    It is the `run` to which `vitcore.train` writes. It saves checkpoints and publishes a result only if no newer
+    attempt exists.
     """
 
     def __init__(self, trial: Trial, path: Path) -> None:
@@ -453,7 +500,7 @@ class Attempt:
         self.release()
 
     def release(self) -> None:
-        """Release the trial: another attempt may follow at once."""
+        """Release the trial, so that another attempt may start at once."""
         self._close_metrics()
         self._heartbeat.release()
 
@@ -469,27 +516,28 @@ class Attempt:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Report progress. Training calls this several times a second, so nothing is written."""
+        """Pass a step and its accuracy to `on_progress`. Writes nothing: it runs several times a second."""
         self.on_progress(step, accuracy)
 
     def compiling(self) -> None:
-        """Report that the first step compiles."""
+        """Report through `on_compiling` that the first step is being compiled."""
         self.on_compiling()
 
     def record(self, facts: Mapping[str, Fact]) -> None:
-        """Add to env.json the facts on how steps are computed, such as kernels."""
+        """Add facts about how steps are computed, such as kernels, to env.json."""
         self.write_env({**self.env, **facts})
         self.on_record(facts)
 
     def write_env(self, env: Facts) -> None:
-        """Write env.json: where this attempt runs and which checkpoint it resumes from."""
+        """Write env.json. env: the machine, the code, and the checkpoint from which this attempt resumes."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint of any attempt; metrics up to its step are copied into this attempt.
+        """Return the bytes of the newest valid checkpoint of any attempt, this attempt included.
 
-        Returns None if there is none; metrics are then empty. An attempt may return to its own checkpoints.
+        The metrics up to its step are copied into this attempt. Returns None without a valid checkpoint, and then
+        removes this attempt's metrics.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -512,7 +560,7 @@ class Attempt:
         return None
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
-        """Save a checkpoint and remove old ones. Raises Superseded if a newer attempt exists."""
+        """Save a checkpoint and remove all but the newest two. Raises Superseded if a newer attempt exists."""
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
@@ -524,25 +572,28 @@ class Attempt:
             old.unlink(missing_ok=True)
 
     def log(self, line: Mapping[str, float]) -> None:
-        """Append a line to metrics.jsonl."""
+        """Append a line of numbers to metrics.jsonl."""
         if self._metrics is None:
             self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
         file, content = self._metrics, (json.dumps(line) + "\n").encode()
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights (safetensors) if `keep_weights`; the result records their sha256 in any case."""
+        """Save the final weights (safetensors) if `keep_weights`; the result always records their SHA-256."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
 
     def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
-        """Save which test images were classified correctly: index (n,), correct (n,)."""
+        """Save which test images were classified correctly. index: image indices (n,). correct: 0 or 1 (n,)."""
         content = npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
-        """Publish the result, once. Raises Superseded if another attempt has taken over or published."""
+        """Publish the trial's result and remove its checkpoints.
+
+        Raises Superseded if a newer attempt exists or a result was published before.
+        """
         self.ensure_current()
         content = {
             "schema": SCHEMA,
@@ -563,14 +614,14 @@ class Attempt:
         self.trial.sweep()
 
     def _digests(self) -> dict[str, str]:
-        """Return the sha256 of each file that tables, figures and exports read besides the result."""
+        """Return file name -> SHA-256 (hex) for the files that tables, figures and exports read besides the result."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
         return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
 
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
-        """Record why this attempt failed and under which code. more: further fields of schemas.Failure."""
+        """Write failure.json. code: digest of the sources. more: further fields of schemas.Failure."""
         content = {"cause": cause, "traceback": traceback, "code": code, **more}
         self.patience(lambda: write_json(self.path / "failure.json", content))
 
@@ -579,28 +630,32 @@ class Attempt:
 
 
 def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
-    """Return the trial with this id. Raises ValueError for an invalid id."""
+    """Return the trial with an id. Raises ValueError if the id is not a valid file name."""
     return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
 
 
 def study_folder(runs: Path, name: str) -> Path:
-    """Return the folder of a plan. Raises ValueError for an invalid name."""
+    """Return the folder of a plan. Raises ValueError if the plan's name is not a valid file name."""
     return runs / "studies" / safe_name(name)
 
 
 def plan_content(plan: Plan) -> dict[str, object]:
-    """Return the content of plan.json, without its checksum."""
+    """Return the content of plan.json as field -> JSON value, without the checksum."""
     return {"schema": SCHEMA, **plan.content()}
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan with its checksum, so that edits are detected."""
+    """Write a plan with a checksum that reveals later edits."""
     content = plan_content(plan)
     write_json(path, content | {"checksum": checksum(content)})
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan without its checksum. Raises FileNotFoundError, Broken, NewerSchema."""
+    """Return a plan, verified against its checksum, which is left out.
+
+    Raises FileNotFoundError if the file is missing. Raises Broken if it is damaged or edited. Raises NewerSchema if a
+    newer version wrote it.
+    """
     content = read_json(path)
     recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
     plan = typed(content, path, Plan)
@@ -613,7 +668,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return the sorted paths in a folder; empty if there is no folder. Raises ValueError if it cannot be read."""
+    """Return the sorted paths in a folder, empty if it is missing. Raises ValueError if it cannot be read."""
     try:
         return sorted(folder / name for name in os.listdir(folder))
     except FileNotFoundError:
@@ -623,7 +678,10 @@ def listed(folder: Path) -> list[Path]:
 
 
 def plans(runs: Path) -> Iterator[Plan]:
-    """Yield all plans of the run directory, by name. Raises Broken, NewerSchema."""
+    """Yield all plans of a run directory, sorted by name.
+
+    Raises Broken if a plan is damaged or in a wrong folder. Raises NewerSchema if a newer version wrote it.
+    """
     for folder in listed(runs / "studies"):
         path = folder / "plan.json"
         try:
@@ -638,5 +696,5 @@ def plans(runs: Path) -> Iterator[Plan]:
 
 
 def now() -> str:
-    """Return the time in UTC, to the second."""
+    """Return the current time in UTC, as in 2026-01-31T12:00:00Z."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,9 +1,9 @@
-"""Leases: who holds an attempt, and whether the holder lives. Safe on NFS: no locks, no comparison of clocks.
+"""Leases: files that record which process holds an attempt. They work on NFS without locks or synchronized clocks.
 
-A holder is a process: host, boot, pid with its namespace, start time. A holder is dead if the process is gone, has
-released the lease, or has not changed the lease for 60 s of the reader's clock. Whether a process is gone can be seen
-where its pid is valid; there the 60 s count only for a stopped process (SIGSTOP). A holder that continues later finds
-its attempt superseded.
+A lease identifies its holder by host, boot, pid with its namespace, and start time. A holder is dead if its process is
+gone, has released the lease, or has not renewed the lease for 60 s of the reader's clock. A reader in the holder's pid
+namespace sees whether the process is gone, and applies the 60 s only to a stopped process (SIGSTOP). A holder that
+continues later finds its attempt superseded.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def holder() -> Lease:
 
 
 def boot() -> str:
-    """Return the id of the machine's boot; outside Linux a random text, so that only changes of a lease count."""
+    """Return the boot id of this machine, or a random id outside Linux, where only renewals show a living holder."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -46,7 +46,7 @@ def boot() -> str:
 
 
 def pid_namespace() -> str:
-    """Return the namespace of process ids, which differs between the containers of a host; "" outside Linux."""
+    """Return the id of the pid namespace, which differs between a host's containers; "" outside Linux."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -54,7 +54,7 @@ def pid_namespace() -> str:
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; empty for a missing process or a zombie."""
+    """Return the fields of /proc/PID/stat from the process state on, or [] for a missing process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -63,13 +63,13 @@ def stat(pid: int) -> list[str]:
 
 
 def started(pid: int) -> str | None:
-    """Return the process's start time in clock ticks since boot; None if there is no such process."""
+    """Return the start time of a process in clock ticks since boot, or None if the process does not exist."""
     fields = stat(pid)
     return fields[19] if fields else None
 
 
 def numbered(folder: Path) -> list[Path]:
-    """Return the folders in `folder` whose names are numbers, oldest first."""
+    """Return the subfolders of `folder` whose names are numbers, in ascending order."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if NUMBER.fullmatch(entry.name) and entry.is_dir()]
@@ -79,9 +79,10 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def take_next(folder: Path, watch: "Watch") -> Path | None:
-    """Make and return the folder with the next number in `folder`, if the holder of the newest one is dead.
+    """Make and return the next numbered subfolder of `folder`, held by this process.
 
-    Returns None if the holder lives or another process was quicker. Raises OSError if the folder cannot be made.
+    Returns None if the newest subfolder has a living holder, or if another process was quicker. Raises OSError if the
+    subfolder cannot be made.
     """
     taken = numbered(folder)
     if taken and not watch.dead(taken[-1]):
@@ -98,9 +99,9 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make the attempt's folder with the lease inside, in one rename; return False if another process made it first.
+    """Make an attempt's folder with the lease inside, by one rename; return whether this process made it.
 
-    Raises OSError if the folder cannot be made, or a file has its name.
+    Raises OSError if the folder cannot be made or a file has its name.
     """
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
@@ -122,7 +123,7 @@ def take(attempt: Path) -> bool:
 
 
 class Heartbeat:
-    """A thread that renews a lease until it is released."""
+    """A background thread that renews the lease of an attempt until `release` is called."""
 
     def __init__(self, attempt: Path) -> None:
         self.attempt = attempt
@@ -136,7 +137,7 @@ class Heartbeat:
                 os.utime(self.attempt / NAME)
 
     def release(self) -> None:
-        """Release the lease while the holder lives on."""
+        """Stop the thread and release the lease."""
         self.released.set()
         self.thread.join()
         release(self.attempt)
@@ -144,9 +145,10 @@ class Heartbeat:
 
 @contextlib.contextmanager
 def turn(folder: Path, seconds: float) -> Iterator[Path]:
-    """Hold a lock that admits one process at a time, over all machines that see `folder`.
+    """Yield the folder of a lock that one process at a time holds, across all machines that share `folder`.
 
-    Raises TimeoutError naming the holder after `seconds`. A dead holder's lock ends within a minute.
+    Raises TimeoutError naming the holder if the lock is not free within `seconds`. The lock of a dead holder ends about
+    a minute after its last renewal.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
@@ -165,13 +167,13 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
 
 
 def release(attempt: Path) -> None:
-    """Release a lease by a rename, which works on a full disk too."""
+    """Release a lease by renaming its file, which works on a full disk too."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(attempt / NAME, attempt / RELEASED)
 
 
 def read(attempt: Path, name: str = NAME) -> Lease | None:
-    """Read the lease of an attempt; None if it is missing or invalid."""
+    """Return the lease of an attempt, or None if it is missing or invalid."""
     try:
         return validated(Lease, json.loads(read_bytes(attempt / name)))
     except (OSError, ValueError, RecursionError):
@@ -179,13 +181,13 @@ def read(attempt: Path, name: str = NAME) -> Lease | None:
 
 
 def nonce(attempt: Path) -> str:
-    """Return the lease's random number, which differs between run directories; "" if there is none."""
+    """Return the random id of an attempt's lease, or "" without one. It tells apart attempts of two run directories."""
     found = read(attempt) or read(attempt, RELEASED)
     return found.nonce if found else ""
 
 
 def known(held: Lease | None) -> bool | None:
-    """Return whether the holder lives; None if this host cannot tell at once."""
+    """Return whether a lease's holder lives, or None if this host cannot tell at once."""
     if held is None or not is_here(held):
         return None
     fields = stat(held.pid)
@@ -195,12 +197,12 @@ def known(held: Lease | None) -> bool | None:
 
 
 def is_here(held: Lease) -> bool:
-    """Return whether the holder's pid is valid for this process."""
+    """Return whether a lease's holder shares the host, boot and pid namespace of this process."""
     return (held.host, held.boot, held.pids) == (socket.gethostname(), boot(), pid_namespace())
 
 
 def stopped(attempt: Path) -> str:
-    """Describe the stopped process that holds the attempt; "" if there is none that this host can see."""
+    """Return a text that names the stopped process (SIGSTOP) holding an attempt, or "" if this host sees none."""
     holder = read(attempt)
     if holder is None or not is_here(holder) or known(holder) is not None:
         return ""
@@ -208,7 +210,7 @@ def stopped(attempt: Path) -> str:
 
 
 def changed(attempt: Path) -> int:
-    """Return when the lease last changed, in ns by the file server's clock; 0 if there is no lease."""
+    """Return when a lease was last renewed, in ns on the file server's clock, or 0 if it is missing."""
     try:
         return (attempt / NAME).stat().st_mtime_ns
     except OSError:
@@ -216,21 +218,24 @@ def changed(attempt: Path) -> int:
 
 
 def held(attempt: Path) -> bool | None:
-    """Return whether the attempt is held; None if this host cannot tell at once."""
+    """Return whether a living process holds the attempt, or None if this host cannot tell at once."""
     return False if (attempt / RELEASED).exists() else known(read(attempt))
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Return whether the holder seems to live. For another host, the age of the lease by our clock decides."""
+    """Return whether the holder seems to live.
+
+    If this host cannot tell at once, the age of the lease by the local clock decides.
+    """
     alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 
 
 class Watch:
-    """A reader that remembers when it last saw each lease change.
+    """A reader of leases that remembers when it last saw each lease change.
 
-    clock: seconds. fenced: whether a holder that lost its lease can write no result. If it could, a stopped holder on
-    this host keeps its lease.
+    clock: a function that returns seconds. fenced: whether a holder that lost its lease can no longer publish. If
+    False, a stopped holder on this host keeps its lease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, fenced: bool = True) -> None:
@@ -239,7 +244,7 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def dead(self, attempt: Path) -> bool:
-        """Return whether nobody holds the attempt any longer, as far as this reader has seen."""
+        """Return whether the attempt's holder is dead, as far as this reader has seen."""
         alive = held(attempt)
         if alive is not None:
             return not alive
