@@ -1,6 +1,6 @@
-"""Run directories to tables, figures and comparisons. Never imports torch.
+"""Tables, figures, reports and comparisons from the results in run directories.
 
-The public names load on first use.
+The package never imports torch. Its public names load on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Load results from a run directory or from a file that `ablate export` wrote."""
+"""Loading of results from a run directory or from a Parquet file that `ablate export` wrote."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -15,11 +15,12 @@ def load_studies(
     studies: Sequence[str] = (),
     parts: Collection[str] = PARTS,
 ) -> list[StudyResults]:
-    """Load the named studies, or all of them.
+    """Return the results of the named studies, or of all studies if `studies` is empty.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one. parts: what to read of each trial besides its result;
-    the rest stays empty. Raises ValueError for an unknown name, an empty source, a file that is no export, or a newer
-    version.
+    source: run directory or Parquet export. studies: names; "pooling" selects the study under every recipe and
+    "pooling@digits" only under the recipe digits. parts: what to read of each trial in a run directory besides its
+    result. Parts that are not read stay empty. Raises ValueError if a name is unknown, if the source is empty, if the
+    file is not an export, or if a newer version wrote it.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
@@ -30,7 +31,10 @@ def load_studies(
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Map trial id to the inspection of each arm's first finished seed; damaged ones are left out."""
+    """Return a dict from trial id to inspection, for the first finished seed of each arm.
+
+    Missing and damaged inspections of a run directory are left out. An export gives all inspections that it holds.
+    """
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader
 

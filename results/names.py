@@ -1,4 +1,7 @@
-"""Names that a study may use, without loading the code that computes and draws them, and help with misspelled ones."""
+"""Names of metrics, axes and measures that a study may use, and suggestions for misspelled names.
+
+This module does not load the code that computes or draws what is named.
+"""
 
 import difflib
 from collections.abc import Iterable
@@ -9,6 +12,6 @@ MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "i
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'this'?)", or "" where no known name is close."""
+    """Return " (did you mean 'this'?)", or "" if no known name is similar."""
     near = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean '{near[0]}'?)" if near else ""

@@ -1,4 +1,4 @@
-"""Make foreign text safe to print: no cursor movement, colors, changes of direction or line breaks."""
+"""Escaping of untrusted text before it is printed: no cursor movement, colors, changes of direction or line breaks."""
 
 import re
 
@@ -7,15 +7,15 @@ UNUSUAL = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape every character that does not print, except those in `keep`."""
+    """Return the text with every nonprintable character escaped, except the characters in `keep`."""
     return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() or found[0] in keep else escape(found[0]), text)
 
 
 def escape(character: str) -> str:
-    """Return the escape sequence of one character."""
+    """Return the escape sequence for one character, such as "\\x1b"."""
     return character.encode("unicode_escape").decode()
 
 
 def one_line(text: str) -> str:
-    """Put an error's text on one line of limited length."""
+    """Return the text on one line of at most LONGEST_LINE characters, with nonprintable characters escaped."""
     return printable(" ".join(text.split()))[:LONGEST_LINE]

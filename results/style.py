@@ -1,6 +1,6 @@
-"""A style: how tables, figures and the report look, never what they say.
+"""Styles, which set how tables, figures and the report look but never change their results.
 
-Like matplotlib's rcParams, a style applies while it is in use: `with use(style): ...`.
+A style applies within a `with use(style):` block, much like matplotlib's rcParams.
 """
 
 import re
@@ -21,11 +21,12 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "
 
 @dataclass(frozen=True)
 class Style:
-    """Sizes, fonts, colors, labels, order and digits.
+    """A style: sizes, fonts, colors, labels, the order of arms and the number of decimal places.
 
-    full, column, width: inches; figures take `width`. dpi: of PNG files. title, text, small: font sizes in points.
-    colours, labels: by arm, setting ("pool=gap") or family; labels also by factor ("lr") or metric. order: names that
-    come first. digits: by "accuracy", "loss" or "p". heading, notes: whether a figure shows the question and its notes.
+    full, column: text width and column width of a paper in inches. width: width of a figure in inches. dpi: resolution
+    of PNG files. title, text, small: font sizes in points. colours, labels: dicts by arm, setting ("pool=gap") or
+    family. Labels may also be given for a factor ("lr") or a metric. order: names that come first. digits: decimal
+    places by "accuracy", "loss" or "p". heading, notes: whether a figure shows the study's question and notes.
     """
 
     full: float = FULL
@@ -48,18 +49,18 @@ class Style:
     notes: bool = True
 
     def label(self, name: str) -> str:
-        """Return the label of an arm or setting; the name itself where none applies."""
+        """Return the label of an arm or setting, or the name unchanged if the style has no label for it."""
         if name in self.labels:
             return self.labels[name]
         parts = name.split(",")
         return ", ".join(self.labels.get(p, p) for p in parts) if set(parts) & self.labels.keys() else name
 
     def colour(self, name: str) -> str | None:
-        """Return the color of an arm or of one of its settings; None for the default."""
+        """Return the color of an arm or of one of its settings, or None if the style sets no color."""
         return next((self.colours[part] for part in (name, *name.split(",")) if part in self.colours), None)
 
     def rank(self, name: str) -> int:
-        """Return an arm's place in `order`; unnamed arms come last and keep their order."""
+        """Return an arm's index in `order` as a sort key; arms that are not in `order` come last."""
         parts = {name, *name.split(",")}
         return next((i for i, entry in enumerate(self.order) if entry in parts), len(self.order))
 
@@ -75,7 +76,7 @@ def current() -> Style:
 
 @contextmanager
 def use(style: Style) -> Iterator[None]:
-    """Use a style within a `with` block."""
+    """Apply a style within a `with` block."""
     token = _CURRENT.set(style)
     try:
         yield
@@ -84,7 +85,10 @@ def use(style: Style) -> Iterator[None]:
 
 
 def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Use the current style with default labels, which the labels of the style override."""
+    """Return a context manager that adds default labels to the current style.
+
+    Labels that the style sets take precedence over the defaults.
+    """
     return use(replace(current(), labels={**labels, **current().labels}))
 
 
@@ -122,7 +126,10 @@ ROLES = ("baseline", "better", "worse")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
-    """Build a style from a file's mapping. Raises ValueError naming the key, the value and what is allowed."""
+    """Return the style that a style file describes.
+
+    content: parsed file. Raises ValueError if a key is unknown or a value is not allowed.
+    """
     check_keys("", content, SECTIONS)
     size, fonts, digits = (read_section(name, content) for name in KEYS)
     sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}
@@ -148,19 +155,19 @@ def parse(content: Mapping[str, Any]) -> Style:
 
 
 def read_section(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a section of KEYS."""
+    """Return the checked values of a section with fixed keys (see KEYS)."""
     section = check_keys(name, check(name, content.get(name, {}), MAPPING), KEYS[name])
     return {key: check(f"{name}.{key}", value, KEYS[name][key]) for key, value in section.items()}
 
 
 def read_palette(value: Any) -> tuple[str, ...]:
-    """Read a list of colors."""
+    """Return the palette as a tuple of colors. Raises ValueError if the list is empty or holds something else."""
     palette = check("colours.palette", check("colours.palette", value, LIST), NOT_EMPTY)
     return tuple(check("colours.palette", one, COLOUR) for one in palette)
 
 
 def check(key: str, value: Any, rule: Rule) -> Any:
-    """Return a value that the rule allows. Raises ValueError for others."""
+    """Return the value unchanged. Raises ValueError if the rule does not allow it."""
     holds, allowed = rule
     if not holds(value):
         raise ValueError(f"{key}={value}: allowed is {allowed}")
@@ -168,7 +175,7 @@ def check(key: str, value: Any, rule: Rule) -> Any:
 
 
 def check_keys(section: str, found: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
-    """Check that all keys are allowed, with a suggestion for a misspelled one."""
+    """Return the mapping `found` unchanged. Raises ValueError, with a suggestion, if a key is not allowed."""
     for name in found:
         if name not in allowed:
             key = f"{section}.{name}" if section else name

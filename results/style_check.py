@@ -1,4 +1,4 @@
-"""Warn about names in a style that no study has: a typo there would have no effect and stay unnoticed."""
+"""A check for names in a style file that no study has, because a typo would have no effect and stay unnoticed."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ MANY = 12  # names that are listed at most
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
-    """Describe the names in labels, colors and order that none of the plans has; "" for none.
+    """Return a warning about the names in labels, colors and order that no plan has, or "" if all names are known.
 
-    Settings that no plan varies are skipped: one style serves all studies of a paper.
+    Settings that no plan varies are skipped, because one style may serve several studies.
     """
     known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
@@ -32,7 +32,7 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
 
 
 def known_names(plan: Plan) -> Iterator[str]:
-    """Yield every name that a style may use for this study."""
+    """Yield every name of the study that a style may use: arms, changes, settings, families, factors, metrics."""
     said = [arm for claim in plan.claims for arm in claims.parse_claim(claim)[::2]]
     said += [arm.model_family for arm in plan.arms]
     arms: list[Arm | Tuned] = [*plan.arms, *plan.tuned]
@@ -45,7 +45,7 @@ def known_names(plan: Plan) -> Iterator[str]:
 
 
 def alternatives(name: str, known: Sequence[str]) -> str:
-    """Suggest other values of the same setting, a similar name, or all known names."""
+    """Return a suggestion in parentheses: other values of the setting, a similar name, or the first known names."""
     alike = [one for one in known if one.partition("=")[0] == name.partition("=")[0] and "=" in one and "," not in one]
     if alike and "," not in name:
         return f" (there: {', '.join(alike[:MANY])})"

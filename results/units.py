@@ -1,4 +1,4 @@
-"""Units: how metrics are written for people, accuracies in % and their differences in points."""
+"""Units in which metrics are printed: accuracies in %, differences of accuracies in percentage points."""
 
 import math
 import re
@@ -14,9 +14,10 @@ LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of a metric: its scale, its decimals and its names.
+    """The unit of a metric: its scale, its number of decimal places and its names.
 
-    range: the largest possible difference of two numbers.
+    scale: factor from the stored number to the printed number. of_value, of_difference: text printed after a value or
+    a difference. range: the largest possible difference between two stored numbers.
     """
 
     scale: float
@@ -26,19 +27,19 @@ class Unit:
     range: float
 
     def value(self, number: float | None) -> str:
-        """Write a number without its unit; "" for None."""
+        """Return the number as text without its unit, or "" for None."""
         return "" if number is None else f"{number * self.scale:z.{self.decimals}f}"
 
     def signed(self, number: float | None) -> str:
-        """Write a difference with its sign, without its unit; "" for None."""
+        """Return the difference as text with its sign and without its unit, or "" for None."""
         return "" if number is None else f"{number * self.scale:+z.{self.decimals}f}"
 
     def size(self, number: float) -> str:
-        """Write an absolute difference with its unit: "18.23 points"."""
+        """Return the absolute difference as text with its unit, such as "18.23 points"."""
         return f"{abs(number) * self.scale:.{self.decimals}f}{self.of_difference}"
 
     def bound(self, number: float) -> str:
-        """Write an absolute difference rounded up, as an upper bound needs."""
+        """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
         step = 10.0**self.decimals
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.decimals}f}{self.of_difference}"
 
@@ -49,7 +50,7 @@ COUNTED = replace(PLAIN, decimals=1)  # seconds, steps, images
 
 
 def unit(metric: str) -> Unit:
-    """Return the unit of a metric, with the current style's digits."""
+    """Return the unit of a metric, with the number of decimal places that the current style sets."""
     if metric in MEASURES:
         return COUNTED
     kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)
@@ -58,14 +59,14 @@ def unit(metric: str) -> Unit:
 
 
 def is_accuracy(metric: str) -> bool:
-    """Tell whether the metric is an accuracy, at any image size."""
+    """Return whether the metric is an accuracy, at any image size."""
     return metric.partition("@")[0].endswith("accuracy")
 
 
 def metric_name(metric: str, objective: str = "") -> str:
     """Return a readable name: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
 
-    objective: appended where the model learned no labels, as in "test accuracy of predicted colours".
+    objective: training objective. If it uses no labels, its targets are added: "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = f"{text.partition('@')[0]} {where(metric)}".rstrip()
@@ -73,7 +74,7 @@ def metric_name(metric: str, objective: str = "") -> str:
 
 
 def where(metric: str) -> str:
-    """Return how a metric's images were tested: "at 64 pixels", "with patches of 4 pixels", "" as in training."""
+    """Return how the test differs from training: "at 64 pixels", "with patches of 4 pixels", or "" if it does not."""
     at = metric.partition("@")[2]
     if at.startswith("patch"):
         return f"with patches of {at.removeprefix('patch')} pixels"
@@ -83,12 +84,12 @@ def where(metric: str) -> str:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Tell whether a larger value of the metric is better."""
+    """Return whether a larger value of the metric is better."""
     return not metric.partition("@")[0].endswith(LOWER_IS_BETTER)
 
 
 def count(number: float | None) -> str:
-    """Write a count of parameters or FLOPs in the field's units: 51.0k, 86.6M."""
+    """Return a count of parameters or FLOPs as text with a suffix k, M, G or T, such as "86.6M", or "" for None."""
     if number is None:
         return ""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -98,7 +99,7 @@ def count(number: float | None) -> str:
 
 
 def probability(p: float | None) -> str:
-    """Write a p value, as "<0.0001" below the last digit."""
+    """Return a p-value as text: "<0.0001" if it is too small for the decimal places shown, "" for None."""
     if p is None:
         return ""
     digits = current().digits.get("p", 4)
