@@ -75,9 +75,9 @@ def send(
 
 
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Return the sbatch options with which a job starts after all jobs `after` have ended.
+    """Return the sbatch options that hold a job until all jobs in `after` have ended, in whatever state.
 
-    start: further sbatch options for the start, which also apply.
+    start: options for the start that are already set, such as `begin`. Its dependency must hold as well.
     """
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

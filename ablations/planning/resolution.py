@@ -36,9 +36,10 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """The resolution of a plan, as `ablate plan --json` prints it.
+    """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    Values that need the standard deviation of differences are None while it is unknown.
+    Differences are in the unit of the metric. Values that need the standard deviation of differences are None while it
+    is unknown.
 
     difference: the smallest difference that is resolved. smallest_margin: the smallest margin within which equal arms
     are shown equivalent. margin_seeds: the number of seeds that shows this within `margin`. seeds_for: difference ->

@@ -118,10 +118,11 @@ class Stages:
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
-        """Return a trial's settings without the link to a stage, and the linked stage, or None.
+        """Separate a trial's settings from the stage that it starts or learns from.
 
-        mine: the settings of the trial. written: all settings of the arm. after: names of the stages from the arm to
-        this trial.
+        Returns the settings without init_from or teacher, and the stage or None. mine: the settings of the trial.
+        written: all settings of the arm. after: names of the stages already followed, to detect a cycle. Raises
+        ValueError for a cycle, or if init_from and teacher both name a stage.
         """
         links = [key for key in LINKS if mine.get(key) in self.own]
         if not links:

@@ -28,9 +28,9 @@ Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 
 @dataclass(frozen=True)
 class Choice:
-    """The grid points that the seeds of one tuned arm use.
+    """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
-    points: the index of the chosen grid point by seed; None where no other seed has finished the whole grid. edge: the
+    points: seed -> index of its grid point, or None while no other seed has finished the whole grid. edge: the
     settings whose best value is the first or last of the grid and beats the values between in a paired t test. notes:
     footnotes on the choice. diverged: grid points excluded because trials diverged.
     """

@@ -1,4 +1,4 @@
-"""The formats of tables: Markdown, LaTeX (booktabs) and HTML for grids of text, CSV and JSON for values."""
+"""Formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
 
 import csv
 import html

@@ -111,7 +111,7 @@ class PatchStem(Stem):
 
 
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
-    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q).
+    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) as FlexiViT's PI-resize does.
 
     Consider patches of white noise with P x P pixels, which are resized to Q x Q pixels. For their projections, the new
     weight minimizes the expected squared difference from the original projections (arXiv 2212.08013, section 3.4).

@@ -46,7 +46,7 @@ class Run(Protocol):
         """
 
     def compiling(self) -> None:
-        """Show that the next step compiles the model, which may take a minute."""
+        """Tell the user that the next step compiles the model, which may take a minute."""
 
     def record(self, facts: Facts) -> None:
         """Record facts on how steps are computed, such as whether the model is compiled."""

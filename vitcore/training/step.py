@@ -275,11 +275,11 @@ class TrainStep:
     # -- as one graph --------------------------------------------------------------------------------------------------
 
     def captured(self, inputs: Inputs, step: int) -> Tensor:
-        """Take a step eagerly, capture it as a CUDA graph and take it again with the graph, from equal states.
+        """Take a step eagerly, capture it as a CUDA graph, replay it from the first state, and return the loss.
 
-        The graph is kept if the gradients agree. If they differ or an error occurs, the state is restored and an eager
-        step is taken. The eager step comes first because it finds operations that a graph cannot hold. It also frees
-        its memory before the graph allocates about as much.
+        The model advances by one step. The graph is kept if its gradients agree with the eager ones. If they differ or
+        an error occurs, the state is restored and an eager step is taken. The eager step comes first because it finds
+        operations that a graph cannot hold, and frees its memory before the graph allocates about as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]

@@ -67,9 +67,9 @@ class MaskedPatch(Objective):
         return super().loss(logits.flatten(0, 1), targets.flatten())
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy and the correctness of each corrupted patch (B, M, 2).
+        """Return the cross-entropy of each corrupted patch, and 1 for a correct prediction, else 0: (B, M, 2).
 
-        They take less memory than the logits.
+        An evaluation keeps these instead of the logits (B, M, colors), which take more memory. targets: (B, M).
         """
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)

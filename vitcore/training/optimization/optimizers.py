@@ -105,7 +105,7 @@ class Optimizer(Variant):
 
 
 class Moments(Optimizer.Options):
-    """The options of Adam: decay rates of the two moments, and epsilon."""
+    """The options of Adam: beta1, beta2 and epsilon, not the weight decay."""
 
     beta1: Beta = 0.9  #: Decay rate of the running average of the gradient.
     beta2: Beta = 0.999  #: Decay rate of the running average of the squared gradient.
