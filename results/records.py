@@ -1,4 +1,4 @@
-"""Records of tables and comparisons, and their conversion to JSON."""
+"""Dataclasses that hold the contents of tables and comparisons, and their conversion to JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One arm of a study's table. Accuracies are fractions; None stands for what is unknown.
+    """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: finished trials. delta, p and verdict compare the arm with `baseline` over n_pairs seeds. measured: the mean of
-    each further metric by its name, and its interval by the name with INTERVAL.
+    n: number of finished trials. delta, p, verdict: comparison of the arm with the arm `baseline` over n_pairs seeds.
+    measured: mean of each further metric by metric name, and its confidence interval by that name plus INTERVAL.
     """
 
     arm: str
@@ -53,16 +53,16 @@ class Row:
         return self.measured[column] if column in self.measured else getattr(self, column)
 
     def with_notes(self, notes: Sequence[str]) -> "Row":
-        """Return the row with further notes."""
+        """Return a copy of the row with `notes` added."""
         return replace(self, notes=[*self.notes, *notes]) if notes else self
 
 
-INTERVAL = "_ci95"  # suffix of a metric's interval
+INTERVAL = "_ci95"  # suffix of a metric's confidence interval
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A source's claim about two arms, and our verdict on it."""
+    """A published claim about two arms, and the verdict of the study's results on it."""
 
     claim: str
     verdict: str | None = None
@@ -79,7 +79,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Interaction:
-    """The interaction of two changes, on the metric's scale and on the logit scale of an accuracy."""
+    """The interaction effect of two changes, on the scale of the metric and, for an accuracy, on the logit scale."""
 
     name: str
     arms: Sequence[str]
@@ -100,7 +100,10 @@ class Interaction:
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """The subjects of a table's footnotes: arms, differences, or (by note) a single column."""
+    """What the footnotes of a table are about.
+
+    arms: notes about arms. differences: notes about differences. columns: dict from a note to the column it is about.
+    """
 
     arms: Sequence[str]
     differences: Sequence[str]
@@ -109,10 +112,10 @@ class NoteSubjects:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A study's table: its rows, and all that captions and footnotes say.
+    """A study's table: its rows, and the facts that its caption and footnotes are written from.
 
-    interim: some planned trials are not over. judged: verdicts are given. besides: further metrics in the rows.
-    abridged: some notes were dropped.
+    interim: whether some planned trials are still to finish or diverge. judged: whether the rows have verdicts.
+    besides: names of further metrics in the rows. abridged: whether some notes were dropped.
     """
 
     study: str
@@ -149,7 +152,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reached:
-    """The results of an arm on one side of a comparison."""
+    """The results of an arm in one of the two sets of results that are compared, A or B."""
 
     mean: float | None
     n: int
@@ -167,7 +170,10 @@ class Reached:
 
 @dataclass(frozen=True)
 class ChangedContrast:
-    """An arm's verdicts against its baseline on both sides, and the test of how far that contrast moved."""
+    """A change between results A and B in the contrast of an arm with its baseline.
+
+    a, b: verdict of the contrast in A and in B. delta, delta_ci95, p_holm: change of the contrast, with its test.
+    """
 
     a: str | None
     b: str | None
@@ -178,7 +184,10 @@ class ChangedContrast:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """One arm of a comparison: B against A. A side without the arm is None."""
+    """A row of a comparison: one arm in results A and in results B.
+
+    a, b: results of the arm, None if that set of results does not have the arm.
+    """
 
     study: str
     recipe: str
@@ -205,7 +214,10 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of one side of a comparison: its studies, and its trials planned and done."""
+    """The contents of one of the two sets of results in a comparison.
+
+    studies: names. planned: number of planned trials. over: number of trials that have finished or diverged.
+    """
 
     studies: Sequence[str]
     planned: int
@@ -214,7 +226,10 @@ class Contents:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sets of results, arm by arm. provenance: by field, the values of A and B where they differ."""
+    """A comparison of two sets of results, A and B, arm by arm.
+
+    provenance: the fields of provenance that differ, with their values in A and in B.
+    """
 
     a: Contents
     b: Contents
@@ -226,7 +241,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """A published mean, which has no n and no interval."""
+    """A published mean, which comes without a number of trials and without a confidence interval."""
 
     mean: float | None
     n: None = None
@@ -235,7 +250,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """An arm beside its published number: another setting, so there is no difference and no verdict."""
+    """The results of an arm and its published number, without difference or verdict because the settings differ."""
 
     study: str
     recipe: str
@@ -254,7 +269,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedClaim:
-    """A judged claim beside the difference of the published numbers."""
+    """A published claim with its verdict, and the difference between the published numbers of its two arms."""
 
     study: str
     recipe: str
@@ -273,7 +288,10 @@ class PublishedClaim:
 
 @dataclass(frozen=True)
 class Sources:
-    """The source of each study's claims, and where the published numbers come from."""
+    """The sources of a comparison with published numbers.
+
+    studies: source of each study's claims. published_of: origin of the published numbers.
+    """
 
     studies: Sequence[str]
     published_of: Sequence[str]
@@ -281,7 +299,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """The judged claims of papers, and our results beside their numbers."""
+    """A comparison of a study's results with published numbers, and verdicts on published claims."""
 
     a: Contents
     b: Sources
@@ -292,7 +310,7 @@ class PublishedComparison:
 
 
 def json_object(record: Any) -> dict[str, Any]:
-    """Return a record's fields by name; `json.dumps` calls this as its `default`."""
+    """Return a dict of the record's fields by name, for use as the `default` function of `json.dumps`."""
     if isinstance(record, Schema):
         return record.content()
     content = {one.name: getattr(record, one.name) for one in fields(record)}
@@ -304,5 +322,5 @@ def json_object(record: Any) -> dict[str, Any]:
 
 
 def as_json(record: Any) -> str:
-    """Write a record, or a mapping or list of records, as indented JSON."""
+    """Return a record, or a mapping or list of records, as indented JSON text."""
     return json.dumps(record, default=json_object, indent=1, allow_nan=False)

@@ -1,4 +1,4 @@
-"""StudyResults: a study's plan and the results of its trials, where every table and figure starts."""
+"""StudyResults, a study's plan with the results of its trials: the input of every table and figure."""
 
 import itertools
 import json
@@ -31,10 +31,11 @@ EVALUATION = ("arm", "seed", "id", *HISTORY)
 class StudyResults:
     """A study's plan and the results of its trials.
 
-    columns: by name, one value per planned (arm, seed) in the plan's order. They are
-    arm, seed, id, status, reason (why a trial is absent or damaged), metrics and measures (NaN where absent),
-    provenance, weights_sha256, evals and config (JSON text, or ""). evaluations: rows in the order of EVALUATION, over
-    all trials. correct: trial id -> index (images,) and correct (images,).
+    columns: dict from column name to values, one value per planned (arm, seed) in the plan's order. The columns are
+    arm, seed, id, status, reason (why a trial is absent or damaged), metrics and measures (NaN if absent), provenance,
+    weights_sha256, and evals and config (JSON text, or ""). evaluations: the training histories of all trials, as rows
+    with the columns EVALUATION. correct: dict from trial id to two arrays, image indices (images,) and whether each
+    image was classified correctly (images,).
     """
 
     plan: Plan
@@ -51,20 +52,20 @@ class StudyResults:
 
     @cached_property
     def history(self) -> "pd.DataFrame":
-        """The evaluations as a data frame."""
+        """The evaluations as a data frame, with the columns EVALUATION."""
         import pandas as pd  # late: as above
 
         return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
 
     @property
     def numbers(self) -> list[str]:
-        """The numeric columns that at least one trial has."""
+        """The names of the numeric columns in which at least one trial has a value."""
         own = (name for name in self.columns if name not in (*EVALUATION[:3], *TEXTS))
         return [name for name in own if not all(map(math.isnan, self.columns[name]))]
 
     @property
     def first_finished(self) -> dict[str, tuple[int, str]]:
-        """Map each arm with a finished trial to the first one's seed and id."""
+        """The (seed, trial id) of the first finished trial of each arm that has one, by arm name."""
         names = ("arm", "seed", "id", "status")
         rows = zip(*(self.columns[name] for name in names), strict=True)
         found: dict[str, tuple[int, str]] = {}
@@ -75,12 +76,16 @@ class StudyResults:
 
     @property
     def name(self) -> str:
-        """The full name: study@recipe[+overrides]."""
+        """The full name of the study: study@recipe[+overrides]."""
         return self.plan.name
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Load the results of these plans from a run directory; the plan.json there is not read. Raises NewerSchema."""
+    """Return the results of the plans, loaded from a run directory, one StudyResults per plan.
+
+    The plan files of the run directory are not read. parts: what to read of each trial besides its result.
+    Raises NewerSchema if a newer version wrote the results.
+    """
     ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
     records = record.of_many(source, sorted(ids), parts)
     return [
@@ -90,7 +95,7 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
 
 
 def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
-    """Add the training seconds of the stages' finished trials to the plan: they are part of a study's cost."""
+    """Return the plan with the training seconds of its stages' trials, which are part of the study's cost."""
 
     def took(trial: PlannedTrial) -> PlannedTrial:
         result = store.trial(runs, trial.id).state().result
@@ -102,9 +107,10 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Complete the records of trials that start from a parent trial: why they wait, or metrics of the parent.
+    """Return completed records, by trial id, of the trials that start from the weights of a parent trial.
 
-    An eval `start` holds the metrics of the parent's evals as start_<metric>.
+    A missing trial's record gets the reason why it cannot start yet. An eval named `start` is added with the metrics of
+    the parent's evals, named start_<metric>.
     """
     found = {}
     standings, start_metrics = Standings(runs), dependencies.start_metrics(runs, plan)
@@ -122,7 +128,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
 
 
 def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
-    """Assemble the columns of a study, with a value for every planned (arm, seed)."""
+    """Return the results of a study, assembled from its plan and the records of its trials by trial id."""
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}
@@ -140,17 +146,17 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
 
 
 def eval_metrics(record: Record) -> dict[str, float]:
-    """Merge the metrics of all evals of a trial."""
+    """Return the metrics of all evals of a trial in one dict, by metric name."""
     found = json.loads(str(record.values["evals"]))
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
 
 
 def as_floats(values: list[Any]) -> list[float]:
-    """Convert a column to floats, NaN for anything else."""
+    """Return the values of a column as floats, with NaN for every value that is not a number."""
     kinds = set(map(type, values))
     return list(map(float, values)) if kinds <= {float, int} else [as_float(value) for value in values]
 
 
 def as_float(value: Any) -> float:
-    """Convert a number to float; NaN for anything else."""
+    """Return a number as a float, or NaN if the value is not a number."""
     return float(value) if isinstance(value, int | float) else math.nan
