@@ -1,7 +1,7 @@
-"""Export results to one file: Parquet for tables, figures, reports and comparisons, or flat CSV.
+"""Exports of results to one file: Parquet, which every command that reads results accepts, or flat CSV.
 
-A Parquet row is one trial, even if several studies share it. The plans are in the schema's metadata. Equal results give
-equal bytes.
+A Parquet export has one row per trial, even if several studies share the trial. The plans of the studies are in the
+metadata of the Parquet schema. Equal results give equal bytes.
 """
 
 import hashlib
@@ -51,9 +51,10 @@ SCHEMA = pa.schema(
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write an export: .parquet holds everything, .csv a row per planned trial.
+    """Write an export of the studies to `path`, in the format that its suffix names.
 
-    inside: trial id -> inspection. Raises ValueError for another suffix or an empty export.
+    A .parquet file holds everything and a .csv file has one row per planned trial. inside: dict from trial id to
+    inspection, for .parquet only. Raises ValueError if the suffix is neither .parquet nor .csv or `studies` is empty.
     """
     if not studies:
         raise ValueError(f"{path}: nothing to export")
@@ -69,7 +70,7 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
-    """Return the content of a Parquet export."""
+    """Return the content of a Parquet export. inside: dict from trial id to inspection."""
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
     for row in rows:
         row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
@@ -82,7 +83,7 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
 
 
 def trial_rows(study: StudyResults) -> list[Json]:
-    """Return a row for each planned trial, with the columns of SCHEMA."""
+    """Return one dict per planned trial, with the columns of SCHEMA except inspect."""
     lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
     rows = []
     for trial in study.trials.to_dict("records"):
@@ -97,7 +98,7 @@ def trial_rows(study: StudyResults) -> list[Json]:
 
 
 def fingerprint(rows: Sequence[Json]) -> str:
-    """Return the sha256 of all rows, as the checksums of Parquet do not cover its footer."""
+    """Return the SHA-256 of all rows in hexadecimal, which detects damage that Parquet's checksums do not cover."""
     digest = hashlib.sha256()
     for row in rows:
         plain = {name: value for name, value in row.items() if name not in ARRAYS}
@@ -108,9 +109,9 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 
 def read(path: Path) -> list[StudyResults]:
-    """Read the studies of a Parquet export, equal to those written.
+    """Return the results of the studies in a Parquet export, equal to the results that were written.
 
-    Raises ValueError for a file that is no export, is damaged, or comes from a newer version.
+    Raises ValueError if the file is not an export, is damaged, or was written by a newer version.
     """
     header = read_header(path)
     rows = read_rows(path)
@@ -128,12 +129,15 @@ def read(path: Path) -> list[StudyResults]:
 
 
 def read_plans(path: Path) -> list[Plan]:
-    """Read only the plans of an export. Raises ValueError as `read` does."""
+    """Return the plans of an export without reading its rows.
+
+    Raises ValueError if the file is not an export, its metadata is damaged, or a newer version wrote it.
+    """
     return read_header(path).plans
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
-    """Map trial id to its inspection. Raises ValueError as `read` does."""
+    """Return the inspections of an export as a dict by trial id. Raises ValueError if the file is damaged."""
     packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
     try:
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
@@ -143,7 +147,10 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file. Raises ValueError for a file that is damaged or not Parquet."""
+    """Open a Parquet file within a `with` block. Raises ValueError if the file is damaged or not Parquet.
+
+    options: passed to ParquetFile.
+    """
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file
@@ -153,7 +160,11 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 
 
 def read_header(path: Path) -> ExportHeader:
-    """Read an export's metadata. Raises ValueError, Broken, NewerSchema."""
+    """Return the header of an export from the metadata of its Parquet schema.
+
+    Raises ValueError if the file is not an export. Raises Broken if the header is damaged. Raises NewerSchema if a
+    newer version wrote the file.
+    """
     with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
     if content is None:
@@ -168,7 +179,10 @@ def read_header(path: Path) -> ExportHeader:
 
 
 def read_rows(path: Path) -> list[Json]:
-    """Read the rows of an export, checked by their schema, with their arrays. Raises ValueError, Broken."""
+    """Return the checked rows of an export as dicts by column, in which the columns ARRAYS hold NumPy arrays or None.
+
+    Raises ValueError if the file is not a whole Parquet file. Raises Broken if columns or values are not as expected.
+    """
     with open_parquet(path) as file:
         missing = OPTIONAL_COLUMNS - set(file.schema_arrow.names)
         if not file.schema_arrow.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
@@ -191,9 +205,10 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Read the table of an export. Raises ValueError, before memory is taken, for impossibly large contents.
+    """Return the table of an export, after a check of its size that protects memory.
 
-    A dictionary stores a text once for many rows, so texts are measured before they are expanded.
+    Parquet's dictionary encoding stores a text once for many rows, so the length of all texts is checked before the
+    dictionaries are expanded. Raises ValueError if the file is damaged or its contents exceed a limit.
     """
     with open_parquet(path) as file:
         texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
@@ -211,7 +226,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def check_limit(path: Path, what: str, found: int, most: int) -> None:
-    """Raise Broken for a count above its limit."""
+    """Check a count against its limit. Raises Broken if `found` is greater than `most`."""
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
 
@@ -220,7 +235,7 @@ def check_limit(path: Path, what: str, found: int, most: int) -> None:
 
 
 def csv_text(studies: Sequence[StudyResults]) -> str:
-    """Write all trials with their study and resolved config as CSV."""
+    """Return CSV text with one row per planned trial: its study, its results and the settings of its config."""
     frames = []
     for study in studies:
         trials = study.trials.drop(columns=["config", "evals"])
@@ -234,6 +249,9 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
 
 
 def flat_settings(config: str) -> dict[str, Plain]:
-    """Parse a trial's config, with nested values as JSON text."""
+    """Return the settings of a trial's config by name, with lists and dicts as JSON text.
+
+    config: JSON text, or "" for no settings.
+    """
     fields = json.loads(config or "{}")
     return {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}

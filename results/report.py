@@ -1,4 +1,4 @@
-"""The report: answers, figures, tables and costs of all studies in one HTML file that opens offline."""
+"""The report: one HTML file, readable offline, with the answers, figures, tables and costs of all studies."""
 
 import json
 import math
@@ -31,12 +31,15 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write the report of `studies` to `path`, atomically. inside: trial id -> inspection."""
+    """Write the report of `studies` to `path`, atomically. inside: dict from trial id to inspection."""
     store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
 
 
 def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}) -> str:
-    """Render the page; equal studies and an equal time give equal text."""
+    """Return the HTML of the report, which is the same for equal arguments.
+
+    made: time shown as the report's date, in UTC. inside: dict from trial id to inspection.
+    """
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     return template().render(
@@ -50,7 +53,7 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
 
 
 def template() -> Template:
-    """Load the page's template with its filters."""
+    """Return the Jinja template of the report, with the filters that it uses."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -60,17 +63,20 @@ def template() -> Template:
 
 
 def minus(text: str) -> str:
-    """Replace hyphens before digits by true minus signs."""
+    """Return the text with hyphens before numbers replaced by minus signs."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def breakable(name: str) -> Markup:
-    """Let a narrow page break an arm's name after signs, never inside words or numbers."""
+    """Return an arm's name as HTML in which a line may break after "_", "=" or ",", for narrow pages."""
     return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Collect the template's values for one study. uses: trial id -> number of studies that share it."""
+    """Return the values for one study's section of the report, by their names in the template.
+
+    uses: dict from trial id to the number of studies that share the trial. inside: dict from trial id to inspection.
+    """
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
@@ -105,7 +111,10 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """List other studies on the page with the same question or shared trials."""
+    """Return links to other studies of the report with the same question or shared trials.
+
+    Each link is a dict: slug (HTML id), name, and how the two studies are related.
+    """
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -117,7 +126,7 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
 
 
 def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
-    """Yield the figures and layers of each arm whose first finished seed was inspected."""
+    """Yield the template values (figures, layers, ...) of each arm whose first finished seed was inspected."""
     first = study.first_finished
     for number, arm in enumerate(study.plan.arms):
         seed, trial = first.get(arm.name, (0, ""))
@@ -140,14 +149,17 @@ def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Ite
 
 
 def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> list[str]:
-    """Name each arm without an inspection, and why."""
+    """Return "<arm> (<reason>)" for each arm without an inspection."""
     first = study.first_finished
     reasons = {arm.name: "not inspected" if arm.name in first else "no finished trial" for arm in study.plan.arms}
     return [f"{arm} ({why})" for arm, why in reasons.items() if first.get(arm, (0, ""))[1] not in inside]
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
-    """Draw the study's figure for wide and narrow pages; empty for an unknown kind of figure."""
+    """Return the study's figure as inline SVG by page width, "wide" and "narrow".
+
+    The dict is empty if this version does not know the kind of figure.
+    """
     if plots.unknown_figure(study.plan):
         return {}
     return {
@@ -159,12 +171,15 @@ def figures(study: StudyResults) -> dict[str, Markup]:
 
 
 def slug(name: str) -> str:
-    """Turn a study's name into an HTML id."""
+    """Return an HTML id made from a study's name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
 def verdict_summary(table: Table) -> str:
-    """Count the verdicts: "2 worse, 1 equivalent"; tuned arms count at their own value."""
+    """Return the number of arms with each verdict, such as "2 worse, 1 equivalent".
+
+    If a setting was tuned for each arm, only the rows with the tuned values count.
+    """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
@@ -172,14 +187,14 @@ def verdict_summary(table: Table) -> str:
 
 
 def progress_text(trials: pd.DataFrame) -> str:
-    """Count trials by status: "18 of 20 trials finished, 2 diverged"."""
+    """Return the number of trials by status, such as "18 of 20 trials finished, 2 diverged"."""
     states = Counter(trials["status"])
     rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
     return f"{states['finished']} of {len(trials)} trials finished{rest}"
 
 
 def claim_view(claim: Claim, metric: str) -> dict[str, str]:
-    """Describe a judged claim and its evidence."""
+    """Return the text, the verdict and the basis (difference, interval, note) of a claim, by these names."""
     unit = units.unit(metric)
     delta = "" if claim.delta is None else f"{unit.signed(claim.delta)}{unit.of_difference}"
     interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed, claim.delta_ci95))}]"
@@ -191,7 +206,7 @@ def claim_view(claim: Claim, metric: str) -> dict[str, str]:
 
 
 def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
-    """Map trial id to training seconds over all studies, stages included."""
+    """Return the training seconds of the trials of all studies and of their stages, by trial id."""
     found: dict[str, float] = {}
     for study in studies:
         own = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
@@ -200,13 +215,16 @@ def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
 
 
 def stage_seconds(study: StudyResults) -> dict[str, float]:
-    """Map trial id to training seconds for the study's stages."""
+    """Return the training seconds of the trials in the study's stages, by trial id."""
     trials = [trial for stage in study.plan.stages for trial in stage.trials]
     return {trial.id: trial.train_seconds for trial in trials if trial.train_seconds is not None}
 
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
-    """Sum up the training time of a study, and how many of its trials other studies share."""
+    """Return a phrase with the training time of a study and the number of its trials that other studies share.
+
+    uses: dict from trial id to the number of studies that share the trial.
+    """
     trials, starts = study.trials, stage_seconds(study)
     own = trials["train_seconds"].dropna()
     if own.empty and not starts:
@@ -223,7 +241,7 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Write a duration: "9.2 s", "3 min 10 s", "2 h 5 min"."""
+    """Return a duration as text, such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -233,7 +251,10 @@ def duration_text(seconds: float) -> str:
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
-    """Summarize provenance of finished and diverged trials: the value, or each value with its count."""
+    """Return the provenance of finished and diverged trials as text by field.
+
+    If the trials differ in a field, the text gives each value with its number of trials.
+    """
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {
@@ -246,7 +267,7 @@ def provenance(trials: pd.DataFrame) -> dict[str, str]:
 
 
 def rerun_command(plan: Plan) -> str:
-    """Return the shell command that runs the study again."""
+    """Return the `ablate run` command that runs the study again, quoted for a shell."""
     asked = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
     overrides = plan.overrides.items()
     settings = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in overrides]
@@ -258,7 +279,10 @@ def rerun_command(plan: Plan) -> str:
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:
-    """Embed an SVG in the page: full width, labeled for screen readers, with unique ids."""
+    """Return an SVG as HTML to embed in the page, at the full width of its container and with unique ids.
+
+    prefix: text put before each id. label: text for screen readers.
+    """
     text = svg.decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
