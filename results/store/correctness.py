@@ -1,6 +1,6 @@
-"""Read which test images a trial classified correctly: an attempt's `correct.npz`.
+"""Reading of `correct.npz`, which records which test images a trial classified correctly.
 
-A reader of our own, ten times faster than numpy's, lets a table of 10,000 trials appear within 2 seconds.
+The parser is ten times faster than `np.load`, so that a table of 10,000 trials appears within 2 seconds.
 """
 
 import io
@@ -20,11 +20,14 @@ NAME = "correct.npz"
 
 
 class Unusual(Exception):
-    """The archive has another layout than numpy writes; only `np.load` can read it."""
+    """An error: the layout of an archive differs from what numpy writes, so that only `np.load` can read it."""
 
 
 def parse(content: bytes) -> Correct:
-    """Return index (images,) and correct (images,) from the file's bytes. Raises Broken."""
+    """Return the image indices (images,) and a 0 or 1 for each (images,) from the bytes of correct.npz.
+
+    Raises Broken if the bytes are damaged or the arrays do not match.
+    """
     try:
         index, correct = quick(content)
     except (Unusual, struct.error, zlib.error, ValueError):
@@ -35,13 +38,13 @@ def parse(content: bytes) -> Correct:
 
 
 def belong(index: np.ndarray, correct: np.ndarray) -> bool:
-    """Return whether `index` lists images and `correct` has a 0 or 1 for each."""
+    """Return whether `index` is a 1-D array of integers and `correct` has a 0 or 1 for each of them."""
     kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
     return kinds and index.ndim == 1 and index.shape == correct.shape and set(np.unique(correct)) <= {0, 1}
 
 
 def thorough(content: bytes) -> Correct:
-    """Parse the file's bytes with numpy. Raises Broken."""
+    """Return the arrays index and correct, parsed with numpy. Raises Broken if one is missing or damaged."""
     arrays = parse_npz(content, NAME)
     if missing := {"index", "correct"} - arrays.keys():
         raise store.Broken(f"{NAME}: no array {min(missing)}")
@@ -49,9 +52,9 @@ def thorough(content: bytes) -> Correct:
 
 
 def quick(content: bytes) -> Correct:
-    """Parse the file's bytes, checksums included, as `np.savez_compressed` writes them.
+    """Return the arrays index and correct of an archive that `np.savez_compressed` wrote, with checksums verified.
 
-    Raises Unusual, struct.error, zlib.error or ValueError for other content.
+    Raises Unusual, struct.error, zlib.error or ValueError for any other content.
     """
     files = {name: (packed(content, size, at), crc, plain) for name, size, at, crc, plain in members(content)}
     if files.keys() != {"index.npy", "correct.npy"}:
@@ -60,7 +63,7 @@ def quick(content: bytes) -> Correct:
 
 
 def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
-    """Return each file of an archive's directory: name, compressed size, offset, crc, size."""
+    """Return the name, compressed size, offset, CRC-32 and uncompressed size of each file in a zip archive."""
     signature, *_, count, size, start, comment = struct.unpack("<4s4H2IH", content[-22:])
     if signature != END or comment or start + size != len(content) - 22:
         raise Unusual
@@ -78,7 +81,7 @@ def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
 
 
 def packed(content: bytes, size: int, offset: int) -> bytes:
-    """Return the compressed bytes of the file at an offset of the archive."""
+    """Return the compressed bytes of the file at an offset of a zip archive. size: number of these bytes."""
     signature, *_, name, extra = struct.unpack("<4s5H3I2H", content[offset : offset + 30])
     start = offset + 30 + name + extra
     if signature != LOCAL or start + size > len(content):
@@ -87,7 +90,10 @@ def packed(content: bytes, size: int, offset: int) -> bytes:
 
 
 def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
-    """Return a read-only array from the compressed bytes of a version 1 .npy file."""
+    """Return the read-only array of a compressed .npy file of version 1.0.
+
+    crc, size: CRC-32 and size in bytes of the uncompressed file.
+    """
     if size > LARGEST:
         raise Unusual
     plain = zlib.decompressobj(-15).decompress(compressed, size + 1)
@@ -98,12 +104,12 @@ def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
     return np.frombuffer(plain, dtype, offset=end).reshape(shape)
 
 
-cached_array = lru_cache(maxsize=128)(array)  # all trials of one seed test the same images: one array in memory
+cached_array = lru_cache(maxsize=128)(array)  # trials with the same seed have the same test images and share the array
 
 
 @cache
 def header(text: bytes) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and type from the header of a version 1 .npy file."""
+    """Return shape and dtype from the header of an .npy file of version 1.0."""
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(text))
     if fortran or dtype.hasobject:
         raise Unusual

@@ -1,4 +1,4 @@
-"""Find the parents of trials: the trials whose weights they start from, as plans state."""
+"""Parents of trials: the trials whose weights they start or learn from, as recorded in plans."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,7 +10,7 @@ from results.store.schemas import Entry, Metrics, Plan, Settings, Stage
 
 
 def trials_with_parents(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the id of each trial that has parents, and the parents: id -> name, nearest first."""
+    """Yield the id of each trial that has parents, with a dict of its parents: id -> name, nearest first."""
     stages = by_name(plan)
     for entry in planned.trained(plan):
         for seed, key in entry.ids.items() if entry.parent else ():
@@ -18,7 +18,7 @@ def trials_with_parents(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def start_metrics(runs: Path, plan: Plan) -> dict[str, Metrics]:
-    """Map trial id to the metrics of its nearest parent's evals, named start_<metric>."""
+    """Return trial id -> metrics of the evals of the trial's nearest parent, each named start_<metric>."""
 
     @cache
     def metrics(key: str) -> Metrics:
@@ -42,10 +42,10 @@ def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
 
 
 def link(config: Settings) -> str:
-    """Return the setting that names the nearest parent, which a plan leaves out of the config."""
+    """Return the setting that names the parent trial, `init_from` or `teacher`. `config` leaves this setting out."""
     return "teacher" if "init_from" in config else "init_from"
 
 
 def parents(entry: Entry, stages: Mapping[str, Stage], seed: int) -> dict[str, str]:
-    """Return the parents with this seed: id -> name, nearest first."""
+    """Return the parents of the trial with a seed: id -> name, nearest first."""
     return {one.ids[seed]: one.name for one in lineage(entry, stages)}

@@ -1,4 +1,4 @@
-"""Wait while the disk is full: once space is freed, writing continues and nothing is lost."""
+"""Retrying of writes while the disk is full, so that nothing is lost once space is freed."""
 
 import errno
 import time
@@ -12,10 +12,10 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(frozen=True)
 class Patience:
-    """A policy for a full disk.
+    """A policy for retrying writes while the disk is full.
 
-    seconds: how long to wait for space. given_up: whether to stop waiting earlier. tell: receives the reason of each
-    wait. pause: seconds between two tries.
+    seconds: longest wait for space. given_up: called after each failure; True ends the wait early. tell: called with
+    the reason for each wait. pause: seconds between two tries.
     """
 
     seconds: float = 0.0
@@ -24,9 +24,9 @@ class Patience:
     pause: float = 0.5
 
     def __call__(self, write: Callable[[], Result]) -> Result:
-        """Call `write` until there is space for it, and return its result. Raises OSError.
+        """Call `write` until it succeeds, and return its result. A failing `write` must leave nothing behind.
 
-        Other errors than a full disk are raised at once. A `write` that fails must leave nothing behind.
+        Raises OSError if the disk is still full when the wait ends. Raises any other error of `write` at once.
         """
         deadline = time.monotonic() + self.seconds
         while True:

@@ -1,12 +1,12 @@
-"""Evals: results that workers compute later from the weights of a finished trial. Readers never compute one.
+"""Files of evals: results that workers compute later from the weights of a finished trial.
 
     trials/<id>/evals/<name>.json           metrics, notes and details, with a checksum and the weights' sha256
     trials/<id>/evals/<name>.npz            arrays, if any; the JSON contains their sha256
-    trials/<id>/evals/<name>.failure.json   why it could not be computed, and under which code
-    trials/<id>/evals/<name>.begun          how often a worker began to compute it without ending
+    trials/<id>/evals/<name>.failure.json   why it could not be computed, and the digest of the code
+    trials/<id>/evals/<name>.begun          a byte for each worker that began to compute it, removed when one succeeds
 
-An eval of other weights than the result's does not count. A trial is done when its result and the evals in its plans
-exist; a diverged trial has no weights and owes none.
+An eval counts only if it was computed from the weights that the result names. A trial is done once its result and all
+evals of its plans exist. A diverged trial has no weights and needs no evals.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, "np.ndarray"]
 
-MOST_BEGUN = 1000  # bytes of a counter of workers; an eval fails after a few
+MOST_BEGUN = 1000  # maximum bytes of a .begun file; an eval fails after far fewer starts
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -38,12 +38,16 @@ def folder(trial: Trial) -> Path:
 
 
 def file(trial: Trial, name: str, suffix: str) -> Path:
-    """Return the path of an eval's file. Raises ValueError for an invalid name."""
+    """Return the path of an eval's file. Raises ValueError if the eval's name is not a valid file name."""
     return folder(trial) / f"{safe_name(name)}{suffix}"
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
-    """Read an eval. Raises FileNotFoundError; Broken if it is damaged or of other weights; NewerSchema."""
+    """Return a verified eval.
+
+    Raises FileNotFoundError if the file is missing. Raises Broken if it is damaged, belongs to another trial or was
+    computed from other weights. Raises NewerSchema if a newer version wrote it.
+    """
     found = store.read_sealed(file(trial, name, ".json"), Eval, f"evals/{name}.json")
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
@@ -53,7 +57,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
 
 
 def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
-    """Read the arrays of an eval. Raises Broken if they are missing or damaged."""
+    """Return the arrays of an eval by name. Raises Broken if they are missing or damaged."""
     path = file(trial, found.name, ".npz")
     try:
         payload = read_bytes(path)
@@ -65,9 +69,10 @@ def read_arrays(trial: Trial, found: Eval) -> "dict[str, np.ndarray]":
 
 
 def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
-    """Write an eval, arrays first, so that an existing JSON file means a complete eval.
+    """Write an eval and remove its earlier failure.
 
-    content: the fields of schemas.Eval, at least metrics and notes.
+    content: fields of schemas.Eval, at least metrics and notes. The arrays are written first, so that an existing JSON
+    file means a complete eval. Raises ValueError if a folder is a symbolic link.
     """
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
     if arrays is not None:
@@ -79,15 +84,15 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
 
 
 def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
-    """Record why an eval could not be computed, and under which code."""
+    """Write the failure of an eval. cause: the error in one line. code: digest of the sources."""
     content = {"cause": cause, "traceback": traceback, "code": code}
     store.write_json(file(trial, name, ".failure.json"), content)
 
 
 def begin(trial: Trial, name: str) -> int:
-    """Count a worker that begins to compute the eval; return how many began before without ending.
+    """Count a worker that begins to compute an eval, and return how many began before without success.
 
-    Raises ValueError for a link, and for a counter that is not a small regular file.
+    Raises ValueError if a folder is a symbolic link or the counter is not a small regular file.
     """
     trial.ensure_no_links()
     path = file(trial, name, ".begun")
@@ -100,7 +105,10 @@ def begin(trial: Trial, name: str) -> int:
 
 
 def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Forget failures (of the named evals, or all); return whether there were any. Raises ValueError for a link."""
+    """Remove the failures of the named evals, or of all evals, and return whether there were any.
+
+    Raises ValueError if a folder is a symbolic link.
+    """
     trial.ensure_no_links()
     any_failed = False
     for name in names or all_names(trial):
@@ -112,7 +120,7 @@ def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 
 def all_names(trial: Trial) -> list[str]:
-    """Return the names of all evals, computed or failed."""
+    """Return the names of all evals that were computed or failed, sorted."""
     try:
         files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:
@@ -124,7 +132,10 @@ def all_names(trial: Trial) -> list[str]:
 
 
 def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
-    """Return the evals among `names` that a finished trial lacks; empty for other trials. Raises NewerSchema."""
+    """Return the names of the evals that a finished trial still lacks. An unfinished or diverged trial lacks none.
+
+    Raises NewerSchema if a newer version wrote an eval.
+    """
     if result is None or result.status != "finished":
         return []
     missing = []
@@ -137,7 +148,7 @@ def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]
 
 
 def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Return the first failure of the named evals, or of all; None if none failed."""
+    """Return the first failure among the named evals, or among all evals, or None if none failed."""
     for name in all_names(trial) if names is None else names:
         try:
             return store.read(file(trial, name, ".failure.json"), Failure)
@@ -152,7 +163,7 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
 
 
 def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Map eval name to metrics and notes; an unreadable eval has no metrics, and the reason as a note."""
+    """Return eval name -> metrics and notes. An unreadable eval has no metrics, and a note that says why."""
     found: dict[str, EvalSummary] = {}
     for name in all_names(trial):
         try:
@@ -165,14 +176,17 @@ def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 
 
 def measures(name: str, metric: str) -> bool:
-    """Return whether a metric is of this eval: eval NAME[@VALUE] measures NAME...[@VALUE], beside the result's own."""
+    """Return whether an eval computes a metric.
+
+    The eval NAME[@VALUE] computes the metrics named NAME...[@VALUE], except those of the result itself.
+    """
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")
     return metric not in METRICS and measured.startswith(kind) and varied == [at, value]
 
 
 def absent(metric: str, summaries: Mapping[str, EvalSummary]) -> str:
-    """State why a finished trial has no number for `metric`."""
+    """Return the reason why a finished trial has no value of a metric. summaries: eval name -> summary."""
     if metric in METRICS:
         return f"its result has no {metric}"
     found = {name: one for name, one in summaries.items() if measures(name, metric)}

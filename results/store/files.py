@@ -1,4 +1,4 @@
-"""Untrusted files: regular files up to a size, and .npz archives without pickles."""
+"""Reading of untrusted files: only regular files of limited size, and .npz archives without pickles."""
 
 import hashlib
 import io
@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-LARGEST = 1 << 28  # bytes of a file that is read whole
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes, which bound weights and checkpoints
+LARGEST = 1 << 28  # maximum bytes of a file that is read whole
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes; the maximum of weights and checkpoints
 ANY = 1 << 63
 
 
 class Broken(ValueError):
-    """A file whose content is not what was written: truncated, edited, or of another trial."""
+    """An error: the content of a file is not what was written there, for example truncated, edited or misplaced."""
 
 
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
-    """Open a regular file. Raises FileNotFoundError; Broken for a pipe, a device, or more than `largest` bytes.
+    """Return a regular file, open for reading. It is unbuffered, as a table reads tens of thousands of small files.
 
-    Unbuffered, as a table reads tens of thousands of small files.
+    Raises FileNotFoundError if it is missing. Raises Broken if it is a pipe, device or folder, or has more than
+    `largest` bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
@@ -38,28 +39,28 @@ def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
 
 
 def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file. Raises what `open_regular` raises."""
+    """Return the bytes of a regular file. Raises FileNotFoundError or Broken like `open_regular`."""
     with open_regular(path, largest) as file:
         return file.readall()
 
 
 def read_end(path: Path | str, most: int) -> bytes:
-    """Return the last bytes of a regular file of any size. Raises FileNotFoundError, Broken."""
+    """Return the last `most` bytes of a regular file of any size. Raises FileNotFoundError or Broken."""
     with open_regular(path, ANY) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
 def sha256(path: Path | str) -> str:
-    """Return the sha256 of a regular file of any size without loading it whole. Raises FileNotFoundError, Broken."""
+    """Return the SHA-256 (hex) of a regular file of any size. Raises FileNotFoundError or Broken."""
     with open_regular(path, ANY) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return the arrays of an .npz archive's bytes. Raises Broken naming the file, also for arrays that are too large.
+    """Return the arrays of an .npz archive by name. Raises Broken if it is damaged or larger than LARGEST unpacked.
 
-    A member yields no more bytes than the archive's directory states.
+    name: the file's name in errors. The archive states its unpacked size, and no more is unpacked.
     """
     import numpy as np  # late: commands that read no arrays start sooner
 
@@ -70,12 +71,12 @@ def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
             raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays)
-    except Exception as error:  # a damaged zip raises RuntimeError, struct.error, zlib.error...
+    except Exception as error:  # a damaged archive raises RuntimeError, struct.error, zlib.error and more
         raise Broken(f"{name} cannot be read ({error})") from None
 
 
 def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
-    """Return the bytes of a compressed .npz archive of these arrays."""
+    """Return the bytes of a compressed .npz archive that holds the arrays."""
     import numpy as np  # late: as above
 
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Read the result of `ablate inspect` from a trial's folder, and convert it to and from the text in an export."""
+"""Results of `ablate inspect`: read from a trial's folder, or packed as text in an export."""
 
 import base64
 import json
@@ -17,9 +17,9 @@ FACTS = "facts.json"  # the name of the facts among the arrays
 
 @dataclass(frozen=True)
 class Inspection:
-    """The eval `inspect` of a trial.
+    """The result of `ablate inspect` for a trial.
 
-    facts: its JSON content. arrays: those of vitcore.analysis.interpret.inspect, by name.
+    trial: id. facts: the content of the JSON file. arrays: arrays of vitcore.analysis.interpret.inspect by name.
     """
 
     trial: str
@@ -28,20 +28,24 @@ class Inspection:
 
 
 def read(trial: store.Trial) -> Inspection:
-    """Read the inspection of a trial. Raises FileNotFoundError if there is none; Broken; NewerSchema."""
+    """Return the inspection of a trial.
+
+    Raises FileNotFoundError if the trial was not inspected. Raises Broken if a file is damaged or does not match the
+    weights. Raises NewerSchema if a newer version wrote it.
+    """
     result = trial.result()
     found = eval_files.read(trial, "inspect", result.weights_sha256 if result else None)
     return Inspection(trial.id, found.content(), eval_files.read_arrays(trial, found))
 
 
 def pack(inside: Inspection) -> str:
-    """Convert an inspection to text; equal inspections give equal texts."""
+    """Return an inspection as base64 text. Equal inspections give equal texts."""
     facts = np.frombuffer(json.dumps(dict(inside.facts), sort_keys=True).encode(), np.uint8)
     return base64.b64encode(npz_bytes({**inside.arrays, FACTS: facts})).decode()
 
 
 def unpack(trial: str, text: str) -> Inspection:
-    """Convert the text of `pack` to an inspection. Raises Broken for other text."""
+    """Return the inspection in a text that `pack` made. trial: id. Raises Broken for any other text."""
     name = f"the inspection of trial {trial}"
     try:
         arrays = parse_npz(base64.b64decode(text), name)

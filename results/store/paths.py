@@ -1,20 +1,20 @@
-"""Build paths from untrusted names: a name is one part of a path, and no link leads out of its folder."""
+"""Checks of paths with untrusted names: a name is one part of a path, and no link leads out of its folder."""
 
 import os
 from pathlib import Path
 
-SHOWN = 60  # characters of a refused name
+SHOWN = 60  # maximum characters of a refused name in an error
 
 
 def safe_name(name: object) -> str:
-    """Return a name that becomes one part of a path. Raises ValueError if it is empty, unprintable or several parts."""
+    """Return the name unchanged. Raises ValueError if it is not a printable name of one file or folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or not name.isprintable():
         raise ValueError(f"{ascii(name)[:SHOWN]}: is not the name of a file or folder")
     return name
 
 
 def refuse_links(root: Path, *paths: Path) -> None:
-    """Raise ValueError for a link between `root` and a path, which writing and removing would follow."""
+    """Raise ValueError if a path, or a folder on the way to it from `root`, is a symbolic link."""
     for path in paths:
         for part in (path, *path.parents):
             if part == root:
@@ -24,5 +24,5 @@ def refuse_links(root: Path, *paths: Path) -> None:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file without following a link, as an opener for `open`. Raises OSError."""
+    """Return the descriptor of a file, as an opener for `open`. Raises OSError if the file is a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

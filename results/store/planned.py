@@ -1,4 +1,4 @@
-"""Select plans by the names given in a command, and list what a plan trains and evaluates."""
+"""Selection of plans by the names given to a command, and what a plan trains and evaluates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from results.store.schemas import Entry, Plan
 
 
 def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
-    """Return the named plans of a run directory, or all plans.
+    """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError for an unknown name or an
-    empty directory.
+    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if a name is unknown or the
+    directory is missing or without plans.
     """
     if not runs.is_dir():
         raise absent(runs)
@@ -27,25 +27,26 @@ def absent(source: Path) -> ValueError:
 
 
 def trained(plan: Plan) -> list[Entry]:
-    """List the entries of a plan: stages in order of dependence, then arms."""
+    """Return the stages of a plan, parents first, and then its arms."""
     return [*plan.stages, *plan.arms]
 
 
 def objective(plan: Plan) -> str:
-    """Return the objective of all arms; "" where arms differ."""
+    """Return the training objective that all arms share, or "" if the arms differ."""
     found = {arm.config.get("objective", "classification") for arm in plan.arms}
     return str(found.pop()) if len(found) == 1 else ""
 
 
 def evals_of(entry: Entry, plan: Plan) -> list[str]:
-    """List the evals that the trials of an entry owe, by default the plan's."""
+    """Return the names of the evals that the trials of an entry need: its own list, or else the plan's."""
     return list(plan.evals if entry.evals is None else entry.evals)
 
 
 def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:
-    """Return the full names of the plans that `studies` name, in the order of `studies`, or of all plans.
+    """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
-    'study@recipe' also names the only plan that adds overrides to it. Raises ValueError for an unknown name.
+    "study@recipe" also selects a plan with overrides if that is its only match. source: the run directory or file, for
+    errors. Raises ValueError if a name is unknown or there are no plans.
     """
     if not plans:
         raise ValueError(f"{source}: no study has been run here")
@@ -56,7 +57,7 @@ def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[
         asked = changed[0] if name not in known and len(changed) == 1 else name
         if asked not in known:
             there = ", ".join(plan.name for plan in plans)
-            alike = [one for one in known if ("@" in one) == ("@" in asked)]  # with a recipe, or without
+            alike = [one for one in known if ("@" in one) == ("@" in asked)]  # both with a recipe, or both without
             raise ValueError(f"{source}: no study '{asked}'{suggestion(asked, alike)} (there: {there})")
         for plan in plans:
             if asked in (plan.study, plan.name):

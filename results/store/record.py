@@ -1,4 +1,4 @@
-"""Read the trials of a run directory into records, many trials in parallel processes."""
+"""Reading of trials in a run directory into records, in parallel processes if there are many."""
 
 import itertools
 import json
@@ -23,29 +23,29 @@ from results.store.correctness import Correct
 from results.store.schemas import Environment, EvalSummary, MetricsLine
 
 Part = TypeVar("Part")
-FAULTS = ("suspect_hardware",)  # the step of a loss that was NaN but finite when recomputed
+FAULTS = ("suspect_hardware",)  # the step at which a loss was NaN, but finite when recomputed
 PROVENANCE = (
     *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
     *("compile", "attention", "matmul_precision", "tf32"),
     *("python", "torch", "numpy", "plugins"),
 )
-THEN = " then "  # between the values of the attempts of a resumed trial
+THEN = " then "  # joins the values of a resumed trial whose attempts differ
 NAMED = tuple(name for name in PROVENANCE if name != "plugins")
 FILES = {"config": store.CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
 PARTS = tuple(FILES)
-FOR_TABLES = ("provenance", "correct")  # the rest is only verified, in a third of the time
-SHARE = 500  # the fewest trials that are worth a process
+FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
+SHARE = 500  # fewest trials for which a process pays off
 CHUNK = 100  # trials that a process takes at a time
-MOST = 16  # processes, as others use the file server too
+MOST = 16  # maximum processes, as others use the file server too
 
 
 @dataclass(frozen=True)
 class Record:
-    """One trial as read.
+    """What was read of one trial.
 
-    values: status, reason, config (JSON text), known metrics, measures and provenance, and evals (JSON text: name ->
-    metrics and notes). history: the lines of metrics.jsonl. correct: index (images,) and correct (images,) of its test
-    images.
+    values: status, reason, metrics, measures and provenance by name, with config and evals as JSON texts. The text of
+    evals maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: indices (images,) of
+    the test images, and a 0 or 1 for each (images,).
     """
 
     values: Mapping[str, str | float | None]
@@ -54,34 +54,40 @@ class Record:
 
 
 def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """Read many trials, in parallel where that pays; return records by id. Raises NewerSchema."""
+    """Return trial id -> record. parts: what to read of each trial besides its result (see PARTS).
+
+    Raises NewerSchema if a newer version wrote a file.
+    """
     read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
-        with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read them here
+        with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read in this process
             return dict(zip(ids, in_parallel(read_one, ids, processes), strict=True))
     return dict(zip(ids, map(read_one, ids), strict=True))
 
 
 def in_parallel(read_one: Callable[[str], Record], ids: Sequence[str], processes: int) -> list[Record]:
-    """Read the trials in forked processes."""
-    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # this process reports them
+    """Return the records of trials, read in forked processes."""
+    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them
     with (
         warnings.catch_warnings(),
         ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool,
     ):
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's, of forking beside NumPy's threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking beside NumPy's threads
         return list(pool.map(read_one, ids, chunksize=CHUNK))
 
 
 def process_count(trials: int) -> int:
-    """Return the number of processes that read this many trials."""
+    """Return the number of processes with which to read a number of trials."""
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
 
 
 def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
-    """Read one trial of a run directory; an unreadable file becomes a reason, not an error. Raises NewerSchema."""
+    """Return the record of a trial. A broken file leaves its part empty, and the value `reason` names it.
+
+    Raises NewerSchema if a newer version wrote a file.
+    """
     trial = store.trial(runs, trial_id)
     state = trial.state()
     broken: list[str] = []
@@ -116,7 +122,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
         values["evals"] = json.dumps(later, default=EvalSummary.content, sort_keys=True)
     correct = unless_broken(lambda: correctness.parse(state.read(correctness.NAME))) if "correct" in parts else None
     for part, name in FILES.items() if parts else ():
-        if part not in parts:  # then it is verified at least
+        if part not in parts:  # verified even if it is not read
             folder = trial.folder if part == "config" else state.folder
             unless_broken(partial(store.read_vouched, state.result, f"{folder}/{name}"))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
@@ -124,7 +130,10 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 
 
 def read_provenance(state: store.TrialState) -> dict[str, str]:
-    """Read code and machine as texts, "A then B" where attempts differ. Raises FileNotFoundError, Broken."""
+    """Return the code, settings and machine of a trial as texts by name; "A then B" if attempts differ.
+
+    Raises FileNotFoundError or Broken if env.json of the newest attempt cannot be read.
+    """
     envs = [env.content() for env in read_envs(state)]
     found = joined([{name: env[name] for name in NAMED if name in env} for env in envs])
     if plugins := joined([env["plugins"] for env in envs if "plugins" in env]):
@@ -133,9 +142,10 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Read env.json of all attempts the trial was resumed through, oldest first.
+    """Return env.json of each attempt in the chain of resumes, oldest first.
 
-    Raises FileNotFoundError or Broken for the newest attempt; earlier unreadable ones end the list.
+    Raises FileNotFoundError or Broken if the file of the newest attempt cannot be read. If the
+    file of an earlier attempt cannot be read, the list begins after that attempt.
     """
     folder, _, number = str(state.folder).rpartition("/")
     envs = [store.parse(state.read("env.json"), f"{number}/env.json", Environment)]
@@ -150,7 +160,7 @@ def read_envs(state: store.TrialState) -> list[Environment]:
 
 
 def joined(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Join each name's known values over attempts: "A", or "A then B"."""
+    """Return name -> its values over the attempts as a text: "A" if all are equal, otherwise "A then B"."""
     known: dict[str, list[str]] = {}
     for attempt in attempts:
         for name, value in attempt.items():
@@ -160,5 +170,5 @@ def joined(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def text(value: Any) -> str:
-    """Write a value as JSON, or a text as itself; equal texts share memory."""
+    """Return a string unchanged, or another value as JSON. Equal strings share memory."""
     return sys.intern(value) if isinstance(value, str) else json.dumps(value, sort_keys=True)

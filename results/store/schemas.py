@@ -1,7 +1,7 @@
 """Schemas of the JSON files of a run directory, checked when a file is read.
 
-A missing or null field, or one of another type, makes the whole file broken; the error names file and field. Unknown
-fields pass: a later version may have written them.
+A file is broken if a field is missing, null or of another type; the error names the file and the field. Unknown fields
+are accepted, because a later version may have written them.
 """
 
 import json
@@ -22,21 +22,21 @@ from pydantic import (
 
 from results.store.files import Broken
 
-DEEPEST = 50  # levels of nesting
+DEEPEST = 50  # maximum levels of nesting
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 TrialId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
-Number = Annotated[str, Field(pattern="^[0-9]{4,9}$")]  # an attempt's name
+Number = Annotated[str, Field(pattern="^[0-9]{4,9}$")]  # name of an attempt's folder
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Flops = Annotated[int, Field(ge=0, lt=2**100)]  # of one training: on ImageNet more than a Count
+Flops = Annotated[int, Field(ge=0, lt=2**100)]  # of one training, which on ImageNet can exceed a Count
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
-Plain = str | bool | int | FiniteFloat | None  # a setting's value, and in lists
+Plain = str | bool | int | FiniteFloat | None  # the value of a setting, or an item of a list
 Value = Plain | list[Plain | list[Plain]]
-# Each setting has a type of its own (vitcore.config): as files are read, any plain value; to the program, Any.
+# vitcore.config gives each setting its own type. Reading a file only checks that values are plain.
 Settings = Annotated[dict[str, Any], GetPydanticSchema(lambda _, of: of(dict[str, Value | dict[str, Value]]))]
 Axes = Annotated[dict[str, list[Any]], GetPydanticSchema(lambda _, of: of(dict[str, list[Value]]))]
 
-Fact = str | float | Mapping[str, str | int] | None  # of env.json
+Fact = str | float | Mapping[str, str | int] | None  # a value in env.json
 Facts = Mapping[str, Fact]
 
 
@@ -59,91 +59,91 @@ class Schema(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
 
     def content(self, *without: str) -> dict[str, Any]:
-        """Return the fields that were given, as JSON."""
+        """Return field -> JSON value for the fields that were given, except those in `without`."""
         return self.model_dump(exclude_unset=True, exclude={*without})
 
 
 class Result(Schema):
     """trials/<id>/result.json: how a trial ended."""
 
-    id: TrialId  #: The trial.
-    attempt: Number  #: The attempt that ended it.
-    status: Literal["finished", "diverged"]  #: Trained to the end, or with a loss that became infinite or NaN.
-    metrics: Metrics  #: Numbers by name.
+    id: TrialId  #: Id of the trial.
+    attempt: Number  #: Number of the attempt that published this result.
+    status: Literal["finished", "diverged"]  #: Whether training ended normally or its loss became infinite or NaN.
+    metrics: Metrics  #: Metrics by name.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     weights_sha256: Sha256 | None = None  #: SHA-256 of the final weights, even if they were not kept.
-    files: dict[str, Sha256] = {}  #: SHA-256 of the attempt's files, by name, at publication.
+    files: dict[str, Sha256] = {}  #: File name -> SHA-256 of the attempt's files at publication.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     steps: Count | None = None  #: Optimizer steps taken.
     images: Count | None = None  #: Training images seen, with repetition.
     train_seconds: Seconds | None = None  #: Seconds of training, over all attempts.
-    images_per_second: Seconds | None = None  #: Training images a second.
+    images_per_second: Seconds | None = None  #: Training images per second.
     diverged_at_step: Count | None = None  #: The step at which the trial diverged.
-    #: A step whose loss was NaN but finite when recomputed: the device may be faulty.
+    #: The step at which the loss was NaN, but finite when recomputed: the device may be faulty.
     suspect_hardware: Count | None = None
-    micro_batch: Count = 0  #: Images of one backward pass, where memory did not hold the batch. 0: the whole batch.
+    micro_batch: Count = 0  #: Images per backward pass, if memory could not hold the batch. 0: the whole batch.
 
 
 class TrialConfig(Schema):
     """trials/<id>/config.json: the resolved config."""
 
-    config: Settings  #: Every setting, resolved.
+    config: Settings  #: Setting -> resolved value.
 
 
 class ResumedFrom(Schema):
-    attempt: Number  #: The attempt.
-    step: Count  #: Its step.
+    attempt: Number  #: Number of the attempt that saved the checkpoint.
+    step: Count  #: Step of the checkpoint.
 
 
 class Environment(Schema):
     """attempts/<n>/env.json: where an attempt ran."""
 
-    code: str = ""  #: A digest of the sources, and of plugins.
+    code: str = ""  #: Digest of the sources and plugins.
     revision: str | None = None  #: The git revision.
-    plugins: dict[str, str] = {}  #: Digests of plugin files.
+    plugins: dict[str, str] = {}  #: Plugin file name -> digest.
     host: str = ""  #: The machine.
     node: str = ""  #: The SLURM node.
     device: str = ""  #: The processor or GPU.
     accelerator: str = ""  #: `cuda` or `cpu`.
-    threads: Count | None = None  #: PyTorch's threads.
-    ranks: Count = 1  #: Processes of the trial.
-    micro_batch: Count = 0  #: Images of one backward pass. 0: the whole batch.
-    resumed_from: ResumedFrom | None = None  #: The attempt and step whose checkpoint it continued.
+    threads: Count | None = None  #: Number of PyTorch's CPU threads.
+    ranks: Count = 1  #: Number of processes that train the trial together.
+    micro_batch: Count = 0  #: Images per backward pass. 0: the whole batch.
+    resumed_from: ResumedFrom | None = None  #: The checkpoint from which the attempt resumed.
 
 
 class Failure(Schema):
     """attempts/<n>/failure.json: why an attempt failed."""
 
     cause: str  #: The error in one line.
-    traceback: str = ""  #: Its traceback.
-    code: str = ""  #: Digest of the sources; under other code the trial is tried again.
-    kind: str = ""  #: `machine` where a node, not the code, is to blame.
+    traceback: str = ""  #: Traceback of the error.
+    code: str = ""  #: Digest of the sources. If they change, the trial is tried again.
+    kind: str = ""  #: The kind of fault: `bug`, `input`, `memory` or `machine`.
     where: list[str] = []  #: Frames of the traceback.
-    again: bool = False  #: Whether the same code may try again.
-    node: str | None = None  #: The SLURM node, if another than the attempt's.
+    again: bool = False  #: Whether the trial may be tried again with the same code.
+    node: str | None = None  #: The SLURM node to blame, if it is not the attempt's.
 
 
 class Lease(Schema):
     """attempts/<n>/lease.json: the process that holds an attempt."""
 
     host: str  #: The machine.
-    boot: str  #: The id of its boot.
-    pids: str = ""  #: The namespace of process ids.
-    pid: Count  #: The process.
-    started: str | None  #: When the process started.
-    #: A random text that differs between two holders, and is part of a path.
+    boot: str  #: Boot id of the machine.
+    pids: str = ""  #: Namespace of the process id.
+    pid: Count  #: Process id.
+    started: str | None  #: Start time of the process, in clock ticks since boot.
+    #: A random text that identifies the holder. It is part of the path of checkpoints in scratch space.
     nonce: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
 
 class MetricsLine(Schema):
-    """A line of metrics.jsonl: one evaluation. Missing numbers are NaN."""
+    """A line of metrics.jsonl: one evaluation during training. Missing numbers are NaN."""
 
     step: Count  #: Optimizer steps taken.
     epoch: float | None = None  #: Passes over the training images.
     images: Count | None = None  #: Training images seen, with repetition.
     seconds: float | None = None  #: Seconds of training, without evaluation.
-    train_loss: float | None = None  #: Mean training loss since the line before.
+    train_loss: float | None = None  #: Mean training loss since the previous line.
     val_loss: float | None = None  #: Mean loss on the validation images.
     val_accuracy: float | None = None  #: Accuracy on the validation images.
     lr: float | None = None  #: The learning rate of the last step.
@@ -152,12 +152,12 @@ class MetricsLine(Schema):
 class Eval(Schema):
     """trials/<id>/evals/<name>.json: numbers computed later from the weights of a trial."""
 
-    id: TrialId  #: The trial.
-    name: str  #: The eval: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
-    weights_sha256: Sha256 | None  #: SHA-256 of the weights.
+    id: TrialId  #: Id of the trial.
+    name: str  #: Name of the eval: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
+    weights_sha256: Sha256 | None  #: SHA-256 of the weights from which the eval was computed.
     checksum: Sha256  #: SHA-256 of the rest of the file.
-    metrics: Metrics = {}  #: Numbers by name.
-    notes: list[str] = []  #: Limits that a reader has to know.
+    metrics: Metrics = {}  #: Metrics by name.
+    notes: list[str] = []  #: Caveats for the reader.
     arrays_sha256: Sha256 | None = None  #: SHA-256 of the .npz file beside this one.
 
 
@@ -168,7 +168,7 @@ class PlannedTrial(Schema):
 
 
 class LaterDifference(Schema):
-    """The recipe's statement of an arm's difference after twice the steps."""
+    """The difference of an arm from the baseline after twice the steps, as the recipe states it."""
 
     difference: FiniteFloat
     origin: str
@@ -176,30 +176,30 @@ class LaterDifference(Schema):
 
 
 class Entry(Schema):
-    """An arm or a stage: a config, and the trials that train it."""
+    """An arm or a stage of a plan: a config and the trials that train it."""
 
     name: Annotated[str, Field(min_length=1)]  #: The name in tables.
-    stage: str = ""  #: The name of a stage in the study.
-    baseline: str = ""  #: The arm that an arm is compared with.
-    change: str = ""  #: The change, without the point on the curves.
-    values: Settings = {}  #: The value of every factor and curve.
-    declared: Settings | list[str] | None = None  #: Changes of other settings that the study declares.
-    model_family: str = ""  #: The family in a figure over compute.
-    parent: str = ""  #: The stage that the trials start from.
-    key: str = ""  #: The part of the identity that the trials share.
-    config: Settings  #: Every setting but the seed.
-    published: FiniteFloat | None = None  #: The published number.
-    at_twice_the_steps: LaterDifference | None = None  #: The difference after twice the steps, as the recipe states it.
-    departures: Settings = {}  #: Settings in which the entry departs from the recipe.
-    evals: list[str] | None = None  #: Evals that the trials owe, if others than the plan's.
+    stage: str = ""  #: Name of the stage in the study file, or "" for an arm.
+    baseline: str = ""  #: Name of the arm that this arm is compared with.
+    change: str = ""  #: Name without the values of the curves.
+    values: Settings = {}  #: Factor or curve -> value.
+    declared: Settings | list[str] | None = None  #: Other settings that the study declares to change too.
+    model_family: str = ""  #: Family to which a figure over compute assigns the arm.
+    parent: str = ""  #: Name of the stage that the trials start from.
+    key: str = ""  #: Hash of the config without seeds, which all trials share.
+    config: Settings  #: Resolved config without the seed.
+    published: FiniteFloat | None = None  #: Published value of the metric.
+    at_twice_the_steps: LaterDifference | None = None  #: Difference after twice the steps, as the recipe states it.
+    departures: Settings = {}  #: Settings whose values differ from the recipe's.
+    evals: list[str] | None = None  #: Evals that the trials need, if not those of the plan.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
-    tokens: Count | None = None  #: Tokens of an image.
+    tokens: Count | None = None  #: Number of tokens per image.
     class_token: bool | None = None  #: Whether there is a class token.
     attention_bias: bool | None = None  #: Whether attention logits have a bias.
     train_flops: Flops | None = None  #: FLOPs of one training.
-    notes: list[str] = []  #: Footnotes on other differences from the baseline.
-    notes_about: dict[str, str] = {}  #: Footnote -> the measure that it is about.
+    notes: list[str] = []  #: Footnotes on further differences from the baseline.
+    notes_about: dict[str, str] = {}  #: Footnote -> the measure that it concerns.
     trials: list[PlannedTrial]  #: Seed and id of each trial.
 
     @property
@@ -222,12 +222,12 @@ class Stage(Entry):
 
 
 class Arm(Entry):
-    baseline: str  #: The arm it is compared with.
-    values: Settings  #: The value of every factor and curve.
+    baseline: str  #: Name of the arm that this arm is compared with.
+    values: Settings  #: Factor or curve -> value.
 
 
 class Tuned(Schema):
-    """An arm at the values that are tuned for it."""
+    """An arm at its tuned values. points: names of the arms on the grid that it is chosen from."""
 
     name: str
     baseline: str
@@ -246,7 +246,7 @@ class Interaction(Schema):
 
     @property
     def arms(self) -> list[str]:
-        """Both changes together, each alone, and neither."""
+        """The names of four arms: with both changes, with each alone, and with neither."""
         return [self.ab, self.a, self.b, self.baseline]
 
 
@@ -266,37 +266,37 @@ class PlannedData(Schema):
     classes: Count
     image_size: Count
     channels: Count
-    of_recipe: bool  #: Whether the recipe describes them.
+    of_recipe: bool  #: Whether the recipe describes these data.
 
 
 class Stated(Schema):
-    """A statement of a recipe. how: measured, derived or cited. source: where the statement comes from."""
+    """A number stated by a recipe. how: measured, derived or cited. source: the command or publication behind it."""
 
     how: str
     source: str
 
 
 class Took(Stated):
-    """The seconds of a trial on a device."""
+    """The training time of a trial on a device."""
 
     device: str
     seconds: Seconds
 
 
 class StatedCost(Schema):
-    """The time of a trial. work: the training FLOPs of the trial."""
+    """The training time of a trial on a CPU and a GPU. work: training FLOPs of the trial per process."""
 
     work: FiniteFloat
     cpu: Took | None = None
     gpu: Took | None = None
 
     def of(self, gpu: bool) -> Took | None:
-        """Return the time of a trial on a GPU, or on a CPU."""
+        """Return the time on a GPU or on a CPU, or None if the recipe does not state it."""
         return self.gpu if gpu else self.cpu
 
 
 class Expected(Stated):
-    """The value of a metric that trials with these settings reach."""
+    """The mean of a metric over n trials of the recipe with `settings`."""
 
     settings: Settings = {}
     metric: str
@@ -305,7 +305,7 @@ class Expected(Stated):
 
 
 class StatedSpread(Stated):
-    """The standard deviation of paired differences over seeds."""
+    """The standard deviation of paired differences over seeds, with its degrees of freedom."""
 
     metric: str
     sd: FiniteFloat
@@ -325,47 +325,47 @@ class Asked(Schema):
 class Plan(Schema):
     """studies/<name>/plan.json: the arms and trials of a study."""
 
-    name: Annotated[str, Field(min_length=1)]  #: The study, the recipe, and a hash of the overrides.
-    study: Annotated[str, Field(min_length=1)]  #: The study.
-    recipe: str  #: The recipe.
+    name: Annotated[str, Field(min_length=1)]  #: Study, recipe and, with overrides, their hash: `study@recipe+hash`.
+    study: Annotated[str, Field(min_length=1)]  #: Name of the study.
+    recipe: str  #: Name of the recipe.
     overrides: Settings  #: Settings given on the command line.
     question: str  #: The question that the study answers.
-    source: str  #: The source of the question.
-    published_of: str = ""  #: The source of the published numbers, if another.
-    found: str = ""  #: The answer of the source.
-    description: str  #: Of the recipe, or of other data.
-    data: PlannedData | None = None  #: The data set, as the plan was made.
-    departures: Settings = {}  #: Settings in which the baseline departs from the recipe.
+    source: str  #: Publication from which the question comes.
+    published_of: str = ""  #: Publication of the published numbers, if it is another one.
+    found: str = ""  #: Answer in that publication.
+    description: str  #: Description of the data, the baseline's model and its training.
+    data: PlannedData | None = None  #: The data set when the plan was made.
+    departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
     metric: str  #: The metric that is compared.
-    evals: list[str] = []  #: Evals that every trial owes.
-    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: The difference within which arms tie.
-    claims: list[str]  #: Claims of the source about two arms.
-    caveats: list[str]  #: Limits that a reader has to know.
-    notes: list[str] = []  #: Footnotes of the whole study.
-    cost: StatedCost | None = None  #: The time of a trial, as the recipe states it.
-    expected: list[Expected] = []  #: Metrics that trials reach, as the recipe states them.
-    spread: StatedSpread | None = None  #: The spread between seeds, as the recipe states it.
+    evals: list[str] = []  #: Evals that every trial needs.
+    margin: Annotated[FiniteFloat, Field(gt=0)] | None  #: Largest difference that counts as equivalent.
+    claims: list[str]  #: Claims in the publication that compare two arms.
+    caveats: list[str]  #: Caveats for the reader.
+    notes: list[str] = []  #: Footnotes on the whole study.
+    cost: StatedCost | None = None  #: Training time of a trial, as the recipe states it.
+    expected: list[Expected] = []  #: Expected metrics, as the recipe states them.
+    spread: StatedSpread | None = None  #: Standard deviation of differences over seeds, as the recipe states it.
     figure: str  #: The kind of figure.
-    factors: Axes  #: Values of each factor.
-    crosses: list[Axes] = []  #: Full products of factors.
-    curves: Axes  #: Values that every arm takes.
-    tune: Axes = {}  #: Values that every arm is tuned over.
-    budget: str = "steps"  #: The quantity of training that is equal for all arms.
+    factors: Axes  #: Factor -> values.
+    crosses: list[Axes] = []  #: Groups of factors that are combined in all ways.
+    curves: Axes  #: Setting -> values at which every arm is trained.
+    tune: Axes = {}  #: Setting -> values among which each arm is tuned.
+    budget: str = "steps"  #: What all arms spend equally in training: `steps`, `epochs` or `flops`.
     baseline: str  #: The arm that the others are compared with.
-    split: Split  #: The split of the images.
-    seeds: list[Seed]  #: Seeds of every arm.
-    looks: list[Count] = []  #: Number of seeds at each extension of the plan.
-    stages: list[Stage] = []  #: Trials that arms start from.
-    arms: Annotated[list[Arm], Field(min_length=1)]  #: The arms, in the table's order.
-    family: Count  #: Contrasts that Holm's correction counts.
-    tuned: list[Tuned] = []  #: Arms at the values that are tuned for them.
-    points_family: Count = 0  #: Contrasts at the points of a tuned grid.
-    interactions: list[Interaction] = []  #: Interactions of crossed factors.
+    split: Split  #: How the test images are chosen.
+    seeds: list[Seed]  #: Seeds with which every arm is trained.
+    looks: list[Count] = []  #: Numbers of seeds of the plan and its extensions, ascending.
+    stages: list[Stage] = []  #: Stages that arms start from, parents first.
+    arms: Annotated[list[Arm], Field(min_length=1)]  #: Arms in the order of the table.
+    family: Count  #: Number of contrasts that Holm's method corrects together.
+    tuned: list[Tuned] = []  #: Arms at their tuned values.
+    points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
+    interactions: list[Interaction] = []  #: Interactions between crossed factors.
     pruned: str | None = None  #: Time at which arms or seeds were last pruned.
-    made_from: str = ""  #: Digest of everything that the plan follows from.
-    asked: Asked | None = None  #: Arguments that make the plan again.
+    made_from: str = ""  #: Digest of all inputs from which the plan was made.
+    asked: Asked | None = None  #: Command-line arguments with which the plan can be made again.
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
-    extends: str = Field(default="", exclude=True)  # of a plan to be written, the digest of the one it extends
+    extends: str = Field(default="", exclude=True)  # digest of the plan that it replaces, before it is written
 
     @property
     def baseline_arm(self) -> Arm:
@@ -378,7 +378,7 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":
-        """Raise ValueError for a reference to an entry that does not exist, and for two entries of one name."""
+        """Raise ValueError if a name refers to no entry, or if two arms or two stages share a name."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),
@@ -402,7 +402,7 @@ class ExportHeader(Schema):
 
 
 class Submission(Schema):
-    """submissions/<campaign>/campaign.json: one `ablate submit`. The profile is checked by its own rules."""
+    """submissions/<campaign>/campaign.json: one `ablate submit`. Its profile is validated elsewhere."""
 
     plans: list[str]
     profile: dict[str, Any]
@@ -423,8 +423,8 @@ class Private(Schema):
 class Round(Schema):
     """A line of submissions/<campaign>/looks.jsonl: the progress when the last job of a round ended."""
 
-    arrays: Count  #: Arrays of trials so far.
-    progress: list[Count]  #: Finished trials, their evals, and the steps of the others.
+    arrays: Count  #: Number of job arrays with trials so far.
+    progress: list[Count]  #: Numbers of finished trials, of their evals, and of steps of the other trials.
 
 
 class GaveUp(Schema):
@@ -450,7 +450,7 @@ class StepTime(Schema):
 
 
 class StepTimes(Schema):
-    """probes/<device>.json: measured step times. Files of earlier versions hold other measurements beside them."""
+    """probes/<device>.json: measured step times. Files of earlier versions also hold other measurements."""
 
     device: str
     gpu: bool
@@ -465,7 +465,7 @@ class EvalSummary(Schema):
 
 
 def encoded(schema: Any) -> AfterValidator:
-    """Return a check that a text is empty or JSON of this type."""
+    """Return a validator for text that is empty or JSON of a type."""
     content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
 
     def check(text: str) -> str:
@@ -480,7 +480,7 @@ def encoded(schema: Any) -> AfterValidator:
 
 
 class TrialRow(Schema):
-    """A row of an exported Parquet file, whose columns Arrow has typed; NaN stands for a missing number."""
+    """A row of an exported Parquet file. Arrow has checked the types of its columns. Missing numbers are NaN."""
 
     id: TrialId
     status: Literal["finished", "diverged", "failed", "running", "interrupted", "missing", "broken"]
@@ -517,7 +517,10 @@ FILES: Mapping[str, type[Schema]] = {
 
 
 def stray(content: object, at: str = "") -> str:
-    """Return the first field of a file that its schema does not name; "" if there is none."""
+    """Return the path of the first field that the schema of a file does not name, or "" if there is none.
+
+    at: path of `content` in the file.
+    """
     if isinstance(content, list):
         return next(filter(None, (stray(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):
@@ -528,7 +531,10 @@ def stray(content: object, at: str = "") -> str:
 
 
 def validated(schema: type[Kind], content: object) -> Kind:
-    """Check a file's content against its schema. Raises Broken with one line that names the field."""
+    """Return the content of a file as an instance of its schema.
+
+    Raises Broken with one line that names the first wrong field.
+    """
     if depth_exceeds(content, DEEPEST):
         raise Broken(f"nested more than {DEEPEST} levels deep")
     try:
@@ -541,7 +547,7 @@ def validated(schema: type[Kind], content: object) -> Kind:
 
 
 def problem(schema: type[Schema], content: object) -> str:
-    """Return the error in a file's content, in one line that names the field; "" if there is none."""
+    """Return the error in the content of a file as one line that names the field, or "" if it is valid."""
     try:
         validated(schema, content)
     except Broken as error:
@@ -550,7 +556,7 @@ def problem(schema: type[Schema], content: object) -> str:
 
 
 def depth_exceeds(content: object, levels: int) -> bool:
-    """Return whether lists and objects are nested in more levels, found without recursion."""
+    """Return whether lists and objects are nested more than `levels` deep, found without recursion."""
     inside: list[object] = [content]
     for _ in range(levels + 1):
         inside = [

@@ -1,7 +1,7 @@
-"""Where a trial stands: whether it is over, and if not, whether it may begin.
+"""Standing of a trial: whether it is over, and if not, whether it may start.
 
-Results, leases, failures, the evals that the trial owes, and its parents decide, all as found on disk. A trial begins
-once its parent has finished and left weights. If the weights are lost, the parent is trained again.
+The standing follows from files: the trial's result, lease and failures, its evals, and the same of its parents. A
+trial may start once its parent has finished and its weights exist. If they are lost, the parent is trained again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +17,16 @@ WEIGHTS_GONE = "whose weights are gone: `ablate run` or `ablate submit` trains i
 
 
 class Kind(StrEnum):
-    """Where a trial stands."""
+    """The kinds of standing."""
 
     FINISHED = "finished"
     DIVERGED = "diverged"
-    FAILED = "failed"  # under this code
-    RUNNING = "running"  # a living process holds it
-    OWES_EVALS = "owes evals"  # it is trained
+    FAILED = "failed"  # with the current code
+    RUNNING = "running"  # held by a living process
+    OWES_EVALS = "owes evals"  # trained, but evals are missing
     BLOCKED = "blocked"  # a parent failed or diverged
-    LOST = "lost"  # a parent is to be trained again: its weights are gone
-    WAITS = "waits"  # a parent has not finished
+    LOST = "lost"  # the weights of a finished parent are gone
+    WAITS = "waits"  # for a parent to finish
     READY = "ready"  # not started, interrupted, or with a broken result
 
 
@@ -36,7 +36,11 @@ ENDED = (*OVER, Kind.FAILED, Kind.BLOCKED)
 
 @dataclass(frozen=True)
 class Parent:
-    """A trial that others start from. kind: READY, WAITS, LOST or BLOCKED, as this parent allows."""
+    """What a parent allows to the trials that start from it.
+
+    kind: READY, WAITS, LOST or BLOCKED. clause: the reason, worded to follow the parent's name. running: whether the
+    parent is being trained.
+    """
 
     kind: Kind
     clause: str = ""
@@ -45,10 +49,10 @@ class Parent:
 
 @dataclass(frozen=True)
 class Start:
-    """What the parents of a trial allow: READY, WAITS, LOST or BLOCKED.
+    """Whether the parents of a trial let it start.
 
-    running: whether a parent is being trained. open: parents to train first, nearest first. lost: the parents among
-    them that had finished.
+    kind: READY, WAITS, LOST or BLOCKED. why: the reason, or "" if READY. running: whether a parent is being trained.
+    open: ids of the parents to train first, nearest first. lost: ids of those that had finished but lost their weights.
     """
 
     kind: Kind = Kind.READY
@@ -60,7 +64,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a trial stands, and why. state: on disk, without its evals; start: what its parents allow."""
+    """The standing of a trial.
+
+    why: the reason in words. state: the trial's state on disk, regardless of evals. start: whether its parents let it
+    start, READY if they were not examined.
+    """
 
     kind: Kind
     why: str
@@ -77,9 +85,9 @@ class Standing:
 
 
 class Standings:
-    """A reader of where the trials of a run directory stand, which reads each parent once.
+    """A reader of the standings of trials in a run directory, which reads each parent once.
 
-    code: the code under which failures count; None for any code.
+    code: digest of the sources. Failures under other sources do not count. None: every failure counts.
     """
 
     def __init__(self, runs: Path, code: str | None = None) -> None:
@@ -88,7 +96,7 @@ class Standings:
         self.parents: dict[str, Parent] = {}
 
     def of(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
-        """Return where a trial stands. owed: the evals that it must have. parents: id -> name, nearest first."""
+        """Return the standing of a trial. owed: evals that it needs. parents: id -> name, nearest first."""
         trial = store.trial(self.runs, key)
         state = trial.state()
         if missing := eval_files.left(trial, owed, state.result):
@@ -103,7 +111,7 @@ class Standings:
         return Standing(start.kind, start.why or state.reason, state, start)
 
     def of_trained(self, trial: Trial, state: TrialState, missing: Sequence[str]) -> Standing:
-        """Return where a trained trial stands that lacks evals; it needs its own weights and no parent's."""
+        """Return the standing of a finished trial that lacks evals. Its parents do not matter any more."""
         which = f"trained; eval {', '.join(missing)} is"
         if state.attempt is not None and lease.seems_alive(state.attempt):
             return Standing(Kind.RUNNING, f"{which} being computed", state)
@@ -112,11 +120,11 @@ class Standings:
         return Standing(Kind.OWES_EVALS, f"{which} still to be computed", state)
 
     def counts(self, failure: Failure | None) -> bool:
-        """Return whether a failure keeps the trial from running, which needs the code of the failure."""
+        """Return whether a failure counts, so that the trial is not tried again."""
         return failure is not None and self.code in (None, failure.code)
 
     def parent(self, key: str) -> Parent:
-        """Return what a trial allows to the trials that start from it."""
+        """Return what a trial, as a parent, allows to the trials that start from it."""
         if key not in self.parents:
             self.parents[key] = as_parent(self.of(key))
         return self.parents[key]
@@ -137,7 +145,11 @@ def as_parent(found: Standing) -> Parent:
 
 
 def start_of(parents: Mapping[str, str], look: Callable[[str], Parent]) -> Start:
-    """Decide whether a trial may begin, by its farthest open parent. parents: id -> name, nearest first."""
+    """Return whether the parents of a trial let it start.
+
+    parents: id -> name, nearest first. look: returns what the parent with an id allows. The parents behind a READY or
+    BLOCKED parent do not matter. The reason names the farthest parent that does.
+    """
     start = Start()
     for key, name in parents.items():
         if (parent := look(key)).kind is Kind.READY:
