@@ -1,6 +1,6 @@
-"""Submit any list of tasks to SLURM, each exactly once. Imports submitit, knows no ViT.
+"""Submission of any list of tasks to SLURM, each exactly once.
 
-The public names load on first use.
+The package imports submitit and knows nothing of models. Its public names load on first use.
 """
 
 from importlib import import_module

@@ -2,12 +2,12 @@
 
     slurm/devcluster/install.sh                     once: installs Debian's packages, starts no system service
     python -m slurm.devcluster up                   starts munged, MariaDB, slurmdbd, slurmctld, two slurmd
-    eval "$(python -m slurm.devcluster env)"        sbatch, squeue and sacct then talk to this cluster
+    eval "$(python -m slurm.devcluster env)"        sbatch, squeue and sacct then use this cluster
     python -m slurm.devcluster down                 ends all processes and removes the directory
 
-In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts the cluster, and takes it down even if the
-Python process is killed. The cluster needs root on Linux (Debian 12, SLURM 22.05) and the standard library of Python.
-It needs neither systemd nor cgroups.
+In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts the cluster and takes it down after the block.
+It is taken down even if the Python process is killed. The cluster needs root on Linux (Debian 12, SLURM 22.05) and
+Python's standard library, but neither systemd nor cgroups.
 """
 
 from slurm.devcluster.cluster import Cluster

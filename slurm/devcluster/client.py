@@ -52,7 +52,7 @@ class Client:
         return int(self.run("sbatch", "--parsable", *arguments).stdout.partition(";")[0])
 
     def state(self, job: int | str) -> str:
-        """Return the state of a job in squeue (PENDING, RUNNING, ...); "" once slurmctld has forgotten the job."""
+        """Return the state of a job in squeue (PENDING, RUNNING, ...), or "" once slurmctld has forgotten the job."""
         query = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
         return self.run(*query, check=False).stdout.strip()
 

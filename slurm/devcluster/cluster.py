@@ -65,7 +65,7 @@ class Cluster(Client):
             if guarded:
                 self._watch()
             with teardown.lock(self.folder):
-                teardown.kill_all(self.folder)  # of a cluster whose directory somebody removed
+                teardown.kill_all(self.folder)  # left by an earlier cluster whose directory was removed
                 files.write(self.folder, self.settings)
                 self._start_all()
         except BaseException:
@@ -130,7 +130,7 @@ class Cluster(Client):
     def named(self, name: str) -> list[Daemon]:
         """Return the daemons that a name stands for.
 
-        name: a daemon such as slurmctld, a node for the slurmd of this node, or `slurmd` for the slurmd of every node.
+        name: a daemon such as slurmctld, a node for its slurmd, or `slurmd` for the slurmd of every node.
         Raises ValueError if no daemon has this name.
         """
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
@@ -169,13 +169,13 @@ class Cluster(Client):
         for daemon in self.named(name):
             pid = self.pid(daemon)
             for process in processes.owned(self.folder):
-                # slurmctld's helper would outlive it
+                # the helper of slurmctld would outlive it
                 if process.pid == pid or (process.parent == pid and process.name == "slurmscriptd"):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process.pid, number)
 
     def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
-        """Wait until the daemons of this name answer; without a name, until all daemons answer.
+        """Wait until the daemons of this name answer, or all daemons if `name` is None.
 
         timeout: seconds for each daemon. Raises RuntimeError with a line of the log if a daemon is dead or silent.
         """
@@ -201,7 +201,7 @@ class Cluster(Client):
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """Return the daemon's process id; None if it does not run.
+        """Return the daemon's process id, or None if it does not run.
 
         The pid file alone is not trusted, because the system may have given the number to another process.
         """

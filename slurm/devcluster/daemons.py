@@ -30,7 +30,7 @@ def daemons(folder: Path, settings: Settings) -> list[Daemon]:
     """Return the daemons in the order in which they must be started."""
     run, log, socket = f"{folder}/run", f"{folder}/log", f"--socket={folder}/run/munge.socket"
     files = (f"--pid-file={run}/munged.pid", f"--log-file={log}/munged.log", f"--seed-file={run}/munge.seed")
-    # --force: the directory is closed to other users, and munged would rather have its socket open to all
+    # --force: munged objects to a socket in a directory that is closed to other users
     munged = ("munged", "--force", "--num-threads=10", socket, *files, f"--key-file={folder}/munge.key")
     found = [Daemon("munged", munged, ("munge", "--no-input", socket))]
     if settings.accounting:

@@ -18,7 +18,7 @@ def write(folder: Path, settings: Settings) -> None:
     for name in settings.names:
         (folder / "spool" / name).mkdir()
     for number in range(settings.gpus):
-        (folder / f"gpu{number}").symlink_to("/dev/null")  # SLURM wants devices, and counts them by name
+        (folder / f"gpu{number}").symlink_to("/dev/null")  # SLURM requires device files and counts them by name
     _private(folder / "munge.key", secrets.token_bytes(128))
     _private(folder / "slurm.conf", _lines(slurm(folder, settings)) + nodes(settings) + partitions(settings))
     _private(folder / "gres.conf", gres(folder, settings))
@@ -37,7 +37,7 @@ def slurm(folder: Path, settings: Settings) -> dict[str, str]:
         "SlurmdUser": USER,
         "CommunicationParameters": "NoCtldInAddrAny",  # slurmctld listens on this machine only
         "AuthType": "auth/munge",
-        # cred_expire is also how long a requeued job, preempted ones among them, is held back
+        # cred_expire is also the delay before a requeued or preempted job may start again
         "AuthInfo": f"socket={folder}/run/munge.socket,cred_expire={settings.requeue_delay}",
         "CredType": "cred/munge",
         "StateSaveLocation": f"{folder}/state",
@@ -78,7 +78,7 @@ def _accounting(folder: Path, settings: Settings) -> dict[str, str]:
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": "127.0.0.1",
         "AccountingStoragePort": str(settings.ports[1]),
-        "AccountingStoragePass": f"{folder}/run/munge.socket",  # AuthInfo is not asked on this way
+        "AccountingStoragePass": f"{folder}/run/munge.socket",  # AuthInfo does not apply to this connection
         "AccountingStorageEnforce": "associations,limits",
         "AccountingStorageTRES": "gres/gpu",
     }
@@ -125,7 +125,7 @@ def slurmdbd(folder: Path, settings: Settings) -> dict[str, str]:
         "PidFile": f"{folder}/run/slurmdbd.pid",
         "LogFile": f"{folder}/log/slurmdbd.log",
         "StorageType": "accounting_storage/mysql",
-        "StorageHost": "localhost",  # by MariaDB's socket, which knows root without a password
+        "StorageHost": "localhost",  # through MariaDB's socket, where root needs no password
         "StorageUser": USER,
         "StorageLoc": "slurm",
     }
@@ -144,7 +144,7 @@ def mariadb(folder: Path) -> dict[str, str]:
         "performance-schema": "0",
         "innodb-buffer-pool-size": "64M",
         "innodb-log-file-size": "8M",
-        # nothing here outlives the machine: no waiting for the disk
+        # the database need not survive a crash, so it does not wait for the disk
         "innodb-flush-method": "nosync",
         "innodb-flush-log-at-trx-commit": "0",
     }

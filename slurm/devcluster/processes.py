@@ -1,9 +1,11 @@
 """The running processes of a cluster, found in /proc.
 
 Pid files are not enough, because the system reuses process ids and jobs have no pid file. A process belongs to the
-cluster if its environment has the variable DEVCLUSTER for the cluster's directory, if it runs in a job and SLURM_CONF
-names the cluster's slurm.conf, or if it is a daemon with open files in the directory. The last test is for slurmstepd,
-which overwrites its environment with its title.
+cluster in any of these cases:
+
+- The variable DEVCLUSTER in its environment names the cluster's directory.
+- It runs in a job, and SLURM_CONF names the cluster's slurm.conf.
+- It is a daemon with open files in the directory. slurmstepd overwrites its environment, so the files identify it.
 """
 
 import contextlib
@@ -26,7 +28,7 @@ class Process:
 def owned(folder: Path) -> list[Process]:
     """Return the processes of the cluster in `folder`: daemons, jobs and all processes that these have started.
 
-    This process and its ancestors are left out.
+    This process and its ancestors are left out, so that a shell in a job can take the cluster down.
     """
     processes = {process.pid: process for process in running()}
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
@@ -65,7 +67,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def _callers(processes: dict[int, Process]) -> set[int]:
-    """Return the ids of this process and its ancestors, so that a shell in a job can take the cluster down."""
+    """Return the ids of this process and its ancestors."""
     callers, pid = set(), os.getpid()
     while pid in processes and pid not in callers:
         callers.add(pid)

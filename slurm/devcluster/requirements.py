@@ -19,7 +19,7 @@ class Unavailable(RuntimeError):
 
 
 def unmet(accounting: bool = True) -> str:
-    """Return in one line why this machine cannot run a cluster; "" if it can.
+    """Return in one line why this machine cannot run a cluster, or "" if it can.
 
     accounting: whether the cluster is to have slurmdbd.
     """
@@ -47,7 +47,7 @@ def taken(ports: Iterable[int]) -> list[int]:
 
 def _binds(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as SLURM does, despite old connections
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as SLURM does: old connections do not count
         try:
             probe.bind(("", port))
         except OSError:

@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE = "settings.json"
-LONGEST_PATH = 60  # a socket's path holds 107 characters, and slurmd makes its own below the directory
+LONGEST_PATH = 60  # characters; a socket's path has at most 107, and slurmd's lie below the directory
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The size and limits of a cluster. cpus, memory, gpus: of each node.
+    """The size and limits of a cluster. cpus, memory, gpus: per node.
 
-    The machine need not have these resources, because SLURM believes its configuration.
+    The machine need not have these resources, because SLURM trusts its configuration.
     """
 
     nodes: int = 2  # two, so that a job can start again while its first process lives on
     cpus: int = 8
     memory: int = 16000  # MB
-    gpus: int = 4  # links to /dev/null: CUDA_VISIBLE_DEVICES is set, no GPU is there
+    gpus: int = 4  # links to /dev/null: CUDA_VISIBLE_DEVICES is set, but there is no GPU
     gpu_type: str = "fake"
     accounting: bool = True
     max_submit: int | None = None  # the user's MaxSubmitJobs
     max_array: int = 1001  # MaxArraySize: the highest index is one less
-    requeue_delay: int = 20  # seconds before a requeued job may start again; SLURM's own default is 120
-    port: int = 0  # the first of nodes + 2 in a row; 0: free ones are found
-    extra: dict[str, str] = field(default_factory=dict)  # further lines of slurm.conf, or other values for ours
+    requeue_delay: int = 20  # seconds before a requeued job may start again; SLURM's default is 120
+    port: int = 0  # first of nodes + 2 consecutive ports; 0: free ports are found
+    extra: dict[str, str] = field(default_factory=dict)  # further or overriding values of slurm.conf
 
     def __post_init__(self) -> None:
         for name, lowest in {"nodes": 1, "cpus": 1, "memory": 1, "gpus": 0, "max_array": 1, "requeue_delay": 5}.items():

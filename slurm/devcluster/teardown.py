@@ -40,9 +40,9 @@ def _killed(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the lock for starting or ending the cluster within the block; no lock if the folder holds no cluster.
+    """Hold the lock for starting or ending the cluster in `folder` within the block.
 
-    The kernel releases the lock if the process is killed.
+    Nothing is locked if the folder holds no cluster. The kernel releases the lock if the process is killed.
     """
     try:
         file = open(folder / settings.FILE)  # noqa: SIM115  # closed below

@@ -8,7 +8,7 @@ from slurm.profiles.profile import Profile
 from slurm.queries import durations, partitions, policy
 from slurm.queries.partitions import Nodes
 
-LONGEST = Profile().seconds  # not more: short jobs start sooner, and the next job continues their trials
+LONGEST = Profile().seconds  # seconds; short jobs start sooner, and the next job continues their trials
 MOST_CPUS, MOST_GIGABYTES = 4, 16
 YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
@@ -63,7 +63,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
     """Return a list of one pair: a YAML line that sets `key` to the first valid value, and the line's comment.
 
-    values: names from SLURM. The list is empty if none of them may stand in a profile.
+    values: names from SLURM. The list is empty if a profile allows none of them.
     """
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
@@ -76,13 +76,13 @@ def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, s
 
 
 def scalar(value: str) -> str:
-    """Return text as a YAML scalar, in quotes if YAML could read it as anything but text."""
+    """Return text as a YAML scalar, quoted if YAML could read it as something else."""
     plain = re.fullmatch(r"[A-Za-z][\w.+-]*", value) and value.lower() not in YAML_WORDS
     return value if plain else f'"{value}"'
 
 
 def share(nodes: Nodes, whole: int, most: int) -> int:
-    """Return how many of a node's cores, or of its GB of memory, to ask for with one of its GPUs.
+    """Return how many of a node's cores, or of its GB of memory, to request for one GPU.
 
     whole: all that the node has. most: the upper limit.
     """

@@ -1,7 +1,7 @@
 """The options of sbatch and srun that a profile may set, with patterns for their values.
 
-A profile may not set options that decide what runs, the job name or the output (`array`, `export`, `output`,
-`signal`, `wrap`, ...). The submission sets them.
+A profile may not set the options that decide what runs, the job name or the output. The submission sets those, such as
+`array`, `export`, `output`, `signal` and `wrap`.
 """
 
 from collections.abc import Mapping

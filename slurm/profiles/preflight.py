@@ -2,10 +2,10 @@
 
 `sbatch --test-only` judges the batch script. It is stricter than sbatch, which would queue a job even if the only
 fitting nodes are drained or reserved. Its refusals rarely name the setting ("Requested node configuration is not
-available"). A key is therefore blamed only if no node satisfies it, or if the refusal is not about nodes and changes
-when the key is left out. Any other refusal becomes a warning, and sbatch decides. SLURM accepts some requests and
-never starts them, such as a time above any limit, or an unknown QOS where QOS are not enforced. This check refuses
-them.
+available"). If a refusal is about nodes, a key is blamed only if no node satisfies it. Otherwise a key is blamed if
+leaving it out changes the refusal. Any other refusal becomes a warning, and sbatch decides.
+
+SLURM accepts some requests but never starts them, such as a time limit above every maximum. This check refuses them.
 """
 
 import re
@@ -19,7 +19,7 @@ from slurm.queries.ask import Refused, ask
 from slurm.queries.partitions import Nodes
 from slurm.submission import arrays
 
-WITHOUT: dict[str, dict[str, int | None]] = {  # in the order in which they are suspected
+WITHOUT: dict[str, dict[str, int | None]] = {  # key -> changes that drop it, most likely cause first
     "gpu_type": {"gpu_type": None},
     "gpus": {"gpus": 0, "gpu_type": None},
     "nodes": {"nodes": 1},
@@ -33,13 +33,13 @@ WITHOUT: dict[str, dict[str, int | None]] = {  # in the order in which they are 
 }
 NEEDED = {"account": "account", "partition": "partition", "qos": "qos", "time limit": "time"}  # refusal: key not set
 WOULD_START = re.compile(r"Job \d+ to start at")
-# Refusals that may be of the moment: of nodes that are down, drained or reserved.
+# Refusals that may be temporary, because nodes are down, drained or reserved.
 OF_NODES = re.compile(r"(?i)node configuration is not available|node not available|nodes .*(busy|reserv)|available now")
 MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Return why a job of the profile would have to wait in the queue; "" if it could start now.
+    """Return why a job of the profile would have to wait in the queue, or "" if it could start now.
 
     Raises Refused if a setting is wrong. The message has the key, its value, SLURM's reason and the values that SLURM
     has. Raises Unreachable if SLURM does not answer. Raises NoSlurm if SLURM is not installed.
@@ -57,7 +57,7 @@ def check(profile: Profile) -> str:
 
 
 def test_only(profile: Profile) -> str:
-    """Return SLURM's refusal of a job of the profile; "" if SLURM accepts it.
+    """Return SLURM's refusal of a job of the profile, or "" if SLURM accepts it.
 
     Raises Unreachable if SLURM does not answer. Raises NoSlurm if SLURM is not installed.
     """
@@ -71,7 +71,7 @@ def test_only(profile: Profile) -> str:
 
 
 def blame(profile: Profile, refusal: str) -> str:
-    """Return an error message that names the setting which causes the refusal; "" if none can be singled out."""
+    """Return an error message that names the setting that causes the refusal, or "" if none can be singled out."""
     decisive = (key for key, other in variations(profile) if test_only(other) != refusal)
     for key in lacking(profile) if OF_NODES.search(refusal) else decisive:
         return f"{named(profile, key)}: SLURM says '{refusal}'{offer(profile, key)}"
@@ -108,13 +108,13 @@ def megabytes(size: str) -> float:
 
 
 def states(profile: Profile) -> str:
-    """Return the states of the profile's nodes as text, such as '; nodes: 2 drained, 1 idle'; "" if unknown."""
+    """Return the states of the profile's nodes as text, such as '; nodes: 2 drained, 1 idle', or "" if unknown."""
     names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
     return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield each key that the profile sets, with a copy of the profile in which it is unset or as small as possible."""
+    """Yield each key that the profile sets, with a copy of the profile that leaves it out or minimizes it."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -154,7 +154,7 @@ def never(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def offer(profile: Profile, key: str) -> str:
-    """Return the values that SLURM has for a key, as the end of an error message; "" if unknown."""
+    """Return the values that SLURM has for a key, as the end of an error message, or "" if unknown."""
     known = partitions.nodes()
     mine = partitions.of(profile.partition, known)
     match key:

@@ -42,7 +42,7 @@ TEXT = {
     "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
     "stage": (r"(/|~/|\$[A-Z][A-Z0-9_]*)[\w./+@=,-]*", "an absolute folder, or one that a variable names, as $TMPDIR"),
 }
-# What a recipe may ask for: neither commands nor folders, accounts and options of the user's cluster.
+# The keys that a recipe may set. Commands, folders, accounts and options depend on the user's cluster.
 RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
 TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]?\d):(?P<seconds>[0-5]?\d)", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
@@ -71,18 +71,18 @@ class Profile(BaseModel):
     parallel: Count | None = None  #: Jobs of a submission that run at once. Unless set, SLURM decides.
     task_minutes: Annotated[float, Field(gt=0)] = 10.0  #: Small trials share a task of about this many minutes.
     setup: tuple[str, ...] = ()  #: Shell lines that the node runs before each job, such as `module load cuda`.
-    environment: dict[str, str] = {}  #: Variables, exported as written: no shell expands them.
+    environment: dict[str, str] = {}  #: Environment variables of the jobs. No shell expands them.
     #: A command before Python, such as `apptainer exec --nv IMAGE`. No shell reads it.
     container: str | None = None
     dependency: str | None = None  #: Ends of other jobs, such as `afterok:1234`, that the submitted jobs wait for.
-    begin: str | None = None  #: When the submitted jobs may begin, such as `20:00` or `now+2hours`.
+    begin: str | None = None  #: Earliest start of the submitted jobs, such as `20:00` or `now+2hours`.
     comment: str | None = None  #: Text after the submission's tag in the comment of each job.
     extra: dict[str, options.Value] = {}  #: Further options of `sbatch`, such as `mail-type: END`.
     srun: dict[str, options.Value] = {}  #: Options of `srun`, such as `cpu-bind: cores`.
-    checkpoints: str | None = None  #: The folder of checkpoints. Unless set, the run directory.
-    data_dir: str | None = None  #: The folder of data sets. Unless set, ablate.toml or `ABLATE_DATA` names it.
+    checkpoints: str | None = None  #: Folder of checkpoints. By default, the run directory.
+    data_dir: str | None = None  #: Folder of data sets. By default, ablate.toml or `ABLATE_DATA` names it.
     stage: str | None = None  #: A folder on the node's own disk, such as `$TMPDIR`, to which packs are copied first.
-    keep_weights: Literal["all", "baseline", "none"] | None = None  #: Whose final weights are kept.
+    keep_weights: Literal["all", "baseline", "none"] | None = None  #: Arms whose final weights are kept.
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -174,7 +174,7 @@ class Profile(BaseModel):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words of the command `container`, which precede Python; empty without a container."""
+        """The words of the command `container`, which precede Python, or () without a container."""
         return split(self.container) if self.container else ()
 
     @property
@@ -185,7 +185,7 @@ class Profile(BaseModel):
 
     @property
     def gres(self) -> str | None:
-        """The value of sbatch's option --gres: GPUs and other generic resources; None if there are none.
+        """The value of sbatch's option --gres: GPUs and other generic resources, or None without any.
 
         GPUs are asked for with --gres because every SelectType of SLURM understands it.
         """
@@ -230,8 +230,8 @@ def in_seconds(time: str | int) -> int:
 def exported(name: object, value: object) -> str:
     """Return the value of an environment variable as text.
 
-    Raises ValueError if the name is invalid or reserved for SLURM and submitit, or if the value is neither a number
-    nor one line of text.
+    Raises ValueError if the name is invalid or reserved for SLURM and submitit. Raises ValueError too if the value is
+    neither a number nor one line of text.
     """
     key = f"environment.{grammar.shown(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
@@ -280,7 +280,7 @@ def path_of(name_or_file: str) -> Path:
     """Return the file of a profile that is given by name or path. Raises ValueError if it does not exist."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
-        if not os.path.isfile(path):  # which also takes what no file can be called
+        if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
             raise ValueError(f"profile {grammar.shown(name_or_file)}: there is no such file")
         return path
     known = {file.stem: file for folder in reversed(folders()) for file in folder.glob("*.yaml") if file.is_file()}
@@ -293,15 +293,15 @@ def path_of(name_or_file: str) -> Path:
 
 # -- the parameters of submitit ----------------------------------------------------------------------------------------
 
-SHORT_SECONDS = 600  # SLURM may send the signal a minute early: jobs as short as this do without it
+SHORT_SECONDS = 600  # jobs up to this limit get no signal, because SLURM may send it a minute early
 LONGEST_LABEL = 60  # characters
-SIGNAL_SECONDS = 90  # USR2 comes so long before the limit
+SIGNAL_SECONDS = 90  # USR2 comes this long before the time limit
 
 
 def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the parameters of a submitit.SlurmExecutor whose jobs ask for what the profile says.
+    """Return the parameters with which a submitit.SlurmExecutor submits jobs of a profile.
 
-    tag: the text by which the jobs are found in the queue: it ends the job name and begins the comment. label: the
+    tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
     beginning of the job name. avoided: names of nodes to exclude, besides those that the profile excludes. Raises
     ValueError if the tag or the name of a node is invalid.
     """
@@ -325,13 +325,13 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
         "setup": [*exports, *profile.setup],
         "additional_parameters": dict(options.SBATCH.flag(*item) for item in extra.items() if item[0] != "gres"),
     }
-    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts the others itself
+    one_task = ["--nodes", "1", "--ntasks", "1"] if profile.nodes > 1 else []  # it starts tasks on other nodes
     ours = {
         "signal_delay_s": 0 if profile.seconds <= SHORT_SECONDS else SIGNAL_SECONDS,  # 0: no signal but TERM
         # from SLURM 22.05 on, srun no longer inherits cpus-per-task
         "srun_args": [*one_task, "--cpus-per-task", str(profile.cpus), *options.SRUN.words(profile.srun)],
         "stderr_to_stdout": True,
-        "wckey": None,  # submitit's own default is refused where keys are enforced
+        "wckey": None,  # clusters that enforce these keys refuse submitit's default
     }
     return {key: value for key, value in chosen.items() if value is not None} | ours
 

@@ -24,7 +24,7 @@ class Refused(ValueError):
     """The error raised when SLURM answers and rejects a command."""
 
 
-OWN = re.compile("(?:error|fatal|allocation failure): ")  # in SLURM's own messages
+OWN = re.compile("(?:error|fatal|allocation failure): ")  # how SLURM's own messages begin
 ABSENT = ("establish a configuration source", "process configuration file", "slurm.conf")
 NO_ANSWER = (
     *("Unable to contact slurm", "Socket timed out", "connect failure", "Connection refused", "Connection reset"),

@@ -27,8 +27,8 @@ def me() -> str:
 def records() -> list[Record]:
     """Return the records about this user in `scontrol show assoc_mgr`.
 
-    The list is empty if SLURM has no accounting. The kind of a record is UserName, ClusterName (an association), QOS,
-    or the limits of a User or an Account within a QOS. Names in the records lack the number that SLURM appends. Raises
+    The list is empty if SLURM has no accounting. The kind of a record is UserName, ClusterName (an association) or QOS.
+    Limits within a QOS are of kind User or Account. Names in the records lack the number that SLURM appends. Raises
     Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout

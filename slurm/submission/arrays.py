@@ -1,7 +1,7 @@
 """Submission of tasks as SLURM job arrays, each of which is submitted exactly once.
 
-An array is written to disk before sbatch is called. Its tag is in the job's comment, so that the queue shows whether
-SLURM has the job if sbatch fails or prints no job id.
+An array is written to disk before sbatch is called. Its tag is in the job's comment. So the queue shows whether SLURM
+has the job, even if sbatch fails or prints no job id.
 """
 
 import shlex
@@ -16,7 +16,7 @@ from slurm.submission import job
 if TYPE_CHECKING:
     from slurm.submission.executor import ArrayExecutor
 
-BEGAN = "ABLATE_JOB_BEGAN"  # in the job's environment: when its script began, before the user's own lines
+BEGAN = "ABLATE_JOB_BEGAN"  # environment variable: when the job's script began, before the profile's setup
 
 Parameters = Mapping[str, Any]
 

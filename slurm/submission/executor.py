@@ -29,7 +29,7 @@ from slurm.submission import intent
 
 SBATCH_SECONDS = 60.0
 REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
-STARTS = 10  # most starts of a persistent task
+STARTS = 10  # maximum starts of a persistent task
 
 
 class ArrayExecutor(SlurmExecutor):
@@ -60,7 +60,7 @@ class ArrayExecutor(SlurmExecutor):
         With Python's option -P, nodes import the copied code and not files of their working directory.
         """
         command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.function])}"
-        if self.persistent:  # a status above 128 is a signal's
+        if self.persistent:  # a status above 128: a signal ended it
             again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
             return f"{again}\nexit $status"
         return command
@@ -74,7 +74,7 @@ class ArrayExecutor(SlurmExecutor):
         _, arguments, _ = calls[0]
         text = self.script(len(calls))
         self.folder.mkdir(parents=True)
-        (self.array / "script.sh").touch(mode=0o600)  # holds the profile's environment, and tokens in it
+        (self.array / "script.sh").touch(mode=0o600)  # private, as the profile's environment may hold tokens
         (self.array / "script.sh").write_text(text)
         intent.write(self.array, self.tag, self.function, arguments, [share for _, _, share in calls])
         job_id = self._submit(self.array / "script.sh")

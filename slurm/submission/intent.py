@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-SETTLE_SECONDS = 15.0  # how long after an sbatch without an answer its job may still turn up
+SETTLE_SECONDS = 15.0  # after an sbatch without an answer, its job may still appear for this long
 NAME, ACK = "intent.json", "ack.json"
-LARGEST = 2**26  # most bytes of a file
+LARGEST = 2**26  # maximum bytes of a file
 
 Content = TypeVar("Content", bound=BaseModel)
 

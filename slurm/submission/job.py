@@ -25,7 +25,7 @@ def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
     called = getattr(importlib.import_module(module), name)
     try:
         status: int = called(*arguments, *share)
-    except ValueError as error:  # one line, as for a user: bugs keep their tracebacks
+    except ValueError as error:  # a message for the user; other errors, being bugs, keep their tracebacks
         print(shown(str(error)), file=sys.stderr)
         return REFUSED
     return status
