@@ -92,7 +92,7 @@ def refuse_usage(error: Any) -> NoReturn:
     if error.ctx and error.message == error.ctx.get_help():
         print(error.message, file=sys.stderr)
     else:
-        problem = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # a word of pydantic's
+        problem = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix
         prints = command in PRINTING and getattr(error, "option_name", "") in ("--out", "-o")
         advice = "redirect what it prints with > FILE" if prints else f"see {command} -h"
         print(f"{command}: {problem} ({advice})", file=sys.stderr)

@@ -69,7 +69,7 @@ def step(
 
     Rivals: timm's and torchvision's models with the same weights, in a usual script's train step. Floor: the step's
     matrix products and attention alone. Memory: what steps add to model and images. On a GPU it also shows the share of
-    the GPU's peak, and how often a step waits for the GPU.
+    the peak, and how often a step waits for the GPU.
 
     Examples:
         ablate bench step width=192 heads=3 --rounds 5
@@ -203,8 +203,8 @@ def set_up(
 ) -> Setup:
     """Return the resolved arguments of a benchmark. studies: whether the words must name a study.
 
-    Raises ValueError if a study is missing, if the words name a study that the benchmark does not take, or if it
-    cannot measure a setting.
+    Raises ValueError if a study is missing, or if the words name a study that the benchmark does not take. Raises
+    ValueError too if it cannot measure a setting.
     """
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu

@@ -78,8 +78,8 @@ def ensure_submittable(
 ) -> None:
     """Check that the trials to submit can run.
 
-    Raises ValueError if data are missing or damaged, if a trial needs more GPUs than a job of the profile has, or if
-    the trials would take more than `max_hours` device hours.
+    Raises ValueError if data are missing or damaged, or if a trial needs more GPUs than a job has. Raises ValueError
+    too if the trials would take more than `max_hours` device hours.
     """
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device

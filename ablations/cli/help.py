@@ -15,7 +15,7 @@ RANGE = re.compile(rf" *\[{LIMITS}\]|; {LIMITS}(?=\])")  # Typer's "[default: 2;
 
 
 class Command(TyperCommand):
-    """A command whose docstring may end with a paragraph of examples, one on each line."""
+    """A command whose docstring may end with a paragraph of examples, one per line."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
@@ -88,7 +88,7 @@ def metavar(argument: Any) -> str:
 
 
 def row(parameter: Any, ctx: Any) -> tuple[str, str]:
-    """Return how a parameter is written on the command line, and its meaning with the default."""
+    """Return a parameter as written on the command line, and its meaning with the default."""
     written, meaning = parameter.get_help_record(ctx)
     if parameter.param_type_name == "argument":
         written = metavar(parameter)

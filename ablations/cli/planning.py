@@ -47,7 +47,7 @@ def plan(
 ) -> None:
     """Show trials, hours and confounds; train nothing.
 
-    Says how many trials are finished, shared with other studies and to do, what data they see, how long they take, what
+    Counts the trials that are finished, shared with other studies and to do. Shows their data and duration, what
     differs between the arms, and the smallest difference that the seeds can resolve.
 
     Examples:
@@ -89,10 +89,10 @@ def plan(
 
 
 def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
-    """Use what the recipe states about its pack, if the pack does not exist yet. Return whether it is used.
+    """Plan from what the recipe states about its pack, if the pack does not exist yet. Return whether this was done.
 
-    It is enough to plan, and a note about it goes to standard error. made: the designs to plan. Raises ValueError if
-    `probe` is true and the pack does not exist, because step times are measured on the images.
+    A note goes to standard error. made: the designs to plan. Raises ValueError if `probe` is true and the pack does not
+    exist, because step times are measured on the images.
     """
     from vitcore.data.lookup import STATED, unpacked
     from vitcore.data.pack import find
@@ -130,7 +130,7 @@ def check(
     """Test a plug-in, a study or a recipe.
 
     Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
-    recipe. `all` stands for every packaged part, study and recipe. Exits with 1 where something fails.
+    recipe. `all` stands for every packaged part, study and recipe. Exits with 1 if something fails.
 
     Examples:
         ablate check fourier.py

@@ -85,8 +85,8 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
 def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours: float | None) -> None:
     """Check that trials can run on this machine, before anything is written.
 
-    Raises ValueError if a trial needs more GPUs or memory than the machine has, if data are missing or damaged, if a
-    folder cannot be written, or if the trials would take more than `max_hours` device hours.
+    Raises ValueError if a trial needs more GPUs or memory than the machine has. Raises ValueError too if data are
+    missing or damaged, or a folder cannot be written. The same holds for more than `max_hours` device hours in all.
     """
     from ablations.planning import estimate
 
@@ -110,10 +110,9 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a function that publishes a study once it was called with all trials of the study.
+    """Return a function that takes each trial that ended, and publishes a study after its last trial.
 
-    Call it with each trial that ended. To publish is to print the study's table, and to write the table and the figure
-    into the run directory.
+    Publishing prints the study's table, and writes the table and the figure into the run directory.
     """
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 

@@ -49,7 +49,7 @@ def table(
 ) -> None:
     """Print means, intervals and verdicts.
 
-    Differences are paired by seed, to the baseline. Verdicts come once all planned trials are done.
+    Differences from the baseline are paired by seed. Verdicts come once all planned trials are done.
 
     Examples:
         ablate table position-embedding

@@ -1,6 +1,7 @@
-"""The budget that is equal for all arms of a study: steps, epochs or FLOPs. Each arm meets it by its number of steps.
+"""The training budget that all arms of a study share: steps, epochs or FLOPs.
 
-A longer run is never evaluated midway instead, because its learning rate would not have decayed.
+The number of steps of each arm is chosen to meet the budget. A longer run is never evaluated midway instead, because
+its learning rate would not have decayed.
 """
 
 from typing import Literal
@@ -8,7 +9,7 @@ from typing import Literal
 from vitcore.config import Config
 
 Budget = Literal["steps", "epochs", "flops"]
-TOLERANCE = 0.02  # relative difference between the budgets of compared arms, as steps are whole
+TOLERANCE = 0.02  # maximum relative deviation from the budget, because steps are whole numbers
 MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 

@@ -90,7 +90,7 @@ def check_part(slot: str, name: str, file: Path | None = None) -> bool:
         try:
             contract(slot, name)
             print(f"  ok      {slot}={name}: {title}")
-        except (Exception, SystemExit) as error:  # whatever a user's part raises is the answer, not a crash
+        except (Exception, SystemExit) as error:  # any exception of a user's part is a failed check, not a crash
             passed = False
             print(f"  FAILED  {slot}={name}: {title}: {message_line(error)}{hint(error)}{last_place(error, file)}")
     return passed

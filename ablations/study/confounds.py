@@ -92,7 +92,7 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
 
 
 def differ(arm: bool | None, baseline: bool | None) -> bool:
-    """Return whether two values differ. None, the value for models of timm, differs from nothing."""
+    """Return whether two values differ. None, the value for models of timm, never differs."""
     return None not in (arm, baseline) and arm != baseline
 
 
@@ -155,7 +155,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
         return
     total = sum(count for count, _ in own.values())
     same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
-    if same / total < 0.001:  # constants, as biases that start at zero
+    if same / total < 0.001:  # only constants are equal, such as biases that start at zero
         yield "next to none of its initial weights are the baseline's"
     elif same < total:
         yield f"{min(same / total, 0.999):.1%} of its initial weights are the baseline's"
@@ -188,7 +188,7 @@ def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: se
         prefix = f"{own.stage}."
         declared = {key.removeprefix(prefix) for key in allowed if key.startswith(prefix)}
         declared |= {brought for key in declared for brought in BRINGS.get(key, ())}
-        declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of what starts from it
+        declared |= {key for key in allowed if of_architecture(key)}  # a stage has the model of its children
         if difference := undeclared(own, other, declared):
             raise ValueError(
                 f"{plan.name}: {own.name}, from which {arm.name} starts, differs from {other.name} in {difference}, "

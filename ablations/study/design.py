@@ -255,7 +255,7 @@ class Design:
 
     @cached_property
     def fine_tunes(self) -> bool:
-        """Return whether arms start from stages, and so train with the recipe's `finetune` settings."""
+        """Whether arms start from stages, and so train with the recipe's `finetune` settings."""
         return any(key == "init_from" and value in self.study.stages for key, value in starts(self.study))
 
     @cached_property
@@ -294,7 +294,7 @@ class Design:
 
     @cached_property
     def on_its_data(self) -> bool:
-        """Return whether baseline and stages use the data that the recipe names for them."""
+        """Whether baseline and stages use the data that the recipe names for them."""
         config, said = self.recipe.config, self.recipe.stages
         pairs = [(self.base, said[stages.FINETUNE] if self.fine_tunes else {})]
         pairs += [(one.settings, said[one.stage]) for one in stages.lineage(self.origin) if one.stage in said]

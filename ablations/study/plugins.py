@@ -21,7 +21,7 @@ class Refused(ValueError):
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
-    """Return each file's digest by its path, after running each file once per process.
+    """Load plug-ins, each once per process, and return file path -> digest.
 
     Raises ValueError if a file cannot be read. Raises Refused if a file does not import, redefines a name or adds
     something that is not a part. The dictionaries are restored before an error is raised.
@@ -30,7 +30,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def load_one(path: Path) -> str:
-    """Return the digest of a file, after running it unless this process has run it before.
+    """Load a plug-in unless this process has loaded it before, and return its digest.
 
     Raises ValueError if the file cannot be read. Raises Refused if it does not import, redefines a name or adds
     something that is not a part.

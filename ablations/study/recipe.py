@@ -17,9 +17,9 @@ OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread",
 
 
 class Recipe(Options):
-    """A recipe: data, model size, schedule, seeds, resources and expected results. name: the file's name."""
+    """A recipe: data, model size, schedule, seeds, resources and expected results."""
 
-    name: str  #: The file's name, unless set.
+    name: str  #: Name of the recipe, by default the file's name.
     description: str  #: A description of data, model and training, for the top of tables and reports.
     config: Values  #: Settings of every trial.
     pack: recipe_facts.Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.

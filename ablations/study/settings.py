@@ -1,7 +1,7 @@
 """The settings of a working directory: ablate.toml.
 
-A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data lie
-in the first of these folders that is given.
+A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Other data
+are read from the first of these folders that is set.
 """
 
 import os
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vitcore.data.files import reason
 
-FOLDER = "imagefolder:"  # as in vitcore.data.lookup, which loads numpy
+FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
 
 
 class Settings(BaseModel):

@@ -13,8 +13,8 @@ import yaml
 from vitcore.data.files import read_regular, reason
 
 UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, line and paragraph separators
-DEEPEST = 50  # libyaml recurses without a look at the stack
-LARGEST = 2**20  # bytes of a file
+DEEPEST = 50  # maximum nesting, as libyaml recurses without checking the stack
+LARGEST = 2**20  # maximum bytes of a file
 TAG = "tag:yaml.org,2002:"
 TAGS = {None, *(TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map"))}  # None: unknown tags
 

@@ -9,16 +9,16 @@ from ablations.study.budget import Budget
 from ablations.study.stages import Values
 from vitcore.options import Options
 
-# A list of values, in which "axis" stands for those of the recipe; the recipe's axis alone; all variants of a slot.
+# A list of values, in which "axis" stands for the recipe's; or "axis" alone; or "all", every variant of a slot.
 Axis = list[Any] | Literal["axis", "all"]
 RECIPE_ARM = "recipe_arm"  # the key of a baseline or a named arm for the recipe's arm that it extends
 PLACE = re.compile(r"axis\[(-?\d+)\]")  # in names of claims and published numbers: an index into the recipe's values
 
 
 class Study(Options):
-    """A study: a question, the settings that vary to answer it, and the metric. name: the file's name."""
+    """A study: a question, the settings that vary to answer it, and the metric."""
 
-    name: str  #: The file's name, unless set.
+    name: str  #: Name of the study, by default the file's name.
     question: str  #: What the study asks. It is the title of its table and figure.
     source: str = ""  #: The publication that the question comes from.
     found: str = ""  #: What the source found.
@@ -33,12 +33,13 @@ class Study(Options):
     curves: dict[str, Axis] = {}  #: Every arm is trained at every value, and compared with the baseline at this value.
     #: A curve of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}
-    #: Joint changes under a name. `axis`: the recipe's arm with this name. `{recipe_arm: NAME, ...}` begins with it.
+    #: Named arms, each with several settings. `axis`: the recipe's arm of this name. `{recipe_arm: NAME, ...}`: the
+    #: recipe's arm NAME with further settings.
     arms: dict[str, Values | Literal["axis"]] = {}
     #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
     co_changes: dict[str, Values] = Field(default={}, alias="with")
     exclude: list[Values] = []  #: Arms and points that are left out, by their values or by `{arm: NAME}`.
-    budget: Budget = "steps"  #: What all arms have in equal amount: steps, epochs or FLOPs.
+    budget: Budget = "steps"  #: Training budget that all arms share: steps, epochs or FLOPs.
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
     metric: str = "test_accuracy"  #: The metric that arms are compared by.

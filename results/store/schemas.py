@@ -350,7 +350,7 @@ class Plan(Schema):
     crosses: list[Axes] = []  #: Groups of factors that are combined in all ways.
     curves: Axes  #: Setting -> values at which every arm is trained.
     tune: Axes = {}  #: Setting -> values among which each arm is tuned.
-    budget: str = "steps"  #: What all arms spend equally in training: `steps`, `epochs` or `flops`.
+    budget: str = "steps"  #: Training budget that all arms share: `steps`, `epochs` or `flops`.
     baseline: str  #: The arm that the others are compared with.
     split: Split  #: How the test images are chosen.
     seeds: list[Seed]  #: Seeds with which every arm is trained.

@@ -28,8 +28,8 @@ def show(
 ) -> None:
     """Show what a study asks, costs and found.
 
-    Its question, source, arms, expected cost and published values; and the answer of each of its results in the run
-    directory.
+    Prints its question, source, arms, expected cost and published values. The answer of each of its results in the run
+    directory follows.
 
     Examples:
         ablate show position-embedding
@@ -87,7 +87,7 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
     """Return the values that a study gives a setting, as text.
 
-    key: the setting. axis: the values; 'all' for every variant, or 'axis' for the values that the recipe has.
+    key: the setting. axis: the values, or 'all' for every variant, or 'axis' for the recipe's values.
     """
     if axis == "all":
         return "every variant there is"
@@ -98,7 +98,7 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
 def cost(file: Path, recipe: "Recipe") -> str:
     """Return the expected cost of a study as text.
 
-    It is read from the comment at the head of the study's file, and from the seconds per trial in the recipe.
+    It consists of the comment at the head of the study's file and the recipe's seconds per trial.
     """
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]

@@ -1,1 +1,1 @@
-"""What commands do with their arguments: studies, settings, options and folders."""
+"""Resolution of command-line arguments into studies, settings, options and folders."""

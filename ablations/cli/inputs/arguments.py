@@ -1,4 +1,4 @@
-"""The meaning of a command's words: studies, settings, recipes, plans, trials and SLURM profiles."""
+"""Resolution of a command's words into studies, settings, plans, trials and SLURM profiles."""
 
 import os
 import re
@@ -101,10 +101,10 @@ def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
-    """Return the names of the plans that a command's words stand for; an empty list means all plans.
+    """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    source: a run directory or an exported file. Raises ValueError if the words set the margin, or if a study has
-    several plans and none of them is on the default recipe.
+    source: a run directory or an exported file. Raises ValueError if the words set the margin. Raises ValueError too if
+    a study has several plans, but none on the default recipe.
     """
     asked = split(words or [])
     if asked.margin is not None:
@@ -120,9 +120,9 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
     """Return the name of a study's plan.
 
-    The plan is on the named recipe. Without a named recipe, it is on the default recipe or, if no such plan exists, the
-    only plan of the study with these overrides. there: the names of existing plans. Raises ValueError if there are
-    several such plans.
+    The plan is on the named recipe. If no recipe is named, the plan is on the default recipe. If that plan does not
+    exist either, it is the study's only plan with these overrides. there: the names of existing plans. Raises ValueError
+    if there are several such plans.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in there:
@@ -137,7 +137,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Print a note on standard error if the default recipe is used and a study was run on other recipes only."""
+    """Print a note on standard error if a study was run on other recipes, but the default recipe is used now."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in plans_at(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
@@ -173,8 +173,8 @@ def plans_at(source: Path) -> list[Plan]:
 def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
     """Check that the studies which a command names were planned.
 
-    plans: all plans in `source`. Raises ValueError if a study was not run with the given settings, or if the file of a
-    study does not exist and no plan has its name.
+    plans: all plans in `source`. Raises ValueError if a study was not run with the given settings. Raises ValueError
+    too if the file of a study does not exist and no plan has its name.
     """
     asked, there = split(words or []), {plan.name: plan for plan in plans}
     with_them = plan_names(words, recipe_name, source)
@@ -190,7 +190,7 @@ def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name
 
 
 def plain_plan(there: Mapping[str, Plan], study: str, recipe_name: str | None) -> Plan | None:
-    """Return the plan of a study without overrides; None if it does not exist.
+    """Return the plan of a study without overrides, or None if it does not exist.
 
     there: plan name -> plan. recipe_name: None for any recipe.
     """

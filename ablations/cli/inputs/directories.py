@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """Return the run directory or exported file to read. source: --runs; None for the directory in ablate.toml."""
+    """Return the run directory or exported file to read. source: --runs, or None for the directory in ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
 
 
@@ -28,12 +28,12 @@ def runs_folder(runs: Path | None) -> Path:
 
 
 def found_at(runs: Path | None) -> str:
-    """Return the option ` --runs DIR` for a command in printed advice; "" if --runs was not given."""
+    """Return the option ` --runs DIR` for a command in printed advice, or "" if --runs was not given."""
     return f" --runs {shlex.quote(str(runs))}" if runs else ""
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Return the default folder of data sets; None if only the variable ABLATE_DATA names it.
+    """Return the default folder of data sets, or None if only the variable ABLATE_DATA names it.
 
     data_dir: the option --data-dir. profile: the data_dir of a SLURM profile. Sets environment variables by which this
     process and its children find packs, because configs depend on the manifests of packs.

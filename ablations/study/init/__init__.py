@@ -1,1 +1,1 @@
-"""Recipes for the data of users: `ablate init`."""
+"""Writing of recipes for the data of users, by `ablate init`."""

@@ -11,7 +11,7 @@ from vitcore.data.decode import eight_bits, is_grey, open_image
 from vitcore.data.imagefolder import list_flat, list_parts
 from vitcore.data.pack import MANIFEST, manifest, read_index
 
-SMALLEST_CLASS = 2  # images to train and validate on
+SMALLEST_CLASS = 2  # minimum images per class to train and validate on
 NAMED = 5
 FEW = 0.02  # largest fraction of the images that can be outliers
 
@@ -76,7 +76,8 @@ def of_pack(path: Path) -> Survey:
 def of_folder(path: Path) -> Survey:
     """Return the survey of a folder of images, all of which are decoded.
 
-    Raises ValueError if the folder does not exist, none of its images can be read, or a class is too small to split.
+    Raises ValueError if the folder does not exist or none of its images can be read. Raises ValueError too if a class
+    is too small to split.
     """
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
