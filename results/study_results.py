@@ -45,7 +45,7 @@ class StudyResults:
 
     @cached_property
     def trials(self) -> "pd.DataFrame":
-        """The columns as a data frame, for figures, reports and exports."""
+        """The trials as a data frame, one row per planned trial, for figures, reports and exports."""
         import pandas as pd  # late: more than half of a second, and tables do without
 
         return pd.DataFrame(self.columns)

@@ -54,7 +54,10 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return an option's name and value for SLURM. The value is True for an option without a value."""
+        """Return an option's name and value for SLURM.
+
+        The value is True for an option without a value. If it is False in the profile, the opposite option is returned.
+        """
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

@@ -169,7 +169,7 @@ EVAL: dict[str, Eval] = {
 
 
 def find(name: str) -> tuple[Eval, int]:
-    """Return the entry of EVAL for an eval, and the integer in the eval's name, or 0 without an integer.
+    """Return an eval's entry in EVAL and the integer in its name, or 0 if the name has none.
 
     Raises ValueError if the name is unknown.
     """

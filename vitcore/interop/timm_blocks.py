@@ -62,7 +62,7 @@ def joined(weights: Weights) -> Weights:
 
 
 def packed(weights: Weights) -> Weights:
-    """Concatenate the gate and value weights of each SwiGLU MLP in one matrix, the gate first."""
+    """Return the weights with gate and value of each SwiGLU MLP concatenated in one matrix, the gate first."""
     found: Weights = {}
     for name, values in weights.items():
         if "mlp.fc1_g." in name:

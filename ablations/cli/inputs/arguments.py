@@ -121,8 +121,9 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
     """Return the name of a study's plan.
 
     The plan is on the named recipe. If no recipe is named, the plan is on the default recipe. If that plan does not
-    exist either, it is the study's only plan with these overrides. there: the names of existing plans. Raises ValueError
-    if there are several such plans.
+    exist either, it is the study's only plan with these overrides. there: the names of existing plans.
+
+    Raises ValueError if there are several such plans.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in there:
@@ -240,7 +241,7 @@ def prepared(
 
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":
-    """Return the designs as an iterable that shows a progress bar on standard error, as planning can take 10 s."""
+    """Return the designs as an iterable that shows a progress bar, because planning can take 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole

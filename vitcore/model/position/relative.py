@@ -91,7 +91,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """Return the row of the table for each pair of query and key, (N * N,)."""
+        """Return the index of the table row for each pair of query and key, (N * N,)."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
