@@ -17,5 +17,5 @@ def fields(record: object) -> Settings:
 
 
 def show_json(results: Sequence[object]) -> None:
-    """Print results as JSON: an object if there is one result, a list otherwise."""
+    """Print results as JSON: an object if there is one result, otherwise a list."""
     print(json.dumps(results[0] if len(results) == 1 else results, default=fields, indent=1, allow_nan=False))

@@ -42,8 +42,7 @@ def plot(
 ) -> None:
     """Draw a study's figure or its training curves.
 
-    Prints the files that it writes. What a style's `notes: false` leaves off a figure goes to standard error, for the
-    caption.
+    Prints the files that it writes. Notes that a style leaves off a figure go to standard error, for the caption.
 
     Examples:
         ablate plot position-embedding --out figure-2.pdf

@@ -197,7 +197,7 @@ def train_here(
 ) -> "RunSummary":
     """Train the trials that are not done on this machine. Return which trials ended, and how.
 
-    workers: the maximum number of trials at a time; None for the default. on_over: called with each trial that ended.
+    workers: maximum number of trials at a time, or None for the default. on_over: called with each trial that ended.
     above: what a terminal shows above the progress bars.
     """
     from ablations.execution import runner

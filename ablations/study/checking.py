@@ -117,7 +117,7 @@ def message_line(error: BaseException) -> str:
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Return True after checking every arm of a study and printing its confounds.
+    """Check every arm of a study, print its confounds, and return True.
 
     recipe: the recipe to check the study on. Raises ValueError if an arm is impossible.
     """
@@ -133,7 +133,7 @@ def check_study(file: str, recipe: str) -> bool:
 
 
 def check_recipe(file: str) -> bool:
-    """Return True after building the models of a recipe, of its arms and of its stages.
+    """Build the models of a recipe, its arms and its stages, print a line for each, and return True.
 
     Raises ValueError if a model cannot be built.
     """

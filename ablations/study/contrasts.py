@@ -32,7 +32,7 @@ def interactions(design: Design) -> list[Interaction]:
 
 
 def others(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    """Yield {factor: value} for each of the values that differs from the baseline's value."""
+    """Yield {factor: value} for each value that differs from the baseline's."""
     return ({factor: value} for value in values if value != design.baseline[factor])
 
 

@@ -386,7 +386,7 @@ class Design:
     def changes(self) -> list[Change]:
         """The changes of all arms, each once for all points of the curves.
 
-        The baseline stands where it is first listed.
+        The baseline comes where it is first listed.
         """
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
@@ -402,7 +402,7 @@ class Design:
         return self.with_co_changes(list(found.values()))
 
     def changed(self, values: Values) -> Change:
-        """Return the change to these values of factors. Its name lists them in the study's order."""
+        """Return the change that sets factors to `values`. Its name lists them in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 

@@ -1,6 +1,7 @@
 """The keys of a recipe's YAML file, which names no study.
 
-A recipe supplies `axes`, lists of values for settings, to studies that say `patch: axis`. This module loads no torch.
+A recipe supplies `axes`: lists of values for settings, which a study uses by `patch: axis`. This module loads no
+torch.
 """
 
 from typing import Any

@@ -165,7 +165,7 @@ def reaches(key: str) -> bool:
 
 
 def of_stage(name: str, written: Mapping[str, Any]) -> Values:
-    """Return those settings of an arm that belong to a stage, without the prefix: lr for pretrain.lr."""
+    """Return the settings of an arm that belong to a stage, without the stage's prefix: lr for pretrain.lr."""
     return {key.removeprefix(f"{name}."): one for key, one in written.items() if key.partition(".")[0] == name}
 
 

@@ -41,7 +41,7 @@ MOST = 16  # maximum processes, as others use the file server too
 
 @dataclass(frozen=True)
 class Record:
-    """What was read of one trial.
+    """The data of one trial, as read from disk.
 
     values: status, reason, metrics, measures and provenance by name, with config and evals as JSON texts. The text of
     evals maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: indices (images,) of
@@ -77,7 +77,7 @@ def in_parallel(read_one: Callable[[str], Record], ids: Sequence[str], processes
 
 
 def process_count(trials: int) -> int:
-    """Return the number of processes with which to read a number of trials."""
+    """Return the number of processes with which to read this many trials."""
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))

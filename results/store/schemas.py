@@ -64,7 +64,7 @@ class Schema(BaseModel):
 
 
 class Result(Schema):
-    """trials/<id>/result.json: how a trial ended."""
+    """The content of trials/<id>/result.json: how a trial ended."""
 
     id: TrialId  #: Id of the trial.
     attempt: Number  #: Number of the attempt that published this result.
@@ -86,7 +86,7 @@ class Result(Schema):
 
 
 class TrialConfig(Schema):
-    """trials/<id>/config.json: the resolved config."""
+    """The content of trials/<id>/config.json: the resolved config."""
 
     config: Settings  #: Setting -> resolved value.
 
@@ -97,7 +97,7 @@ class ResumedFrom(Schema):
 
 
 class Environment(Schema):
-    """attempts/<n>/env.json: where an attempt ran."""
+    """The content of attempts/<n>/env.json: where an attempt ran."""
 
     code: str = ""  #: Digest of the sources and plugins.
     revision: str | None = None  #: The git revision.
@@ -113,7 +113,7 @@ class Environment(Schema):
 
 
 class Failure(Schema):
-    """attempts/<n>/failure.json: why an attempt failed."""
+    """The content of attempts/<n>/failure.json: why an attempt failed."""
 
     cause: str  #: The error in one line.
     traceback: str = ""  #: Traceback of the error.
@@ -125,7 +125,7 @@ class Failure(Schema):
 
 
 class Lease(Schema):
-    """attempts/<n>/lease.json: the process that holds an attempt."""
+    """The content of attempts/<n>/lease.json: the process that holds an attempt."""
 
     host: str  #: The machine.
     boot: str  #: Boot id of the machine.
@@ -150,7 +150,7 @@ class MetricsLine(Schema):
 
 
 class Eval(Schema):
-    """trials/<id>/evals/<name>.json: numbers computed later from the weights of a trial."""
+    """The content of trials/<id>/evals/<name>.json: numbers computed later from the weights of a trial."""
 
     id: TrialId  #: Id of the trial.
     name: str  #: Name of the eval: `fewshot`, `inspect`, `test@SIZE`, `test@patchP` or `test@mergeR`.
@@ -323,7 +323,7 @@ class Asked(Schema):
 
 
 class Plan(Schema):
-    """studies/<name>/plan.json: the arms and trials of a study."""
+    """The content of studies/<name>/plan.json: the arms and trials of a study."""
 
     name: Annotated[str, Field(min_length=1)]  #: Study, recipe and, with overrides, their hash: `study@recipe+hash`.
     study: Annotated[str, Field(min_length=1)]  #: Name of the study.
@@ -402,7 +402,7 @@ class ExportHeader(Schema):
 
 
 class Submission(Schema):
-    """submissions/<campaign>/campaign.json: one `ablate submit`. Its profile is validated elsewhere."""
+    """The content of submissions/<campaign>/campaign.json: one `ablate submit`. Its profile is validated elsewhere."""
 
     plans: list[str]
     profile: dict[str, Any]
@@ -414,7 +414,7 @@ class Submission(Schema):
 
 
 class Private(Schema):
-    """submissions/<campaign>/private.json: the parts of a profile that may hold tokens."""
+    """The content of submissions/<campaign>/private.json: the parts of a profile that may hold tokens."""
 
     environment: dict[str, str] = {}
     setup: list[str] = []
@@ -428,13 +428,13 @@ class Round(Schema):
 
 
 class GaveUp(Schema):
-    """submissions/<campaign>/gave-up.json: why a submission ended before its trials did."""
+    """The content of submissions/<campaign>/gave-up.json: why a submission ended before its trials did."""
 
     said: str
 
 
 class NodeChecks(Schema):
-    """submissions/<campaign>/probe.json: the checks that `profile check` made on a node."""
+    """The content of submissions/<campaign>/probe.json: the checks that `profile check` made on a node."""
 
     found: dict[str, str]  #: Check -> why it failed, or "".
 
@@ -450,7 +450,10 @@ class StepTime(Schema):
 
 
 class StepTimes(Schema):
-    """probes/<device>.json: measured step times. Files of earlier versions also hold other measurements."""
+    """The content of probes/<device>.json: measured step times.
+
+    Files of earlier versions also hold other measurements.
+    """
 
     device: str
     gpu: bool

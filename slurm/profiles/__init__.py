@@ -1,1 +1,1 @@
-"""Profiles, which say what a user asks a SLURM cluster for: their files, their checks and a first draft."""
+"""Profiles, which state what a user requests from a SLURM cluster: files, checks and a first draft."""

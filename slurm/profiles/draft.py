@@ -61,7 +61,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return a list of one pair: a YAML line that sets `key` to the first valid value, and the line's comment.
+    """Return a list of one pair: a YAML line that sets `key` to the first valid value, and its comment.
 
     values: names from SLURM. The list is empty if a profile allows none of them.
     """

@@ -1,4 +1,4 @@
-"""Profiles: YAML files in which a user writes what to ask a SLURM cluster for. The code names no cluster.
+"""Profiles: YAML files in which a user states what to request from a SLURM cluster.
 
     partition: gpu
     gpus: 1
@@ -6,7 +6,8 @@
     setup: [module load cuda]
 
 The node runs the shell lines of `setup` before each job. `container` is a command that precedes Python and that no
-shell reads. All other fields must match narrow patterns, so that no value can add an option, a command or a path.
+shell reads. All other fields must match narrow patterns, so that no value can add an option, a command or a path. The
+code names no cluster.
 """
 
 import difflib

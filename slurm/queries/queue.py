@@ -164,7 +164,7 @@ def past(fields: dict[str, str]) -> Iterator[PastJob]:
 def elements(index: str) -> list[int | None]:
     """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
 
-    Returns [None] for the empty string, which stands for a job that is no job array. Indices that SLURM truncated are
+    Returns [None] for the empty string, which stands for a job without a job array. Indices that SLURM truncated are
     left out.
     """
     if not index:
