@@ -399,7 +399,7 @@ def test_no_attempt_is_made_through_a_link(tmp_path: Path, linked: str) -> None:
     trial = store.trial(tmp_path / "runs", "0")
     for act in (
         lambda: trial.create({}),
-        lambda: trial.claim(lease.Watch()),
+        lambda: store.claim(trial, lease.Watch()),
         lambda: trial.reopen(lease.Watch(), None),
         trial.sweep,
         lambda: eval_files.begin(trial, "fewshot"),

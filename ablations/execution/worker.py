@@ -106,7 +106,7 @@ class Worker:
 
     def claimed(self, job: Job, trial: store.Trial) -> store.Attempt | None:
         """Claim and return a new attempt; return None if the trial is over or another process holds it."""
-        attempt = self.patience(lambda: trial.claim(self.watch))
+        attempt = self.patience(lambda: store.claim(trial, self.watch))
         if attempt is not None:
             attempt.patience = self.patience
             attempt.keep_weights = bool(job.evals) or keeps_weights(

@@ -1,11 +1,13 @@
-"""Reading of untrusted files: only regular files of limited size, and .npz archives without pickles."""
+"""Files: read up to a size, and never unpickled; written completely or not at all."""
 
 import hashlib
 import io
 import os
 import stat
+import uuid
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,3 +84,45 @@ def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
+
+
+def write_bytes(path: Path, payload: bytes, mode: int = 0o666) -> None:
+    """Write a file completely or not at all.
+
+    The content goes to a temporary file, which is synced and renamed. Then the folder is synced. mode: permission bits.
+    Raises OSError naming `path` if the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename:
+            error.filename = str(path)  # not the temporary name
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def append(file: io.FileIO, content: bytes) -> None:
+    """Append all of `content` to an unbuffered file. Raises OSError, with the file unchanged, if writing fails."""
+    end, left = os.fstat(file.fileno()).st_size, memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) or 0 :]
+    except OSError:
+        file.truncate(end)
+        raise
+
+
+def sync(folder: Path) -> None:
+    """Sync a folder to disk, so that its renames and links survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

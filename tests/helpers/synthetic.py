@@ -370,7 +370,7 @@ def write(runs: Path, plan: dict[str, Any], records: Mapping[str, Record] | None
 
 def claimed(trial: store.Trial) -> store.Attempt:
     """An attempt at a trial that nobody holds."""
-    attempt = trial.claim(Watch())
+    attempt = store.claim(trial, Watch())
     assert attempt is not None
     return attempt
 

@@ -14,7 +14,7 @@ from slurm.profiles.profile import Profile, submitit_parameters
 
 def attempt(trial: store.Trial, node: str | None, kind: str = "machine") -> Path:
     """Make an attempt that ended on a node; None: outside SLURM."""
-    made = trial.claim(lease.Watch())
+    made = store.claim(trial, lease.Watch())
     made.write_env({"code": "0123"} | ({"node": node} if node else {}))
     made.fail("a fault", "", "0123", kind=kind, again=True)
     made.release()

@@ -21,7 +21,7 @@ def trial(tmp_path: Path) -> store.Trial:
 
 def end(trial: store.Trial, how: str, step: int | None = 0, code: str = CODE, where: str = "a", saves: int = 0) -> None:
     """Make an attempt that began at `step` (None: never), saved a checkpoint at `saves` unless 0, and ended."""
-    attempt = trial.claim(lease.Watch())
+    attempt = store.claim(trial, lease.Watch())
     origin = {} if step is None else {"resumed_from": {"attempt": "0001", "step": step}}
     attempt.write_env({"code": code, **origin})
     if saves:
@@ -144,7 +144,7 @@ def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> Non
     """The old result stays in the attempt that moved it, and the trial is to do again, unless it has a new result."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish({"status": "diverged", "metrics": {}})
-    assert trial.claim(lease.Watch()) is None
+    assert store.claim(trial, lease.Watch()) is None
     assert trial.reopen(lease.Watch(), trial.result())
     assert trial.state().status == "interrupted"
     assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"

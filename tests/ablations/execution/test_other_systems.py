@@ -10,7 +10,7 @@ import pytest
 import synthetic
 
 from ablations.execution import machine
-from results.store import Trial, lease, record
+from results.store import Trial, claim, lease, record
 from vitcore.runtime import compile_cache, memory, memory_limits, processor
 
 LINUX = ("/proc", "/sys")
@@ -55,5 +55,5 @@ def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:
     trial.create({"config": {}})
     with synthetic.claimed(trial):
         assert lease.held(trial.attempts()[0]) is None
-        assert trial.claim(lease.Watch()) is None
+        assert claim(trial, lease.Watch()) is None
     assert lease.held(trial.attempts()[0]) is False

@@ -87,7 +87,7 @@ def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.M
     def meanwhile() -> lease.Watch:
         monkeypatch.undo()
         assert trial.reopen(watch(), trial.result())
-        attempt = trial.claim(watch())
+        attempt = store.claim(trial, watch())
         with attempt:
             attempt.save_weights(b"")
             attempt.publish({"status": "finished", "metrics": {}})

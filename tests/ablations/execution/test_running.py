@@ -306,8 +306,8 @@ DEADLY = """
 import os
 from results import store
 
-claim = store.Trial.claim
-store.Trial.claim = lambda self, watch: os._exit(7) if self.id == "{key}" else claim(self, watch)
+claim = store.claim
+store.claim = lambda trial, watch: os._exit(7) if trial.id == "{key}" else claim(trial, watch)
 """
 
 
@@ -333,7 +333,7 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "attempts")
 
-    monkeypatch.setattr(store.Trial, "claim", refuse)
+    monkeypatch.setattr(store, "claim", refuse)
     channel = io.StringIO()
     Worker(Place(tmp_path, None), channel).serve(Job("0" * 12, {}, "a", "s"))
     ended = Ended("interrupted", "attempts: Permission denied")

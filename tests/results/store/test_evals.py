@@ -234,7 +234,7 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     """An eval whose workers keep dying ends as a failed trial, not in a loop; `retry` counts anew."""
     config = Config(data="digits", width=16, depth=1, heads=2, steps=2, batch=8, position="none")
     trial = store.trial(tmp_path, trial_id(config))
-    with trial.claim(lease.Watch()) as attempt:
+    with store.claim(trial, lease.Watch()) as attempt:
         trial.create({"config": config.model_dump()})
         train(config, attempt)
         attempt.publish({"status": "finished", "metrics": {}})

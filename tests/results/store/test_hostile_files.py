@@ -62,7 +62,7 @@ def test_a_file_in_the_place_of_the_next_attempt_is_named(trial: store.Trial) ->
     """The claim fails at once, and nothing half made stays."""
     (trial.path / "attempts/0002").touch()
     with pytest.raises(OSError, match="attempts/0002"):
-        trial.claim(lease.Watch())
+        store.claim(trial, lease.Watch())
     assert sorted(os.listdir(trial.path / "attempts")) == ["0001", "0002"]
 
 
@@ -71,10 +71,10 @@ def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
     (trial.path / "attempts/999999999").mkdir()
     clock = [0.0]
     watch = lease.Watch(lambda: clock[0])
-    assert trial.claim(watch) is None
+    assert store.claim(trial, watch) is None
     clock[0] = lease.DEAD_SECONDS
     with pytest.raises(OSError, match="No number is left after it"):
-        trial.claim(watch)
+        store.claim(trial, watch)
 
 
 def test_files_with_other_names_are_no_checkpoints(trial: store.Trial) -> None:

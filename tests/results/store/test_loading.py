@@ -110,7 +110,7 @@ def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
     key = synthetic.trial_id(plan, "position=2d", 1)
     trial, record = store.trial(runs, key), synthetic.simulate(plan)[key]
     for _ in envs[1:]:
-        attempt = trial.claim(Watch())
+        attempt = store.claim(trial, Watch())
         attempt.release()
     synthetic.write_trial(trial, record)
     for attempt_path, env in zip(trial.attempts(), envs, strict=True):

@@ -33,7 +33,7 @@ def holding(trial: store.Trial) -> Iterator[subprocess.Popen[str]]:
     """Start another process that holds the trial's first attempt; kill it at the end."""
     code = (
         "import sys, time; from pathlib import Path; from results import store; from results.store import lease\n"
-        "a = store.Trial(Path(sys.argv[1])).claim(lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
+        "a = store.claim(store.Trial(Path(sys.argv[1])), lease.Watch()); print(a.path.name, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, trial.path], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "0001\n"
@@ -93,14 +93,14 @@ def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
     with pytest.raises(store.NewerSchema, match="schema 2 is newer"):
         trial.state()
     with pytest.raises(store.NewerSchema):
-        trial.claim(lease.Watch())
+        store.claim(trial, lease.Watch())
     assert path.exists()
 
 
 def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
     """A claim fails while a living process holds the newest attempt; after its release the next number follows."""
     first = synthetic.claimed(trial)
-    assert trial.claim(lease.Watch()) is None
+    assert store.claim(trial, lease.Watch()) is None
     first.release()
     with synthetic.claimed(trial) as second:
         assert second.path.name == "0002"
@@ -113,7 +113,7 @@ def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
 
     def compete() -> None:
         start.wait()
-        if attempt := trial.claim(lease.Watch()):
+        if attempt := store.claim(trial, lease.Watch()):
             won.append(attempt)
 
     threads = [threading.Thread(target=compete) for _ in range(16)]
@@ -129,7 +129,7 @@ def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
 def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
     """A holder killed with SIGKILL on this host frees the trial without waiting."""
     with holding(trial):
-        assert trial.claim(lease.Watch()) is None
+        assert store.claim(trial, lease.Watch()) is None
         assert trial.state().status == "running"
     assert trial.state().status == "interrupted"
     with synthetic.claimed(trial) as attempt:
@@ -224,7 +224,7 @@ def test_second_result_is_refused(trial: store.Trial) -> None:
         with pytest.raises(store.Superseded):
             attempt.publish(RESULT | {"params": 11})
         assert (trial.path / "result.json").read_bytes() == first
-    assert trial.claim(lease.Watch()) is None
+    assert store.claim(trial, lease.Watch()) is None
 
 
 def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Trial) -> None:

@@ -1,0 +1,213 @@
+"""One attempt at a trial: the only writer to its folder, which publishes the result."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.store import lease
+from results.store.disk_full import Patience
+from results.store.files import MEMORY, Broken, append, npz_bytes, read_bytes, sync, write_bytes
+from results.store.json_files import SCHEMA, checksum, write_json
+from results.store.paths import no_follow
+from results.store.schemas import Fact, Facts
+from results.store.trials import CONFIG, Trial, holds, read_metrics, step_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KEEP_CHECKPOINTS = 2
+VOUCHED = ("env.json", "metrics.jsonl", "correct.npz")  # files of an attempt whose sha256 the result records
+
+
+class Superseded(RuntimeError):
+    """An error: another attempt has taken over the trial, so the writer must stop and publish nothing."""
+
+
+class Attempt:
+    """A context manager that holds a trial and is the only writer to one attempt's folder.
+
+    It is the `run` to which `vitcore.train` writes. It saves checkpoints and publishes a result only if no newer
+    attempt exists.
+    """
+
+    def __init__(self, trial: Trial, path: Path) -> None:
+        self.trial = trial
+        self.path = path
+        self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
+        self.on_compiling: Callable[[], None] = lambda: None
+        self.on_record: Callable[[Facts], None] = lambda facts: None
+        self.weights_sha256: str | None = None
+        self.env: Facts = {}
+        self.patience = Patience()
+        self.keep_weights = True
+        self._metrics: io.FileIO | None = None
+        self._heartbeat = lease.Heartbeat(path)
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release the trial, so that another attempt may start at once."""
+        self._close_metrics()
+        self._heartbeat.release()
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def ensure_current(self) -> None:
+        """Raise Superseded if a newer attempt exists."""
+        newest = self.trial.attempts()[-1]
+        if newest != self.path:
+            raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
+
+    def progress(self, step: int, accuracy: float | None) -> None:
+        """Pass a step and its accuracy to `on_progress`. Writes nothing: it runs several times a second."""
+        self.on_progress(step, accuracy)
+
+    def compiling(self) -> None:
+        """Report through `on_compiling` that the first step is being compiled."""
+        self.on_compiling()
+
+    def record(self, facts: Mapping[str, Fact]) -> None:
+        """Add facts about how steps are computed, such as kernels, to env.json."""
+        self.write_env({**self.env, **facts})
+        self.on_record(facts)
+
+    def write_env(self, env: Facts) -> None:
+        """Write env.json. env: the machine, the code, and the checkpoint from which this attempt resumes."""
+        self.env = env
+        self.patience(lambda: write_json(self.path / "env.json", env))
+
+    def checkpoint(self) -> bytes | None:
+        """Return the bytes of the newest valid checkpoint of any attempt, this attempt included.
+
+        The metrics up to its step are copied into this attempt. Returns None without a valid checkpoint, and then
+        removes this attempt's metrics.
+        """
+        self._close_metrics()
+        for file in self.trial.checkpoints():
+            earlier = self.trial.path / "attempts" / file.parent.parent.name
+            try:
+                payload = read_bytes(file, MEMORY)
+            except (OSError, Broken):  # scratch space may fail, or be cleared meanwhile
+                continue
+            if holds(file, hashlib.sha256(payload).hexdigest()):
+                step = step_of(file)
+                lines = [line.content() for line in read_metrics(earlier) if line.step <= step]
+                content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+                self.patience(partial(write_bytes, self.path / "metrics.jsonl", content))
+                if earlier != self.path:
+                    self.write_env({**self.env, "resumed_from": {"attempt": earlier.name, "step": step}})
+                return payload
+        (self.path / "metrics.jsonl").unlink(missing_ok=True)
+        if "resumed_from" not in self.env:
+            self.write_env({**self.env, "resumed_from": {"attempt": self.path.name, "step": 0}})
+        return None
+
+    def save_checkpoint(self, step: int, payload: bytes) -> None:
+        """Save a checkpoint and remove all but the newest two. Raises Superseded if a newer attempt exists."""
+        self.ensure_current()
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        digest = hashlib.sha256(payload).hexdigest()[:16]
+        file = self.trial.checkpoint_folders(self.path)[0] / f"{step:09d}-{digest}.safetensors"
+        self.patience(lambda: write_bytes(file, payload))
+        self.ensure_current()
+        for old in self.trial.checkpoints()[KEEP_CHECKPOINTS:]:
+            old.unlink(missing_ok=True)
+
+    def log(self, line: Mapping[str, float]) -> None:
+        """Append a line of numbers to metrics.jsonl."""
+        if self._metrics is None:
+            self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
+        file, content = self._metrics, (json.dumps(line) + "\n").encode()
+        self.patience(lambda: append(file, content))
+
+    def save_weights(self, payload: bytes) -> None:
+        """Save the final weights (safetensors) if `keep_weights`; the result always records their SHA-256."""
+        if self.keep_weights:
+            self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
+        self.weights_sha256 = hashlib.sha256(payload).hexdigest()
+
+    def save_correct(self, index: "np.ndarray", correct: "np.ndarray") -> None:
+        """Save which test images were classified correctly. index: image indices (n,). correct: 0 or 1 (n,)."""
+        content = npz_bytes({"index": index.astype("int32"), "correct": correct.astype("uint8")})
+        self.patience(lambda: write_bytes(self.path / "correct.npz", content))
+
+    def publish(self, result: Mapping[str, object]) -> None:
+        """Publish the trial's result and remove its checkpoints.
+
+        Raises Superseded if a newer attempt exists or a result was published before.
+        """
+        self.ensure_current()
+        content = {
+            "schema": SCHEMA,
+            "id": self.trial.id,
+            "attempt": self.path.name,
+            "weights_sha256": self.weights_sha256,
+            **result,
+            "files": self._digests(),
+        }
+        content["checksum"] = checksum(content)
+        self.patience(lambda: write_json(self.path / "result.json", content))
+        self.ensure_current()
+        try:
+            self.patience(lambda: os.link(self.path / "result.json", self.trial.path / "result.json"))
+        except FileExistsError:
+            raise Superseded(f"trial {self.trial.id}: a result was published before this one") from None
+        sync(self.trial.path)
+        self.trial.sweep()
+
+    def _digests(self) -> dict[str, str]:
+        """Return file name -> SHA-256 (hex) for the files that tables, figures and exports read besides the result."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
+        return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
+
+    def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
+        """Write failure.json. code: digest of the sources. more: further fields of schemas.Failure."""
+        content = {"cause": cause, "traceback": traceback, "code": code, **more}
+        self.patience(lambda: write_json(self.path / "failure.json", content))
+
+
+def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
+    """Return a new attempt that this process holds, or None if the trial is over or held.
+
+    The attempt's folder appears with the lease inside, by one rename. Returns None too if another process renames
+    first. A broken result is moved into the new folder. Raises ValueError if a folder is a symbolic link.
+    """
+    trial.ensure_no_links()
+    attempts = trial.attempts()
+    if attempts and not watch.dead(attempts[-1]):
+        return None
+    if has_result(trial):  # after the lease: a holder publishes before it lets go
+        return None
+    path = lease.take_next(trial.path / "attempts", watch)
+    if path is None:
+        return None
+    attempt = Attempt(trial, path)
+    if has_result(trial, aside=path / "broken-result.json"):
+        attempt.release()
+        return None
+    return attempt
+
+
+def has_result(trial: Trial, aside: Path | None = None) -> bool:
+    """Return whether a valid result exists. A broken result is moved to `aside`, if given."""
+    try:
+        return trial.result() is not None
+    except Broken:
+        if aside is not None:
+            os.rename(trial.path / "result.json", aside)
+        return False

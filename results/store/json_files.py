@@ -1,0 +1,126 @@
+"""JSON and JSON-lines files: written whole, and validated against a schema as they are read."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from results.store.files import Broken, read_bytes, write_bytes
+from results.store.schemas import Kind, validated
+
+SCHEMA = 1
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+class NewerSchema(ValueError):
+    """An error: a file was written by a newer version of this suite."""
+
+
+def write_json(path: Path, content: object, mode: int = 0o666) -> None:
+    write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode)
+
+
+def read(path: Path | str, schema: type[Kind]) -> Kind:
+    """Return the validated content of a JSON file.
+
+    Raises FileNotFoundError if the file is missing. Raises Broken if its content does not match the schema. Raises
+    NewerSchema if a newer version wrote it.
+    """
+    return parse(read_bytes(path), path, schema)
+
+
+def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
+    """Return the validated content of a JSON file from its bytes; `path` only names the file in errors.
+
+    Raises Broken if the bytes do not match the schema. Raises NewerSchema if a newer version wrote them.
+    """
+    return typed(parse_json(payload, path), path, schema)
+
+
+def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
+    """Return parsed content as an instance of its schema; `path` only names the file in errors.
+
+    Raises Broken naming the file and field if the content does not match.
+    """
+    try:
+        return validated(schema, content)
+    except Broken as error:
+        raise Broken(f"{os.path.basename(path)}: {error}") from None
+
+
+def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
+    """Return the validated content of a JSON file whose field `checksum` covers the other fields.
+
+    name: the file's name in errors. Raises FileNotFoundError if the file is missing. Raises Broken if the content does
+    not match the schema or the checksum. Raises NewerSchema if a newer version wrote it.
+    """
+    content = read_json(path)
+    found = typed(content, path, schema)
+    if content.get("checksum") != checksum(content):
+        raise Broken(f"{name}: its checksum differs (edited or damaged)")
+    return found
+
+
+def read_json(path: Path | str) -> dict[str, Any]:
+    """Return the object in a JSON file, without validating its fields.
+
+    Raises FileNotFoundError if the file is missing. Raises Broken if it holds no JSON object. Raises NewerSchema if a
+    newer version wrote it.
+    """
+    return parse_json(read_bytes(path), path)
+
+
+def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
+    """Return the JSON object in the bytes of a file; `path` only names the file in errors.
+
+    Raises Broken if the bytes are no JSON object. Raises NewerSchema if a newer version wrote them.
+    """
+    name = os.path.basename(path)
+    try:
+        content = json.loads(payload.decode())
+    except (ValueError, RecursionError) as error:  # too many digits or levels too
+        raise Broken(f"{name} is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise Broken(f"{name} is not a JSON object")
+    version = content.get("schema", SCHEMA)
+    if type(version) is not int:
+        raise Broken(f"{name}: schema: a number, not {version!a:.60}")
+    if version > SCHEMA:
+        raise NewerSchema(f"{path}: schema {version} is newer than this version reads ({SCHEMA}): upgrade to read it")
+    return content
+
+
+def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
+    """Return the lines of a JSON-lines file up to the first that is torn or breaks the schema.
+
+    Returns an empty list if the file is missing. Raises Broken if it is not a regular file or is too large.
+    """
+    try:
+        return parse_lines(read_bytes(path), schema)
+    except FileNotFoundError:
+        return []
+
+
+def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
+    """Return the validated lines in JSON-lines bytes up to the first that is torn or breaks the schema."""
+    lines: list[Kind] = []
+    for line in payload.decode(errors="replace").splitlines():
+        try:
+            lines.append(validated(schema, json.loads(line)))
+        except (ValueError, RecursionError):  # Broken is a ValueError too
+            break
+    return lines
+
+
+def checksum(content: Mapping[str, object]) -> str:
+    """Return the SHA-256 (hex) of a record's canonical JSON, which leaves out the field `checksum`."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    return hashlib.sha256(CANONICAL.encode(rest).encode()).hexdigest()
+
+
+def now() -> str:
+    """Return the current time in UTC, as in 2026-01-31T12:00:00Z."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,253 @@
+"""The folder of a trial: its state, result, config and checkpoints."""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from results.store import lease
+from results.store.files import Broken, read_bytes, sha256, sync
+from results.store.json_files import SCHEMA, now, parse, read, read_lines, read_sealed, write_json
+from results.store.paths import refuse_links, safe_name
+from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
+
+CONFIG = "config.json"
+CHECKPOINT = re.compile(r"[0-9]{9,18}-[0-9a-f]{16}\.safetensors")
+RETRY = "retry.json"  # marks an attempt that `retry` made: earlier failures no longer count
+RETRIED = "retried-result.json"  # the result that such an attempt moved aside
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """The state of a trial on disk.
+
+    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause of
+    the status, if any. folder: the folder of the attempt that published the result, otherwise of the newest attempt. It
+    may be a string, because making a Path takes as long as reading a small file. result: None without a valid result.
+    """
+
+    status: str
+    reason: str = ""
+    folder: Path | str | None = None
+    result: Result | None = None
+
+    @cached_property
+    def attempt(self) -> Path | None:
+        """The attempt's folder as a Path; None if no attempt exists."""
+        return None if self.folder is None else Path(self.folder)
+
+    @property
+    def over(self) -> bool:
+        return self.status in ("finished", "diverged")
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file in the attempt's folder, verified against the result.
+
+        Raises FileNotFoundError if the file never existed. Raises Broken if it changed or vanished after publication.
+        """
+        return read_vouched(self.result, f"{self.folder}/{name}")
+
+    @property
+    def weights(self) -> Path:
+        """The path of a finished trial's weights; the file may be missing."""
+        assert self.attempt is not None
+        return self.attempt / "weights.safetensors"
+
+
+def read_vouched(result: Result | None, path: str) -> bytes:
+    """Return the bytes of a file, verified against the SHA-256 that the result recorded for its name.
+
+    A file without a recorded SHA-256 is not verified. Raises FileNotFoundError if it is missing. Raises Broken if a
+    recorded file is missing or has changed.
+    """
+    name = os.path.basename(path)
+    recorded = result.files.get(name) if result else None  # results of 0.11 and before recorded none
+    try:
+        payload = read_bytes(path)
+    except FileNotFoundError:
+        if recorded is not None:
+            raise Broken(f"{name}: gone, though its result was published with it") from None
+        raise
+    if recorded is not None and hashlib.sha256(payload).hexdigest() != recorded:
+        raise Broken(f"{name}: edited or damaged since its result was published")
+    return payload
+
+
+class Trial:
+    """The folder of a trial.
+
+    scratch: a folder for checkpoints, if any. Checkpoints are then written below it, and read from it and from the
+    trial's folder.
+    """
+
+    def __init__(self, folder: Path | str, scratch: Path | None = None) -> None:
+        self.folder = str(folder)
+        self.id = os.path.basename(self.folder)
+        self.scratch = scratch
+
+    @cached_property
+    def path(self) -> Path:
+        return Path(self.folder)
+
+    def attempts(self) -> list[Path]:
+        """Return the folders of all attempts, oldest first."""
+        return lease.numbered(self.path / "attempts")
+
+    def result(self) -> Result | None:
+        """Return the verified result, or None if the trial has no result.
+
+        Raises Broken if the result is damaged or belongs to another trial. Raises NewerSchema if a newer version wrote
+        it.
+        """
+        try:
+            result = read_sealed(f"{self.folder}/result.json", Result, "result.json")
+        except FileNotFoundError:
+            return None
+        if result.id != self.id:
+            raise Broken(f"result.json: belongs to trial {result.id}")
+        return result
+
+    def state(self) -> TrialState:
+        """Return the trial's state, `broken` for a damaged result. Raises NewerSchema for files of a newer version."""
+        try:
+            result, broken = self.result(), ""
+        except Broken as error:
+            result, broken = None, str(error)
+        if result is not None:
+            return TrialState(result.status, "", f"{self.folder}/attempts/{result.attempt}", result)
+        newest = next(iter(self.attempts()[::-1]), None)
+        if broken:
+            return TrialState("broken", broken, newest)
+        if newest is None:
+            return TrialState("missing", "not started")
+        failure = self.failure()
+        if failure is not None and not failure.again:
+            return TrialState("failed", failure.cause, newest)
+        if failure is None and lease.seems_alive(newest):
+            return TrialState("running", "running", newest)
+        return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
+
+    def failure(self) -> Failure | None:
+        """Return the failure of the newest attempt, without details if its file is torn. None if it did not fail."""
+        attempts = self.attempts()
+        try:
+            return read(attempts[-1] / "failure.json", Failure) if attempts else None
+        except FileNotFoundError:
+            return None
+        except Broken as error:
+            return Failure(cause=f"unknown: {error}")
+
+    def config(self, result: Result | None = None) -> Settings:
+        """Return the resolved config as setting -> value, verified against `result` if given.
+
+        Raises FileNotFoundError if config.json is missing. Raises Broken if it is damaged. Raises NewerSchema if a
+        newer version wrote it.
+        """
+        path = f"{self.folder}/{CONFIG}"
+        return parse(read_vouched(result, path), path, TrialConfig).config
+
+    def ensure_no_links(self) -> None:
+        """Raise ValueError if a folder for attempts, checkpoints or evals is a symbolic link."""
+        checkpoints = [attempt / "checkpoints" for attempt in self.attempts()]
+        refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *checkpoints)
+
+    def create(self, content: Mapping[str, object]) -> None:
+        """Write config.json (`config` and `identity`) unless it exists. Raises ValueError if a folder is a link."""
+        self.ensure_no_links()
+        if not (self.path / CONFIG).exists():
+            write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
+
+    def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
+        """Move aside the result of a trial that ended, so that it runs again; return whether this succeeded.
+
+        The result moves into a new attempt, which also makes earlier failures no longer count. Returns False if the
+        trial is held or its result is not `result`. Raises ValueError if a folder is a symbolic link.
+        """
+        self.ensure_no_links()
+        path = lease.take_next(self.path / "attempts", watch)
+        if path is None:
+            return False
+        if self.result() != result:
+            lease.release(path)
+            return False
+        write_json(path / RETRY, {"schema": SCHEMA, "when": now()})
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path / "result.json", path / RETRIED)
+        sync(self.path)
+        lease.release(path)
+        return True
+
+    def sweep(self) -> None:
+        """Remove the checkpoints of a trial that is over. Raises ValueError if a folder is a symbolic link."""
+        self.ensure_no_links()
+        for attempt in self.attempts():
+            for folder in self.checkpoint_folders(attempt):
+                shutil.rmtree(folder, ignore_errors=True)
+        if self.scratch is not None:
+            for folder in [*(self.scratch / self.id).glob("*"), self.scratch / self.id]:
+                with contextlib.suppress(OSError):  # another run directory may have a trial of this id there
+                    folder.rmdir()
+
+    def checkpoint_folders(self, attempt: Path) -> list[Path]:
+        """Return the folders that may hold an attempt's checkpoints. New checkpoints go to the first folder."""
+        inside = [attempt / "checkpoints"]
+        nonce = lease.nonce(attempt)
+        return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
+
+    def checkpoints(self) -> list[Path]:
+        """Return the checkpoints of all attempts, newest first."""
+        folders = [folder for attempt in self.attempts() for folder in self.checkpoint_folders(attempt)]
+        found = [file for folder in folders for file in folder.glob("*.safetensors")]
+        return sorted((file for file in found if CHECKPOINT.fullmatch(file.name)), key=age, reverse=True)
+
+    def newest_step(self) -> int:
+        """Return the step of the newest checkpoint with a valid checksum, or 0 without a valid checkpoint."""
+        for file in self.checkpoints():
+            with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
+                if holds(file, sha256(file)):
+                    return step_of(file)
+        return 0
+
+    def step(self) -> int:
+        """Return the last step recorded in the metrics or checkpoints of any attempt, or 0 if none is recorded."""
+        logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
+        return max([0, *logged, *map(step_of, self.checkpoints()[:1])])
+
+
+def read_metrics(attempt: Path) -> list[MetricsLine]:
+    """Return the lines of an attempt's metrics.jsonl, or an empty list if the file is missing or broken."""
+    try:
+        return read_lines(attempt / "metrics.jsonl", MetricsLine)
+    except Broken:
+        return []
+
+
+def age(checkpoint: Path) -> tuple[int, int, int]:
+    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns).
+
+    The time decides between two checkpoints of one step, which an attempt writes if it verifies a divergence.
+    """
+    try:
+        written = checkpoint.stat().st_mtime_ns
+    except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
+        written = 0
+    return step_of(checkpoint), int(checkpoint.parent.parent.name), written
+
+
+def holds(checkpoint: Path, digest: str) -> bool:
+    """Return whether the checksum in a checkpoint's name matches its content. digest: the content's SHA-256 (hex)."""
+    return digest.startswith(checkpoint.stem.partition("-")[2])
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition("-")[0])
+
+
+def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
+    """Return the trial with an id. Raises ValueError if the id is not a valid file name."""
+    return Trial(f"{runs}/trials/{safe_name(trial_id)}", scratch)
