@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from results import store, units
-from results.figures import inspection, plots
+from results.figures import inspection, study_figure
 from results.records import Claim, Table
 from results.statistics import claims, interaction
 from results.store.inspection_data import Inspection
@@ -94,7 +94,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "summary": verdict_summary(table),
         "incomplete": "" if study.trials["status"].isin(OVER).all() else progress_text(study.trials),
         "figures": figures(study),
-        "no_figure": plots.unknown_figure(plan),
+        "no_figure": study_figure.unknown_figure(plan),
         "columns": columns,
         "dagger": layout.dagger(table),
         "grid": grid,
@@ -160,11 +160,11 @@ def figures(study: StudyResults) -> dict[str, Markup]:
 
     The dict is empty if this version does not know the kind of figure.
     """
-    if plots.unknown_figure(study.plan):
+    if study_figure.unknown_figure(study.plan):
         return {}
     return {
         kind: inline_svg(
-            plots.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan.question
+            study_figure.picture(study, "svg", width, titled=False), f"{slug(study.name)}-{kind}", study.plan.question
         )
         for kind, width in (("wide", FULL), ("narrow", COLUMN))
     }

@@ -23,7 +23,7 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import export, report, store
 from results.comparison import compare, summary
-from results.figures import plots
+from results.figures import study_figure
 from results.tables import layout, study_table
 
 RECIPE: dict[str, Any] = {
@@ -245,7 +245,7 @@ def number(cell: str) -> bool:
 
 def test_figures_are_drawn_of_any_text(both: tuple[Any, Any], tmp_path: Path) -> None:
     """No markup of the plotting library runs, and the file has the study's name."""
-    drawn = plots.draw(both[0], tmp_path / plots.file_name(both[0], "svg"))
+    drawn = study_figure.draw(both[0], tmp_path / study_figure.file_name(both[0], "svg"))
     assert Path(str(drawn)).parent == tmp_path
     assert listing(tmp_path) == {Path(str(drawn)).name}
 

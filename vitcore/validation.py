@@ -19,7 +19,7 @@ from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.parents import LINKS, check_teacher, normalized
+from vitcore.training.parents import LINKS, NONE, is_trial, normalized
 from vitcore.variants import VARIANTS
 
 if TYPE_CHECKING:
@@ -125,6 +125,24 @@ def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -
     for key in values.keys() - set(fields):
         for slot in (slot for slot, variants in VARIANTS.items() if key in variants):
             raise ConfigError(f"unknown key '{key}': it is a value of {slot}; did you mean {slot}={key}?")
+
+
+def check_teacher(config: Config) -> None:
+    """Raise ConfigError if a setting does not work with a teacher or the distillation token.
+
+    A teacher needs classification, and `init_from` may not name a second trial. The token needs this package's ViT and
+    a pooling that does not read every layer.
+    """
+    if config.teacher != NONE and config.objective != "classification":
+        raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
+    if is_trial(config.teacher) and is_trial(config.init_from):
+        raise ConfigError(f"teacher={config.teacher}: init_from={config.init_from} is a trial too: one of both")
+    if not config.options.get("objective.token"):
+        return
+    if config.model:
+        raise ConfigError(f"objective.token=True: model={config.model} has no such token: False")
+    if POOLING[config.pool].every_layer:
+        raise ConfigError(f"objective.token=True: pool={config.pool} reads every layer's class token alone: False")
 
 
 def place_of_position(config: Config) -> str:

@@ -48,7 +48,7 @@ def plot(
         ablate plot position-embedding --out figure-2.pdf
         ablate plot pooling --x epoch --style paper.yaml
     """
-    from results.figures import plots
+    from results.figures import study_figure
     from results.style import current
 
     folder, drawn, over = source_path(runs), [], x.value if x else None
@@ -59,9 +59,9 @@ def plot(
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            path = file or (out or own_figures(folder, study.name)) / plots.file_name(study, drawn_as, over)
-            plots.draw(study, path, over)
-            caption = [] if current().notes else plots.caption(study, over)
+            path = file or (out or own_figures(folder, study.name)) / study_figure.file_name(study, drawn_as, over)
+            study_figure.draw(study, path, over)
+            caption = [] if current().notes else study_figure.caption(study, over)
             named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
             drawn.append(named | ({"caption": caption} if caption else {}))
             if not as_json:

@@ -137,7 +137,7 @@ def check(
         ablate check mine.yaml --recipe cifar10
         ablate check all
     """
-    from ablations.study.checking import check_word
+    from ablations.cli.check import check_word
 
     load_plugins(plugin)
     data_folder(None)

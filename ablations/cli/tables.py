@@ -20,7 +20,7 @@ def table(
     words: options.Names = None,
     recipe: options.RecipeNames = None,
     runs: options.Source = None,
-    format: options.Format = options.TableFormat.md,
+    format: options.Format = "md",
     columns: Annotated[
         str | None,
         typer.Option(
@@ -63,15 +63,15 @@ def table(
         at_once = intervals is Intervals.simultaneous
         shown = [study_table.table(study, layout.further_metrics(chosen), interim, at_once) for study in studies]
         said = notes.value if notes else None
-        if as_json or format is options.TableFormat.json:
+        if as_json or format == "json":
             show_json([json.loads(layout.render(one, "json", chosen, said)) for one in shown])
-        elif format is options.TableFormat.csv and len(shown) > 1:
+        elif format == "csv" and len(shown) > 1:
             print(across_recipes.render(shown, "csv", chosen, said))
         elif len(set(recipe or [])) > 1:
             groups = across_recipes.by_study(shown)
-            print("\n\n".join(across_recipes.render(same, format.value, chosen, said) for same in groups))
+            print("\n\n".join(across_recipes.render(same, format, chosen, said) for same in groups))
         else:
-            print("\n\n".join(layout.render(one, format.value, chosen, said) for one in shown))
+            print("\n\n".join(layout.render(one, format, chosen, said) for one in shown))
     if strict and any(row.ended < row.planned for one in shown for row in one.rows):
         raise typer.Exit(FAILED)
 
@@ -80,7 +80,7 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run directory or an exported file.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one, judged against A; or 'published'.")],
     words: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="Only these.  [default: all]")] = None,
-    format: options.Format = options.TableFormat.md,
+    format: options.Format = "md",
     as_json: options.AsJson = False,
     fail_on: Annotated[
         str | None,
@@ -114,17 +114,17 @@ def compare(
         raise ValueError(f"--fail-on {fail_on}: must be 'worse'")
     if margin is not None and (not fail_on or not margin > 0):
         raise ValueError(f"--margin {margin:g}: must be a number above 0, with --fail-on worse")
-    shown = options.TableFormat.json if as_json else format
+    shown = "json" if as_json else format
     if b == published.NAME:
         if fail_on:
             raise ValueError(f"--fail-on {fail_on}: {b} numbers are from another setting, so nothing counts as worse")
-        print(published.render(published.compare_published(load_studies(a, words or [])), shown.value))
+        print(published.render(published.compare_published(load_studies(a, words or [])), shown))
         return
     first = load_studies(a, words or [])
     if not Path(b).exists():
         raise ValueError(f"{b}: no such run directory or exported file{suggestion(b, [published.NAME])}")
     comparison = comparing.compare(first, load_studies(Path(b), words or []))
-    print(summary.render(comparison, shown.value))
+    print(summary.render(comparison, shown))
     if fail_on:
         if not summary.was_compared(comparison):
             raise ValueError(f"--fail-on {fail_on}: no arm could be compared ({summary.gate_text(comparison, margin)})")

@@ -16,10 +16,9 @@ from ablations.study.budget import training_flops
 from ablations.study.confounds import enlarged, footnotes, model_notes, refuse_undeclared
 from ablations.study.contrasts import fixed_points, interactions, tuned
 from ablations.study.design import Arm, Design, at
-from ablations.study.reading import claim_arms
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
-from ablations.study.study import Axis, Study
+from ablations.study.study import Axis, Study, claim_arms
 from results import store, units
 from results.figures.kinds import FIGURES
 from results.names import METRICS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from results import report, store
-from results.figures import plots
+from results.figures import study_figure
 from results.load import load_inspections, load_studies
 from results.store.paths import refuse_links
 from results.study_results import StudyResults
@@ -19,7 +19,7 @@ def publish(study: StudyResults, runs: Path) -> str:
     table = study_table.table(study)
     for name, format in FORMATS.items():
         store.write_bytes(folder / "tables" / f"table.{format.suffix}", f"{layout.render(table, name)}\n".encode())
-    plots.draw(study, folder / "figures" / plots.file_name(study))
+    study_figure.draw(study, folder / "figures" / study_figure.file_name(study))
     return layout.render(table, "md")
 
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ablations.study import stages
+from ablations.study import stages, validation
 from ablations.study.budget import steps_of
 from ablations.study.naming import assigned, plan_name
-from ablations.study.reading import axes_of, claim_parts, starts, without_recipe_arm
 from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
-from ablations.study.study import PLACE, RECIPE_ARM, Axis, Study
+from ablations.study.study import PLACE, RECIPE_ARM, Axis, Study, claim_parts, without_recipe_arm
 from vitcore.config import Config, merge
 from vitcore.options import ConfigError, listed
 
@@ -93,7 +92,7 @@ class Design:
             if own in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
-            stages.check_overrides(self.study.name, self.study.stages, self.varied, self.overrides)
+            validation.check_overrides(self.study, self.varied, self.overrides)
         for where, settings in (("recipe", self.recipe.config), *self.named.items()):
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
@@ -155,7 +154,7 @@ class Design:
     @property
     def varied(self) -> list[str]:
         """The keys of all settings that vary, each once: factors, crosses, curves and tuned settings."""
-        return list(dict.fromkeys(key for group in axes_of(self.study) for key in group))
+        return list(dict.fromkeys(key for group in self.study.axes() for key in group))
 
     def axis(self, name: str, values: Axis) -> list[Any]:
         """Return the values of an axis that the study writes as a list, `axis` or `all`.
@@ -256,7 +255,7 @@ class Design:
     @cached_property
     def fine_tunes(self) -> bool:
         """Whether arms start from stages, and so train with the recipe's `finetune` settings."""
-        return any(key == "init_from" and value in self.study.stages for key, value in starts(self.study))
+        return any(key == "init_from" and value in self.study.stages for key, value in self.study.starts())
 
     @cached_property
     def base(self) -> Values:

@@ -11,22 +11,20 @@ to the arms.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ablations.study.naming import assigned
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError, listed, nearest
+from vitcore.options import ConfigError
 from vitcore.sizes import of_architecture
 from vitcore.training import parents
 
 Values = dict[str, Any]
 LINKS = parents.LINKS  # the settings that may name a stage
 FINETUNE = "finetune"  # the name in recipes for settings of the arms in a study with stages
-NAME = re.compile("[a-z][a-z0-9-]*")
 HEAD = ("head", "head_init")  # slots of the head, which a stage does not share with its children
 
 
@@ -176,68 +174,3 @@ def plain_starts(content: Any) -> Any:
             return content["stage"]
         return {key: plain_starts(value) for key, value in content.items()}
     return [plain_starts(one) for one in content] if isinstance(content, list) else content
-
-
-def check(stages: Mapping[str, Values], keys: Iterable[str], starts: Iterable[tuple[str, Any]], path: object) -> None:
-    """Raise ValueError if a stage's name or setting is invalid, or if an arm starts from an unknown stage.
-
-    keys: all settings that the study writes. starts: (init_from or teacher, value) of arms and stages. path: the
-    study's file, for messages.
-    """
-    reserved = {*Config.model_fields, "none", FINETUNE, "arm"}
-    for name in stages:
-        if name in reserved or not NAME.fullmatch(name):
-            raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
-    for key in keys:
-        if key.partition(".")[0] in stages:
-            check_setting(key, f"{path}: ")
-    for key, start in starts:
-        if start not in stages:
-            try:
-                parents.normalized(key, str(start))
-            except ValueError as error:
-                known = f"; stages are {listed(stages)}" if stages else ""
-                raise ValueError(f"{path}: {error}{known}{nearest(start, stages)}") from None
-
-
-def check_setting(key: str, where: str = "") -> None:
-    """Raise ValueError if a key such as pretrain.lr names no setting of a stage.
-
-    where: the beginning of the message.
-    """
-    field = key.partition(".")[2].partition(".")[0]
-    if field in ("seed", "data_seed"):
-        raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
-    if "." in key and field not in {*Config.model_fields, "epochs"}:
-        raise ValueError(f"{where}{key}: {field or 'nothing'} is no setting{nearest(field, Config.model_fields)}")
-
-
-def check_overrides(study: str, stages: Mapping[str, Values], varied: Iterable[str], overrides: Values) -> None:
-    """Raise ValueError if a command-line setting belongs neither to one stage nor to all stages.
-
-    stages: stage name -> settings that the study writes for it. varied: keys that the study varies.
-    """
-    alone = [*stages, FINETUNE]
-    for key, one in overrides.items():
-        name, dot, _ = key.partition(".")
-        if name in alone:
-            check_setting(key)
-        elif dot and name not in Config.model_fields:
-            raise ValueError(
-                f"{key}={one}: the stages of the study '{study}' are {listed(alone)}{nearest(name, alone)}"
-            )
-        elif taken := [stage for stage in stages if is_set(stage, key, stages[stage], varied)]:
-            others = " or ".join(f"{stage}.{key}={one}" for stage in alone if stage not in taken)
-            raise ValueError(
-                f"{key}={one} is for all stages, and the study '{study}' says itself what it is in {listed(taken)}: "
-                f"{others} is for one alone"
-            )
-
-
-def is_set(stage: str, key: str, own: Values, varied: Iterable[str]) -> bool:
-    """Return whether the study sets or varies a setting of a stage. `steps` and `epochs` count as one setting.
-
-    own: settings that the study writes for the stage. varied: keys that the study varies.
-    """
-    same = {"steps", "epochs"} if key in ("steps", "epochs") else {key}
-    return bool(same & own.keys() or {f"{stage}.{one}" for one in same} & set(varied))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ablations.study.budget import Budget
-from ablations.study.stages import Values
+from ablations.study.stages import LINKS, Values
 from vitcore.options import Options
 
 # A list of values, in which "axis" stands for the recipe's; or "axis" alone; or "all", every variant of a slot.
@@ -51,3 +51,42 @@ class Study(Options):
     published_of: str = ""  #: The publication and setting of these numbers, by default the source.
     claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.
     figure: str = "intervals"  #: The kind of figure that shows the results.
+
+    def axes(self) -> list[dict[str, Axis]]:
+        """Return the mappings from a setting to its values: factors, each cross, curves and tuned settings."""
+        return [self.factors, *self.crosses, self.curves, self.tune]
+
+    def layers(self) -> list[Values]:
+        """Return the written settings of the baseline, of each stage, of each co-change and of each named arm."""
+        named = [without_recipe_arm(settings) for settings in self.arms.values() if isinstance(settings, dict)]
+        return [self.baseline, *self.stages.values(), *self.co_changes.values(), *named]
+
+    def starts(self) -> list[tuple[str, Any]]:
+        """Return (key, value) for each value of init_from or teacher, which may name a stage."""
+        lists = [(key, axis[key]) for axis in self.axes() for key in LINKS if isinstance(axis.get(key), list)]
+        found = [(key, value) for key, values in lists for value in values]
+        return [*found, *((key, layer[key]) for layer in self.layers() for key in LINKS if key in layer)]
+
+
+def without_recipe_arm(settings: Values) -> Values:
+    """Return the settings of a named arm without the key that names the recipe's arm to extend."""
+    return {key: value for key, value in settings.items() if key != RECIPE_ARM}
+
+
+def claim_arms(claim: str, where: object) -> tuple[str, str]:
+    """Return the names of the two arms in a claim. Raises ValueError if the claim has no sign."""
+    left, _, right = claim_parts(claim, where)
+    return left, right
+
+
+def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
+    """Return the parts of a claim such as 'a < b' or 'a ~ b': arm, sign, arm.
+
+    The sign has its surrounding blanks. where: the beginning of the message. Raises ValueError if the claim has neither
+    sign.
+    """
+    for sign in (" < ", " ~ "):
+        left, found, right = claim.partition(sign)
+        if found:
+            return left.strip(), sign, right.strip()
+    raise ValueError(f"{where}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")

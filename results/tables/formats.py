@@ -1,17 +1,20 @@
 """Formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
 
+from __future__ import annotations
+
 import csv
 import html
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from results.names import suggestion
-from results.records import as_json
-from results.store.schemas import Plain
 from results.tables.grid import Cell, Grid
+
+if TYPE_CHECKING:
+    from results.store.schemas import Plain
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,13 @@ def without_formula(value: Plain) -> Plain:
     return f"'{text}" if text.startswith(tuple("=+-@")) else text
 
 
+def json_text(document: Document) -> str:
+    """Return a document as indented JSON."""
+    from results.records import as_json  # late: pydantic, while the command line lists the formats
+
+    return as_json(document.record())
+
+
 def each_grid(write: Callable[[Grid], str]) -> Callable[[Document], str]:
     """Return a function that writes a document, from one that writes a grid.
 
@@ -239,6 +249,6 @@ FORMATS = {
     "md": Format("md", each_grid(markdown)),
     "latex": Format("tex", each_grid(latex), notes="short"),  # a paper has little room
     "csv": Format("csv", lambda document: as_csv(document.rows()), all_columns=True),
-    "json": Format("json", lambda document: as_json(document.record()), all_columns=True),
+    "json": Format("json", json_text, all_columns=True),
     "html": Format("html", each_grid(html_table)),
 }

@@ -95,21 +95,3 @@ def file_sha256(key: str, path: str) -> str:
 def sha256(path: str, size: int, changed: int) -> str:
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_teacher(config: Config) -> None:
-    """Raise ConfigError if a setting does not work with a teacher or the distillation token.
-
-    A teacher needs classification, and `init_from` may not name a second trial. The token needs this package's ViT and
-    a pooling that does not read every layer.
-    """
-    if config.teacher != NONE and config.objective != "classification":
-        raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
-    if is_trial(config.teacher) and is_trial(config.init_from):
-        raise ConfigError(f"teacher={config.teacher}: init_from={config.init_from} is a trial too: one of both")
-    if not config.options.get("objective.token"):
-        return
-    if config.model:
-        raise ConfigError(f"objective.token=True: model={config.model} has no such token: False")
-    if config.pool == "layers":
-        raise ConfigError("objective.token=True: pool=layers reads every layer's class token alone: False")

@@ -68,13 +68,13 @@ def results_text(plan: Plan, runs: Path, where: str) -> str:
     """
     from ablations.reporting.publish import publish
     from results import report
-    from results.figures import plots
+    from results.figures import study_figure
     from results.study_results import load_plans
 
     (study,) = load_plans(runs, [plan])
     table, page = publish(study, runs), runs / "report.html"
     report.write([study], page)
-    figure = store.study_folder(runs, study.name) / "figures" / plots.file_name(study)
+    figure = store.study_folder(runs, study.name) / "figures" / study_figure.file_name(study)
     return "\n".join(
         [
             table,

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from results.tables.formats import FORMATS, named
+
 
 def studies(incomplete: str) -> list[str]:
     """Return the names of packaged studies that begin with the incomplete word, for completion with Tab."""
@@ -35,7 +37,12 @@ def out_option(metavar: str, help: str) -> Any:
     return typer.Option("--out", "-o", metavar=metavar, help=help)
 
 
-TableFormat = StrEnum("TableFormat", ["md", "latex", "csv", "json", "html"])
+def known_format(name: str) -> str:
+    """Return the name of a table's format. Raises ValueError if it is unknown."""
+    named(name)
+    return name
+
+
 Notes = StrEnum("Notes", ["all", "short", "none"])
 
 
@@ -77,7 +84,9 @@ RecipeNames = Annotated[
     list[str] | None,
     recipe_option(f"The recipe of the results. Give it again to see several side by side.  [default: {USUAL_RECIPE}]"),
 ]
-Format = Annotated[TableFormat, typer.Option("--format", "-f", help="The output format.")]
+Format = Annotated[
+    str, typer.Option("--format", "-f", metavar="|".join(FORMATS), callback=known_format, help="The output format.")
+]
 StyleFile = Annotated[
     Path | None,
     typer.Option("--style", metavar="FILE", help="A YAML file: size, fonts, colours, order, labels, digits, title."),

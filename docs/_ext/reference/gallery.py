@@ -7,7 +7,7 @@ from figure_studies import at_new_sizes, complete
 from ablations.study.reading import packaged, read_recipe, read_study
 from reference.example import REPORT, trained
 from reference.markup import prose, shell
-from results.figures import inspection, plots
+from results.figures import inspection, study_figure
 from results.figures.kinds import FIGURES as KINDS
 from results.figures.kinds import module_of
 from results.store.inspection_data import Inspection
@@ -24,8 +24,8 @@ def pages() -> dict[str, str | bytes]:
     """The page and its pictures."""
     made_up = {kind: complete(kind) for kind in KINDS} | {"new-size": at_new_sizes()}
     studies = made_up | {study.plan.figure: study for study in trained().values()}
-    drawn = {f"{kind}.svg": plots.picture(study, "svg") for kind, study in studies.items()}
-    drawn["training.svg"] = plots.picture(trained()[STUDY], "svg", x="step")
+    drawn = {f"{kind}.svg": study_figure.picture(study, "svg") for kind, study in studies.items()}
+    drawn["training.svg"] = study_figure.picture(trained()[STUDY], "svg", x="step")
     return {"index.md": page(), **drawn, **insides()}
 
 

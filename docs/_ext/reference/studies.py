@@ -12,7 +12,7 @@ from ablations.study.reading import find, packaged, read_recipe, read_study
 from ablations.study.study import Axis, Study
 from reference.example import REPORT, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree
-from results.figures import plots
+from results.figures import study_figure
 from results.tables import layout, study_table
 
 RECIPE = "digits"
@@ -22,7 +22,7 @@ COLUMNS = ("arm", "n", "mean", "delta", "p_holm", "verdict")  # what fits the pa
 def pages() -> dict[str, str | bytes]:
     """The overview, a page a study, and the figures of those that are trained."""
     found = [read_study(name) for name in packaged("studies")]
-    figures = {f"{name}.svg": plots.picture(study, "svg", titled=False) for name, study in trained().items()}
+    figures = {f"{name}.svg": study_figure.picture(study, "svg", titled=False) for name, study in trained().items()}
     return figures | {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
 
 

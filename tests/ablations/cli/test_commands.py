@@ -17,9 +17,9 @@ from in_process import called
 from rich.console import Console
 from serial import called_serially
 
+from ablations.cli import check
 from ablations.planning.jobs import Job
 from ablations.reporting.progress import Live
-from ablations.study import checking
 from vitcore.config import Config
 from vitcore.variants import VARIANTS
 
@@ -371,9 +371,9 @@ def test_check_tells_what_moves_in_each_arm(ablate: Ablate) -> None:
 
 
 def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "contracts", lambda slot, name: [("is tried", lambda slot, name: None)])
+    monkeypatch.setattr(check, "contracts", lambda slot, name: [("is tried", lambda slot, name: None)])
     monkeypatch.setattr(
-        checking, "packaged", lambda kind: {"studies": ["pooling"], "recipes": ["digits", "imagenet"]}[kind]
+        check, "packaged", lambda kind: {"studies": ["pooling"], "recipes": ["digits", "imagenet"]}[kind]
     )
     status, output, _ = ablate("check", "all")
     assert status == 0

@@ -12,9 +12,7 @@ from typer.main import get_command
 
 from ablations.cli import app
 from ablations.cli.help import PANELS
-from ablations.cli.inputs.options import TableFormat
 from ablations.study.reading import packaged
-from results.tables.formats import FORMATS
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
@@ -70,10 +68,6 @@ def test_commands_that_the_documentation_says_print_json_have_the_option(monkeyp
     (names,) = re.findall(r"^`([a-z ]+)` and `data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
     having = [one for one in COMMANDS if "--json" in called(monkeypatch, *one.split(), "-h")[1]]
     assert {*names.split(), "data verify"} == {one for one in having if one != "train" and not one.startswith("bench")}
-
-
-def test_the_command_line_offers_every_format_of_a_table() -> None:
-    assert [*TableFormat] == [*FORMATS]
 
 
 def test_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from ablations.reporting.console import PlainConsole
 from ablations.reporting.output import plain_output
 from ablations.reporting.progress import Live
 from results import store
-from results.figures import plots
+from results.figures import study_figure
 from results.safe_text import printable
 from results.tables import formats
 from vitcore.data.imagefolder import list_classes
@@ -156,7 +156,7 @@ with output_to_file(Path({str(tmp_path / "log")!r})):
 def test_figure_of_any_text_is_xml(tmp_path: Path) -> None:
     plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=3)
     plan["arms"][1]["name"] = "a\x1b\x07\u202ez"
-    content = plots.picture(synthetic.results(plan | {"question": "a\x1b\x00\u202ez"}), "svg")
+    content = study_figure.picture(synthetic.results(plan | {"question": "a\x1b\x00\u202ez"}), "svg")
     ElementTree.fromstring(content)
     assert b"\x1b" not in content
     assert "\u202e" not in content.decode()

@@ -17,7 +17,7 @@ from ablations.study.reading import read_recipe
 from ablations.study.recipe import OF_ITS_DATA, Recipe
 from ablations.study.study import Study
 from results import report
-from results.figures import plots
+from results.figures import study_figure
 from results.tables import layout, sentences, study_table
 
 FACTORS = {"position": ["none", "1d"]}
@@ -95,7 +95,7 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
     assert sentences.answer(of_their_recipe).startswith("On pets (recipe small), n = 3")
     assert sentences.answer(dataclasses.replace(of_their_recipe, recipe="pets")).startswith("On pets, n = 3")
     assert "all on the same 6 test images" in layout.render(table, "md")
-    assert "pets (recipe digits), steps=20" in plots.caption(study)[0]
+    assert "pets (recipe digits), steps=20" in study_figure.caption(study)[0]
     page = report.render([study], datetime(2026, 1, 2, tzinfo=UTC))
     assert "pets: 24 images to train on and 6 to test on, 3 classes" in page
     assert "EPYC" not in page, "the machine of the recipe's cost"

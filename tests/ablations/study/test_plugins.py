@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
+from ablations.cli.check import check_plugin
 from ablations.study import plugins
-from ablations.study.checking import check_plugin
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.variants import VARIANTS

@@ -35,7 +35,7 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.comparison import compare, summary
-from results.figures import plots
+from results.figures import study_figure
 from results.load import load_studies
 from results.store import lease
 from results.store.planned import trained
@@ -396,7 +396,7 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
     write(tmp_path / "runs", made)
     (found,) = load_studies(tmp_path / "runs")
     assert "test accuracy of predicted colours" in layout.render(study_table.table(found), "md")
-    assert "test accuracy of predicted colours" in plots.picture(found, "svg").decode()
+    assert "test accuracy of predicted colours" in study_figure.picture(found, "svg").decode()
     compared = summary.render(compare.compare([found], [found]), "md")
     assert "test accuracy of predicted colours" in compared
     usual = plan(tmp_path, study.replace("baseline: {objective: masked-patch, pool: cls}", "baseline: {pool: cls}"))

@@ -11,7 +11,7 @@ from figure_studies import spread
 from matplotlib.figure import Figure
 
 from results import report
-from results.figures import plots
+from results.figures import study_figure
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, minus_text, signed_text
 from results.figures.kinds import intervals
@@ -30,7 +30,7 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
     frame = arms_frame(study, study_table.table(study))
     for column in ("low", "high", "delta_low", "delta_high"):
         assert bool(frame[column].notna().any()) == drawn
-    assert ("no interval" in plots.caption(study)[0]) != drawn
+    assert ("no interval" in study_figure.caption(study)[0]) != drawn
     assert frame["mean"].notna().all()
 
 
@@ -54,7 +54,7 @@ def test_an_interval_beyond_the_axis_of_lines_ends_in_an_arrow(kind: str) -> Non
     reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
     with style():
-        ax = plots.figure(study, FULL).axes[0]
+        ax = study_figure.figure(study, FULL).axes[0]
     edges = dict(zip(("v", "^"), ax.get_ylim(), strict=True))
     arrows = [line for line in ax.lines if edges.get(str(line.get_marker())) in line.get_ydata()]
     assert [line.get_marker() for line in arrows] == ["^", "v"]
@@ -66,7 +66,7 @@ def test_figures_of_forty_arms_fit_on_a_page(kind: str) -> None:
     values = [f"{k}d" for k in range(40)]
     plan = synthetic.make_plan("m", {"position": values}, {"position": "0d"}, figure=kind)
     with style():
-        page = plots.figure(synthetic.results(spread(plan, 1.1)), COLUMN)
+        page = study_figure.figure(synthetic.results(spread(plan, 1.1)), COLUMN)
         assert 2.0 < page.get_figheight() < 12.0
         if kind != "intervals":
             return

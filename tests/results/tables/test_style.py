@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from ablations.study import strict_yaml
 from results import style as styles
 from results import style_check
-from results.figures import plots
+from results.figures import study_figure
 from results.figures.theme import style as drawing
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -39,7 +39,7 @@ def paper() -> styles.Style:
 
 def drawn(study: StudyResults, style: styles.Style) -> Figure:
     with styles.use(style), drawing():
-        figure = plots.figure(study, style.width)
+        figure = study_figure.figure(study, style.width)
         figure.draw_without_rendering()
     return figure
 
@@ -165,7 +165,7 @@ def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
 def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
     """The font is TrueType; 3.25 inches at 300 dots are 975 pixels."""
     with styles.use(paper()):
-        pdf, png = (plots.picture(position(), format) for format in ("pdf", "png"))
+        pdf, png = (study_figure.picture(position(), format) for format in ("pdf", "png"))
     assert b"/FontFile2" in pdf
     assert b"STIXGeneral" in pdf
     assert b"/Type3" not in pdf
@@ -203,7 +203,7 @@ def test_table_plot_and_report_take_the_same_file(runs: Path, tmp_path: Path, mo
     assert "no position" in called(monkeypatch, "table", *given)[1]
     assert called(monkeypatch, "plot", *given, "--out", str(tmp_path), "--format", "svg")[0] == 0
     with styles.use(paper()):
-        assert (tmp_path / "position-embedding@digits.svg").read_bytes() == plots.picture(position(), "svg")
+        assert (tmp_path / "position-embedding@digits.svg").read_bytes() == study_figure.picture(position(), "svg")
     assert called(monkeypatch, "report", *given, "--out", str(tmp_path / "r.html"))[0] == 0
     page = (tmp_path / "r.html").read_text()
     assert "no position" in page

@@ -25,7 +25,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from ablations.cli.figures import Axis
-from results.figures import axes, frame, kinds, lines, plots
+from results.figures import axes, frame, kinds, lines, study_figure
 from results.figures.kinds import families
 from results.figures.page import wrap_text
 from results.figures.theme import DASHES, style
@@ -101,7 +101,7 @@ CASES = [complete, incomplete, nothing_finished, one_seed, one_arm, several_fact
 
 def drawn(study: StudyResults, width: float = FULL, x: str | None = None) -> Figure:
     with style():
-        figure = plots.figure(study, width, x=x)
+        figure = study_figure.figure(study, width, x=x)
         figure.draw_without_rendering()
     return figure
 
@@ -186,10 +186,10 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
 @pytest.mark.parametrize(("name", "format"), [("intervals", "png"), ("intervals", "pdf"), ("learning-rate", "svg")])
 def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file carries no date, no version, and nothing of the user's own matplotlib settings."""
-    first = plots.picture(complete(name), format)
+    first = study_figure.picture(complete(name), format)
     monkeypatch.setitem(matplotlib.rcParams, "font.size", 20)
     monkeypatch.setitem(matplotlib.rcParams, "axes.facecolor", "red")
-    assert plots.picture(complete(name), format) == first
+    assert study_figure.picture(complete(name), format) == first
     assert matplotlib.rcParams["font.size"] == 20, "drawing leaves the user's settings alone"
 
 
@@ -197,7 +197,7 @@ def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pyt
 def test_the_order_of_a_hash_changes_nothing() -> None:
     code = (
         "import sys, hashlib; sys.path[:0] = ['tests/helpers', 'tests/results/figures']; import test_plots as t; "
-        "print(hashlib.sha256(t.plots.picture(t.incomplete('learning-rate'), 'svg')).hexdigest())"
+        "print(hashlib.sha256(t.study_figure.picture(t.incomplete('learning-rate'), 'svg')).hexdigest())"
     )
     digests = set()
     for seed in ("1", "2"):
@@ -211,11 +211,11 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
 
 def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="format=gif: one of png, pdf, svg"):
-        plots.draw(complete("axis"), tmp_path / "figures" / "a.gif")
+        study_figure.draw(complete("axis"), tmp_path / "figures" / "a.gif")
     with pytest.raises(ValueError, match="figure=pie of study alone: one of axis, compute"):
-        plots.draw(one_arm("pie"), tmp_path / "figures" / "a.png")
+        study_figure.draw(one_arm("pie"), tmp_path / "figures" / "a.png")
     with pytest.raises(ValueError, match="x=hour: one of step, epoch, images, seconds"):
-        plots.picture(complete("intervals"), "svg", x="hour")
+        study_figure.picture(complete("intervals"), "svg", x="hour")
     assert not (tmp_path / "figures").exists()
 
 
@@ -349,9 +349,9 @@ def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
     without = replace(study, evaluations=[row for row in study.evaluations if row[EVALUATION.index("arm")] != arm])
     said = f"No line, as no trial was evaluated: {arm}."
     for name in ("curves", "learning-rate"):
-        assert said in plots.caption(replace(without, plan=without.plan.model_copy(update={"figure": name})))
+        assert said in study_figure.caption(replace(without, plan=without.plan.model_copy(update={"figure": name})))
     for case in (study, replace(study, evaluations=[])):
-        assert not any("No line" in line for line in plots.caption(case))
+        assert not any("No line" in line for line in study_figure.caption(case))
 
 
 def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_come() -> None:
@@ -399,7 +399,7 @@ def test_seconds_of_unequal_machines_are_told_of() -> None:
     said = f"a step took {step:.2g} to {4 * step:.2g} s in trials of equal FLOPs"
     for factor, x, told in ((1, "seconds", False), (4, "seconds", True), (1, "step", False)):
         study.history.loc[slow, "seconds"] *= factor
-        assert (said in " ".join(plots.caption(study, x))) == told
+        assert (said in " ".join(study_figure.caption(study, x))) == told
 
 
 def test_without_validation_the_curves_are_of_the_training_loss() -> None:
