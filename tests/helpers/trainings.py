@@ -1,10 +1,28 @@
-"""Trainings that stop and resume, and their metrics without times."""
+"""Small trainings that stop and resume, their metrics without times, and the keys of their images."""
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from vitcore import Config, train
+from vitcore.keyed_random import image_keys
 from vitcore.training.run import Memory
+
+TINY: dict[str, Any] = {
+    "width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 6, "batch": 10, "evaluations": 2
+}  # fmt: skip
+
+
+def tiny(**settings: Any) -> Config:
+    """Return the config of a training of a small ViT on digits, which takes a fraction of a second."""
+    return Config(**(TINY | settings))
+
+
+def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:
+    """Return the random keys (B,) of the first images of a dataset in an epoch."""
+    return image_keys(seed, np.full(images, epoch), np.arange(images))
 
 
 def after(steps: int) -> Callable[[], bool]:

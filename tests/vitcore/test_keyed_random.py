@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from trainings import keys
 
 from vitcore import Config, ViT
 from vitcore.data.splits import Order, load
@@ -15,10 +16,6 @@ from vitcore.keyed_random import below, bits, code, decided, image_keys, kept, m
 from vitcore.model.dropout import Dropout, DropPath
 from vitcore.model.position import Context
 from vitcore.training.loop import Training
-
-
-def keys(count: int, seed: int = 0, epoch: int = 0) -> Tensor:
-    return image_keys(seed, np.full(count, epoch), np.arange(count))
 
 
 def test_keys_are_distinct_over_epochs_and_images() -> None:
@@ -50,13 +47,6 @@ def test_bits_are_the_published_hash_of_plain_integers() -> None:
             assert bits(some, site, 78)[i, element].item() % 2**32 == expected
 
 
-def test_bits_are_uniform() -> None:
-    """256 bins of the highest and of the lowest byte, a million draws: chi-square."""
-    draws = bits(keys(1000), code("a"), 1000).flatten()
-    for byte in (draws >> 24 & 255, draws & 255):
-        assert stats.chisquare(torch.bincount(byte, minlength=256).numpy()).pvalue > 1e-3
-
-
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
 def test_rate_is_exact(rate: float) -> None:
     """Of four million elements a share of 1 - rate stays, within 4 standard errors; over images, as binomials do."""
@@ -80,20 +70,12 @@ def pairs() -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-@pytest.mark.parametrize("what", list(pairs()))
-def test_masks_are_independent(what: str) -> None:
+def test_masks_are_independent() -> None:
     """A contingency table of both masks, a quarter of a million elements: chi-square."""
-    first, second = (mask.flatten().long() for mask in pairs()[what])
-    table = torch.bincount(2 * first + second, minlength=4).view(2, 2).numpy()
-    assert stats.chi2_contingency(table).pvalue > 1e-3
-
-
-def test_below_is_uniform() -> None:
-    """Each of 14 numbers as often as the others, none outside."""
-    draws = below(14, keys(20_000), code("operation"), 3)
-    counts = torch.bincount(draws.flatten(), minlength=14)
-    assert len(counts) == 14
-    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+    for what, masks in pairs().items():
+        first, second = (mask.flatten().long() for mask in masks)
+        table = torch.bincount(2 * first + second, minlength=4).view(2, 2).numpy()
+        assert stats.chi2_contingency(table).pvalue > 1e-3, what
 
 
 @pytest.mark.parametrize(("limit", "elements"), [(2, 1), (9, 2), (31, 5)])
@@ -125,12 +107,11 @@ def tiny(**settings: Any) -> Config:
     return Config(**(defaults | settings))
 
 
-NOISY: dict[str, Any] = {"dropout": 0.2, "drop_path": 0.3}
+NOISY: dict[str, Any] = {"dropout": 0.2, "drop_path": 0.3, "head_init": "lecun-normal"}
 
 
 def noisy_model(**settings: Any) -> ViT:
-    model = ViT(tiny(**(NOISY | {"head_init": "lecun-normal"} | settings)))
-    return model.train()
+    return ViT(tiny(**(NOISY | settings))).train()
 
 
 def test_no_mask_depends_on_the_batch() -> None:
@@ -197,20 +178,6 @@ def test_patch_dropout_leaves_the_others_in_order(rate: float) -> None:
     assert all(len(one) == stay and bool((one.diff() > 0).all()) for one in places)
     alone = torch.cat([model(images[i : i + 1], some[i : i + 1]) for i in range(3)])
     torch.testing.assert_close(alone, model(images, some), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_noise_compiles() -> None:
-    """Through dynamo and the joint graph, forward and backward, in one graph: the eager gradients."""
-    model, images, some = noisy_model(), torch.randn(4, 1, 8, 8), keys(4)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    gradients = []
-    for run in (model, compiled):
-        model.zero_grad()
-        run(images, some).square().sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    for eager, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(other, eager, rtol=1e-4, atol=1e-6)
 
 
 def test_training_gives_each_image_the_key_of_its_epoch() -> None:

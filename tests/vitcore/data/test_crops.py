@@ -7,15 +7,11 @@ from scipy import stats
 from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
+from trainings import keys
 
 from vitcore.data.crops import Window, by_products, cut, random_boxes
-from vitcore.keyed_random import image_keys
 
 SIDE = 64
-
-
-def keys(count: int) -> Tensor:
-    return image_keys(0, np.zeros(count, np.int64), np.arange(count))
 
 
 def images(count: int, channels: int = 3) -> Tensor:
@@ -75,5 +71,5 @@ def test_a_box_is_a_function_of_the_key() -> None:
     some = keys(50)
     boxes = random_boxes(some, SIDE, 0.08, 4 / 3)
     assert torch.equal(random_boxes(some.flip(0), SIDE, 0.08, 4 / 3).flip(0), boxes)
-    other = random_boxes(image_keys(0, np.ones(50, np.int64), np.arange(50)), SIDE, 0.08, 4 / 3)
+    other = random_boxes(keys(50, epoch=1), SIDE, 0.08, 4 / 3)
     assert (other != boxes).any(dim=1).float().mean() > 0.9

@@ -50,7 +50,6 @@ def test_values_of_16_bits_are_scaled_to_bytes(suffix: str, tmp_path: Path) -> N
 
 
 def test_a_grey_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) -> None:
-    """A gray image of 16 bits is scaled in a set of colored images too."""
     root = folder_with(tmp_path / "mixed", "tif", SIXTEEN_BITS["tif"], 8)
     for file in (root / "train" / "cat").glob("*.tif"):
         file.unlink()
@@ -104,7 +103,6 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("count", [1, 16])
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_what_is_no_image_of_known_range_is_named(hostile: str, count: int, tmp_path: Path) -> None:
-    """A folder and a pack of it are refused in one line with the file and the reason."""
     suffix, save, why = HOSTILE[hostile]
     root = folder_with(tmp_path / "photos", suffix, save, count)
     with pytest.raises(ConfigError, match=rf"imagefolder:/.*/train/cat/0000\.{suffix}: .*{why}") as error:

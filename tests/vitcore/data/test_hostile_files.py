@@ -33,14 +33,12 @@ def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, suffix: str) -> Non
 
 
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
-    """Reading a pipe ends in an error."""
     os.mkfifo(tmp_path / "data_batch_1")
     with pytest.raises(OSError, match="Not a regular file"):
         cifar.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
 
 
 def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) -> None:
-    """The size in a tar's header is limited."""
     (tmp_path / "a.tar").write_bytes(b"")
     member = Member(PurePosixPath("cat/a.png"), tmp_path / "a.tar", 0, 1 << 60)
     with pytest.raises(ValueError, match="larger than"):
@@ -70,7 +68,6 @@ def go_on(begun: Path) -> Path:
     "content", ["", "[]", "{}", "1" * 5000, "[" * 100_000, '{"version": 2, "name": "photos", "size": "8"}', "pipe"]
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
-    """A damaged note is named by reading the options and by packing on."""
     (begun / "begun.json").unlink()
     if content == "pipe":
         os.mkfifo(begun / "begun.json")

@@ -76,7 +76,6 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(edit: Callable[[Json], Json], said: str, root: Path) -> None:
-    """The error names the file and the contradiction."""
     seal(root, read(root) | edit(read(root)))
     with pytest.raises(ConfigError, match=rf"manifest\.json: damaged.*{said}"):
         manifest(root, "photos")
@@ -107,7 +106,6 @@ def test_an_index_that_contradicts_its_manifest_is_refused(edit: Callable[[Any],
 
 
 def test_a_jpeg_of_another_size_is_not_stretched(root: Path) -> None:
-    """The error names shard and image."""
     source = find_source(str(root.parent.parent / "photos"), None)
     small = pack("small", source, root.parent, Options(12, format="jpeg"))
     one, content = Pack(small, manifest(small, "small")), io.BytesIO()

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from vitcore import Config
 from vitcore.data.imagefolder import check_images
 from vitcore.data.lookup import describe
-from vitcore.data.splits import Order, load, read
+from vitcore.data.splits import Order, load
 from vitcore.options import ConfigError
 
 
@@ -210,20 +210,9 @@ def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path:
     ],
 )
 def test_folder_that_is_no_dataset(make_folder: MakeFolder, counts: dict[str, int], message: str) -> None:
-    """The error names the path and the reason."""
     root = make_folder(**counts)
     with pytest.raises(ConfigError, match=f"{root}.*{message}"):
         Config(data=f"imagefolder:{root}", patch=2)
-
-
-def test_unreadable_image_is_named(make_folder: MakeFolder) -> None:
-    """A truncated image, and a file that is no image, are named."""
-    root = make_folder(cat=5, dog=5)
-    whole = (root / "dog" / "002.png").read_bytes()
-    for contents in (b"not an image", whole[: len(whole) // 2]):
-        (root / "dog" / "002.png").write_bytes(contents)
-        with pytest.raises(ValueError, match=r"dog/002\.png: cannot be read as an image"):
-            read.__wrapped__(f"imagefolder:{root}", None, 6)
 
 
 def test_every_class_is_trained_validated_and_tested(make_folder: MakeFolder) -> None:

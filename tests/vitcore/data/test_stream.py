@@ -15,6 +15,7 @@ from in_process import called
 from photographs import photographs
 from serial import called_serially
 from torchvision.transforms.functional import center_crop
+from trainings import finished, without_seconds
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
@@ -28,7 +29,6 @@ from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import Options, pack
 from vitcore.data.splits import Data, load
 from vitcore.data.stream import Stored
-from vitcore.model.build import build
 from vitcore.runtime import memory, memory_limits
 from vitcore.training.loop import Training, evaluation_batch
 from vitcore.training.run import Memory
@@ -106,33 +106,22 @@ def test_evaluation_sees_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_streamed_training_is_the_resident_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, metrics and correctness are equal, also after stops within an epoch."""
-    runs = Memory(), Memory(), Memory()
-    train(tiny(), runs[0])
+    resident = finished(tiny())
     no_room(monkeypatch)
-    train(tiny(), runs[1])
-    for at in (3, 4):
-        left = iter(range(at))
-        train(tiny(), runs[2], stop=lambda left=left: next(left, None) is None)
-    assert train(tiny(), runs[2]).status == "finished"
-    for run in runs[1:]:
-        assert run.weights == runs[0].weights
-        assert [line["val_loss"] for line in run.lines] == [line["val_loss"] for line in runs[0].lines]
-        assert np.array_equal(run.correct, runs[0].correct)
+    for run in (finished(tiny()), finished(tiny(), 3, 4)):
+        assert run.weights == resident.weights
+        assert without_seconds(run) == without_seconds(resident)
+        assert np.array_equal(run.correct, resident.correct)
 
 
 def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The few-shot probe, another resolution and `inspect` have equal results."""
     config = tiny(position="sincos2d", pool="gap", dropout=0.0)
-    run = Memory()
-    train(config, run)
-    found = []
+    model, found = restored(config, finished(config).weights), []
     for _ in range(2):
-        model = restored(config, run.weights)
         seen = load(config).to(CPU)
-        inside = inspect(model, seen, 7)
-        found.append(
-            (few_shot(model, seen, (1, 5)).metrics, at_size(model, 28).metrics, inside.arrays["images"].tolist())
-        )
+        images = inspect(model, seen, 7).arrays["images"].tolist()
+        found.append((few_shot(model, seen, (1, 5)).metrics, at_size(model, 28).metrics, images))
         no_room(monkeypatch)
     assert found[0] == found[1]
     assert found[0][0]["fewshot5_accuracy"] >= 0
@@ -211,16 +200,3 @@ def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(memory, "host_limits", lambda: iter([16e9]))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert memory.room(CPU) == 2e9
-
-
-def test_a_new_pack_needs_no_more_than_its_manifest_to_be_described(home: Path) -> None:
-    """A config of a pack without its shards can be made; loading it is refused."""
-    shard = home / "photos" / "shard-00000.bytes"
-    shard.rename(home / "elsewhere")
-    try:
-        assert build(tiny()).config.classes == 2
-        splits.opened.cache_clear()
-        with pytest.raises(ValueError, match=str(shard)):
-            load(tiny())
-    finally:
-        (home / "elsewhere").rename(shard)

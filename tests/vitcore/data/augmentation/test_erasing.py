@@ -1,24 +1,17 @@
 """Random erasing against timm's, given equal random numbers."""
 
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
 from scipy import stats
 from timm.data import random_erasing as timm_erasing
 from torch import Tensor
+from trainings import keys, tiny
 
-from vitcore import Config
 from vitcore.data.augmentation.erasing import TRIES, erased, noise, rectangles
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.keyed_random import bits, code, image_keys
+from vitcore.keyed_random import bits, code
 from vitcore.training.loop import Training
-
-
-def keys(count: int) -> Tensor:
-    return image_keys(0, np.zeros(count, np.int64), np.arange(count))
 
 
 class Replayed:
@@ -66,10 +59,6 @@ def test_pixels_are_normal_noise_of_each_image() -> None:
     drawn = noise(some, images)
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.equal(noise(some[5:9], images[5:9]), drawn[5:9])
-
-
-def tiny(**settings: Any) -> Config:
-    return Config(width=16, depth=1, heads=2, pool="gap", patch=2, steps=2, batch=16, evaluations=1, **settings)
 
 
 def test_training_erases_standardised_images_and_keeps_ids() -> None:

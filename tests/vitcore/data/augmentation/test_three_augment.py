@@ -9,16 +9,12 @@ from PIL import ImageFilter
 from scipy import stats
 from torch import Tensor
 from torchvision.transforms import functional as theirs
+from trainings import keys
 
 from vitcore import Config
 from vitcore.data.augmentation import image_ops
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.augmentation.distortions import STEPS
-from vitcore.keyed_random import image_keys
-
-
-def keys(count: int) -> Tensor:
-    return image_keys(0, np.zeros(count, np.int64), np.arange(count))
 
 
 def pictures(channels: int, count: int = 6, size: int = 32) -> Tensor:
