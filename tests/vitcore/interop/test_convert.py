@@ -32,6 +32,7 @@ TIMM: dict[str, dict[str, Any]] = {
     "class token": {},
     "class token without a row": {"no_embed_class": True},
     "average": {"class_token": False, "global_pool": "avg", "fc_norm": False},
+    "average without a norm": {"class_token": False, "global_pool": "avg", "fc_norm": False, "final_norm": False},
     "norm after the average": {"class_token": False, "global_pool": "avg"},
     "average beside a class token": {"global_pool": "avg", "fc_norm": False},
     "attention pooling": {"class_token": False, "global_pool": "map"},
@@ -147,6 +148,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "packed SwiGLU": {"mlp_layer": "SwiGLUPacked", "mlp_ratio": 64 / 48, "act_layer": nn.SiLU},
     "GEGLU": {"mlp_layer": "GEGLU", "mlp_ratio": 128 / 48},
     "differential": {"attn_layer": "diff"},
+    "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
     "parallel": {"block_fn": "ParallelScalingBlock"},
     "parallel with all": {
         "block_fn": "ParallelScalingBlock",

@@ -1,6 +1,5 @@
-"""Poolings and heads against timm, naive loops and closed forms."""
+"""Poolings against naive loops and closed forms; the tests of conversion compare `map` and the norms with timm's."""
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from torch import nn
 
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.interop.convert import to_timm_state_dict
 from vitcore.model.pooling import POOLING
 from vitcore.model.position import Context
 
@@ -18,24 +16,6 @@ SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 4
 
 def double(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
-
-
-@torch.no_grad()
-def test_map_equals_timm() -> None:
-    """With the same weights it is timm's AttentionPoolLatent, its port of big_vision's MAPHead."""
-    timm = pytest.importorskip("timm.layers")
-    ours = perturbed(Config(pool="map", **SMALL)).pool
-    theirs = timm.AttentionPoolLatent(48, num_heads=3, norm_layer=partial(nn.LayerNorm, eps=1e-6)).double()
-    renamed = {"out.": "proj.", "up.": "mlp.fc1.", "down.": "mlp.fc2."}
-    weights = {"latent": ours.probe.view(1, 1, -1)}
-    for name, value in ours.state_dict().items():
-        for mine, other in renamed.items():
-            name = other + name.removeprefix(mine) if name.startswith(mine) else name
-        if name != "probe":
-            weights[name] = value
-    theirs.load_state_dict(weights)
-    x = double(4, 16, 48)
-    torch.testing.assert_close(ours(x, 0), theirs(x))
 
 
 @torch.no_grad()
@@ -83,25 +63,6 @@ def test_layers_mix_the_class_token_of_every_layer(final_norm: str) -> None:
     if final_norm == "after":
         expected = model.encoder.norm(expected)
     torch.testing.assert_close(model.pooled(images), expected)
-
-
-@pytest.mark.parametrize(
-    ("final_norm", "timm_options"),
-    [("before", {"fc_norm": False}), ("after", {"fc_norm": True}), ("none", {"fc_norm": False, "final_norm": False})],
-)
-@torch.no_grad()
-def test_final_norm_equals_timm(final_norm: str, timm_options: dict[str, bool]) -> None:
-    """Average pooling after, before and without the last norm, as timm's; none is MoCo v3's without it."""
-    timm = pytest.importorskip("timm.models.vision_transformer")
-    config = Config(pool="gap", final_norm=final_norm, **SMALL)
-    ours = perturbed(config).float()
-    theirs = timm.VisionTransformer(
-        img_size=32, patch_size=8, num_classes=10, embed_dim=48, depth=3, num_heads=3,
-        class_token=False, global_pool="avg", **timm_options,
-    )  # fmt: skip
-    theirs.load_state_dict(to_timm_state_dict(ours))
-    images = torch.randn(4, 3, 32, 32)
-    torch.testing.assert_close(ours(images), theirs(images), rtol=1e-5, atol=1e-5)
 
 
 def test_poolings_add_their_closed_form() -> None:
