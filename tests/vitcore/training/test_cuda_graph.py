@@ -1,10 +1,7 @@
-"""How a capture begins and ends, on a CPU, where streams and graphs only write down what is asked of them."""
+"""How a capture begins and ends, on a CPU, where stand-ins record what is asked of streams."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,59 +9,37 @@ import torch
 from vitcore.runtime import cuda_graph
 from vitcore.runtime.cuda_graph import capture, on_side_stream
 
-CPU = torch.device("cpu")
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """The current stream."""
+    current = Mock()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: current)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    return current
 
 
-class Stream:
-    """Writes down for whom it waits."""
-
-    def __init__(self) -> None:
-        self.waits: list[Stream] = []
-
-    def wait_stream(self, other: Stream) -> None:
-        self.waits.append(other)
-
-
-@contextmanager
-def on(stream: object) -> Iterator[None]:
-    yield
-
-
-@pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> tuple[Stream, Stream]:
-    """The current stream, and the one beside it."""
-    here, side = Stream(), Stream()
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: here)
-    monkeypatch.setattr(torch.cuda, "stream", on)
-    monkeypatch.setattr(cuda_graph, "side_stream", lambda device: side)
-    return here, side
-
-
-def test_what_follows_waits_for_the_side_stream_after_an_error_too(streams: tuple[Stream, Stream]) -> None:
+def test_what_follows_waits_for_the_side_stream_after_an_error_too(here: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state that is put back would otherwise be written by what was launched before."""
-    here, side = streams
-    with pytest.raises(ValueError, match="a part's own"), on_side_stream(CPU):
+    side = Mock()
+    monkeypatch.setattr(cuda_graph, "side_stream", lambda device: side)
+    with pytest.raises(ValueError, match="a part's own"), on_side_stream(torch.device("cpu")):
         raise ValueError("a part's own")
-    assert (side.waits, here.waits) == ([here], [side])
+    side.wait_stream.assert_called_once_with(here)
+    here.wait_stream.assert_called_once_with(side)
 
 
-def test_a_failed_capture_says_why_it_failed(streams: tuple[Stream, Stream], monkeypatch: pytest.MonkeyPatch) -> None:
-    """To end an invalid capture raises an error that only says that there was another one."""
+class Invalid(nullcontext[None]):
+    """A capture whose end raises an error that only says that there was another one."""
 
-    class Invalid:
-        def __init__(self, graph: Any, capture_error_mode: str) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        raise RuntimeError("operation failed due to a previous error during capture")
 
-        def __enter__(self) -> None: ...
 
-        def __exit__(self, *error: object) -> None:
-            raise RuntimeError("operation failed due to a previous error during capture")
-
-    def waiting() -> torch.Tensor:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
-    monkeypatch.setattr(torch.cuda, "graph", Invalid)
+def test_a_failed_capture_says_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock())
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, capture_error_mode: Invalid())
     with pytest.raises(RuntimeError, match="not permitted"):
-        capture(waiting)
+        capture(Mock(side_effect=RuntimeError("operation not permitted when stream is capturing")))
     with pytest.raises(RuntimeError, match="previous error"):
         capture(lambda: torch.zeros(()))

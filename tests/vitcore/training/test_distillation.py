@@ -152,17 +152,6 @@ def test_distilled_training_resumes_bit_exactly(trained: Trained, settings: dict
     assert finished(config, 2, teacher=trained).weights == finished(config, teacher=trained).weights
 
 
-def test_evaluations_average_both_heads(trained: Trained) -> None:
-    """The test accuracy is that of the mean of both heads' logits."""
-    config, run = with_token(teacher=TEACHER, steps=20), Memory()
-    outcome = train(config, run, teacher=trained)
-    model, data = build(config), load(config)
-    model.load_state_dict(safetensors.torch.load(run.weights))
-    own, other = model.train()(data.standardise(data.test.pixels)).unbind(1)
-    right = (((own + other) / 2).argmax(1) == data.test.labels).float().mean().item()
-    assert outcome.metrics["test_accuracy"] == pytest.approx(right, abs=1e-6)
-
-
 def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
     """It sees pixels from 0 to 1 with the mean and deviation of its own config; the file's hash is its identity."""
     model = timm.create_model("test_resnet", num_classes=10, in_chans=1)

@@ -17,6 +17,7 @@ import torch
 from in_process import called
 from outcomes import Quiet
 from torch import Tensor
+from trainings import after
 
 from ablations.cluster import bad_nodes
 from ablations.execution import faults, runner, slots
@@ -45,11 +46,10 @@ def tiny(**settings: Any) -> Config:
     return Config(**(defaults | settings))
 
 
-def trained(config: Config, run: Memory, at: int = -1, files: tuple[str, ...] = ()) -> Outcome:
+def trained(config: Config, run: Memory, at: int = 1000, files: tuple[str, ...] = ()) -> Outcome:
     """The trial, stopped before step `at`, by as many processes as it asks for."""
-    left = iter(range(at))
     with joined_ranks(config, files, None) as ranks:
-        return train(config, run, ranks=ranks, stop=lambda: at >= 0 and next(left, None) is None)
+        return train(config, run, ranks=ranks, stop=after(at))
 
 
 def weights(run: Memory) -> dict[str, Tensor]:
@@ -71,10 +71,11 @@ def difference(one: Memory, other: Memory) -> float:
 @pytest.mark.parametrize(("batch", "count"), [(8, 2), (33, 2), (10, 4), (9, 4), (128, 8), (2, 1)])
 def test_parts_make_up_the_batch_and_hold_both_images_of_a_pair(batch: int, count: int) -> None:
     """Every place once; with place i also B - 1 - i, in the order in which a part, turned round, is its partners."""
-    parts = [np.arange(batch)[Ranks(rank, count, CPU).part(batch)] for rank in range(count)]
+    every = [Ranks(rank, count, CPU) for rank in range(count)]
+    parts = [np.arange(batch)[ranks.part(batch)] for ranks in every]
     assert sorted(np.concatenate(parts)) == list(range(batch))
     assert all((part[::-1] == batch - 1 - part).all() and len(part) >= 2 for part in parts)
-    assert all(Ranks(rank, count, CPU).largest_part(batch) == max(map(len, parts)) for rank in range(count))
+    assert {ranks.largest_part(batch) for ranks in every} == {max(map(len, parts))}
 
 
 @pytest.mark.parametrize(("images", "count"), [(7, 2), (8, 4), (3, 4), (1, 2)])
@@ -106,12 +107,8 @@ def test_two_processes_take_the_steps_of_one(settings: dict[str, Any]) -> None:
     one, two = Memory(), Memory()
     alone = trained(tiny(**settings), one)
     both = trained(tiny(**settings, gpus=2), two)
-    assert (both.status, both.steps, both.images, both.micro_batch) == (
-        alone.status,
-        alone.steps,
-        alone.images,
-        alone.micro_batch,
-    )
+    for field in ("status", "steps", "images", "micro_batch"):
+        assert getattr(both, field) == getattr(alone, field), field
     assert difference(one, two) < 1e-5
     assert [line["step"] for line in two.lines] == [line["step"] for line in one.lines]
     for name in ("train_loss", "val_loss"):
@@ -123,7 +120,7 @@ def test_training_goes_on_with_another_number_of_processes() -> None:
     """Stopped with two, gone on with one, then with two again: as one never stopped, micro-batches whole."""
     calm, run = Memory(), Memory()
     trained(tiny(ema=0.9), calm)
-    for gpus, at in ((2, 10), (1, 10), (2, -1)):
+    for gpus, at in ((2, 10), (1, 10), (2, 30)):
         outcome = trained(tiny(ema=0.9, gpus=gpus), run, at)
         assert outcome.micro_batch == 0
     assert (outcome.status, outcome.steps) == ("finished", 30)
@@ -295,24 +292,24 @@ with ranks.together(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).
 """
 
 
+BROKEN = """
+import sys
+def train(*_, **__): raise RuntimeError('no such thing')
+sys.modules['__main__'].train = train
+"""
+
+
 @pytest.mark.slow
 def test_reason_is_told_where_the_exchange_hangs(tmp_path: Path) -> None:
     """A first rank that waits for one that failed says why, to whoever puts it on record, before it is killed."""
     plugin, said = tmp_path / "broken.py", tmp_path / "said"
-    plugin.write_text("import sys\ndef train(*_, **__): raise RuntimeError('no such thing')\n")
-    with open(plugin, "a") as file:
-        file.write("sys.modules['__main__'].train = train\n")
+    plugin.write_text(BROKEN)
     done = subprocess.run([sys.executable, "-c", HANGING, str(plugin), str(said)], timeout=300)
     assert done.returncode == -signal.SIGKILL
     assert said.read_text() == "Fault(kind='bug', fatal=True) rank 1: RuntimeError: no such thing"
 
 
-def test_impossible_numbers_of_ranks_are_refused() -> None:
-    """One line with the key, the value and what is allowed; a single process does not train for two."""
-    with pytest.raises(ConfigError, match=r"^gpus=3: batch=5 has no two images for each: at most 2$"):
-        tiny(batch=5, gpus=3)
-    with pytest.raises(ConfigError, match=r"^gpus=2: batch norm ties the images .* on CPUs gpus=1$"):
-        Config(device="cpu", model="timm/resnet18", gpus=2)
+def test_a_single_process_does_not_train_for_two() -> None:
     with pytest.raises(ConfigError, match=r"^gpus=2: here is 1 process of 1"):
         train(tiny(gpus=2))
 

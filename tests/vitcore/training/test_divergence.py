@@ -1,6 +1,7 @@
 """Divergence: seen, verified once from the last finite checkpoint, then a result, or a fault of the hardware."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 import synthetic
 import torch
+import trainings
 
 from results import store
 from results.tables.study_table import table
-from vitcore import Config, train
+from vitcore import train
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
 from vitcore.training.step import TrainStep
@@ -19,9 +21,7 @@ from vitcore.training.step import TrainStep
 K = 13  # the step, from 1, whose loss is not a number
 
 
-def tiny(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 20, "batch": 10, "evaluations": 2}
-    return Config(**(defaults | settings))
+tiny = partial(trainings.tiny, steps=20)
 
 
 @pytest.fixture

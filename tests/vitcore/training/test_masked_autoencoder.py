@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from trainings import keys
 
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
-from vitcore.keyed_random import image_keys
 from vitcore.model.position import POSITION, Context
 from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
@@ -23,10 +22,6 @@ from vitcore.training.transfer import take_over
 def mae(**settings: Any) -> Config:
     sizes = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "batch": 16, "steps": 6, "evaluations": 2}
     return Config(**(sizes | {"objective": "mae"} | settings))
-
-
-def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:
-    return image_keys(seed, np.full(images, epoch), np.arange(images))
 
 
 @pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (3, 256, 1)])

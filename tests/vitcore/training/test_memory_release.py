@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import trainings
 
-from vitcore import Config, train
+from vitcore import train
 from vitcore.contracts import tiny
 from vitcore.runtime.memory import shrinking
 from vitcore.training.loop import Training
@@ -17,11 +18,6 @@ from vitcore.variants import VARIANTS
 
 LARGE = ("resnet",)  # its channels are the paper's at any width
 ENTRIES = [(slot, name) for slot, variants in VARIANTS.items() for name in variants if name not in LARGE]
-
-
-def small(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 6, "batch": 10, "evaluations": 2}
-    return Config(**(defaults | {"device": "cpu"} | settings))
 
 
 class Watch:
@@ -45,7 +41,7 @@ class Watch:
 @pytest.fixture(scope="module")
 def imported() -> None:
     """What is imported late is, with what its own errors hold."""
-    train(small(steps=1))
+    train(trainings.tiny(steps=1, device="cpu"))
 
 
 @pytest.fixture
@@ -65,7 +61,6 @@ def watch(imported: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
 @pytest.mark.parametrize(("slot", "name"), ENTRIES)
 def test_a_training_leaves_with_its_model_and_images(watch: Watch, slot: str, name: str) -> None:
-    """Whatever its parts are."""
     pytest.importorskip("timm.models.resnetv2")  # an import inside of a training keeps frames of it, once
     config = tiny(slot, name).model_copy(update={"steps": 2, "evaluations": 1, "ema": 0.9})
     assert train(config).status == "finished"
@@ -84,7 +79,7 @@ def test_a_training_that_diverged_has_left_before_it_is_tried_again(
         honest(self, *args)
 
     monkeypatch.setattr(Training, "__init__", init)
-    assert train(small(lr=1e30), Memory()).status == "diverged"
+    assert train(trainings.tiny(lr=1e30, device="cpu"), Memory()).status == "diverged"
     assert before == [0, 0]
     assert watch.alive() == []
 

@@ -2,15 +2,13 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
+from trainings import keys
 
-from vitcore import Config, ViT, train, trial_id
+from vitcore import Config, ViT, train
 from vitcore.data.splits import load
-from vitcore.keyed_random import image_keys
 from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colors
@@ -20,10 +18,6 @@ from vitcore.training.run import Memory
 def masked(**settings: object) -> Config:
     sizes = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "gap", "batch": 16, "steps": 6, "evaluations": 2}
     return Config(**(sizes | {"objective": "masked-patch"} | settings))
-
-
-def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:
-    return image_keys(seed, np.full(images, epoch), np.arange(images))
 
 
 @pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (1, 256, 8)])
@@ -155,4 +149,3 @@ def test_binary_cross_entropy_starts_at_the_frequency_of_a_class(head: str) -> N
     logits = ViT(config)(torch.randn(10, 1, 8, 8))
     loss = OBJECTIVE["classification"](config).loss(logits, torch.arange(10))
     assert loss.item() == pytest.approx(-0.1 * math.log(0.1) - 0.9 * math.log(0.9), rel=1e-5)
-    assert trial_id(Config(head=head)) == trial_id(Config(head=head, **{"head.bias": 0}))

@@ -1,22 +1,19 @@
 """Averaged weights: the formula, independent of torch's own; what is evaluated, kept and resumed."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import safetensors.torch
 import torch
+import trainings
 from torch import nn
 
-from vitcore import Config
 from vitcore.data.splits import load
 from vitcore.training.loop import Training
 from vitcore.training.optimization.ema import Average
 
-
-def tiny(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 12, "batch": 16, "evaluations": 3}
-    return Config(**(defaults | settings))
+tiny = partial(trainings.tiny, steps=12)
 
 
 class Counting(nn.Module):

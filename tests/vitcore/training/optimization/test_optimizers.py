@@ -1,11 +1,13 @@
 """Parameter groups, their rates, and the options of the optimisers."""
 
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+import trainings
 
 from vitcore import Config, ViT
 from vitcore.data.splits import load
@@ -14,10 +16,7 @@ from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimi
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
-
-def tiny(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 3, "heads": 2, "patch": 4, "pool": "cls", "steps": 20, "batch": 8}
-    return Config(**(defaults | settings))
+tiny = partial(trainings.tiny, depth=3, pool="cls", steps=20)
 
 
 def grouped(config: Config, key: str) -> dict[float, set[str]]:
