@@ -7,23 +7,20 @@ from vitcore.options import ConfigError
 
 TRIAL = "0123456789ab"
 TIMM = {"model": "timm/test_resnet"}
+CIFAR = {"data": "cifar10"}
 CONCAT = {"position.combine": "concat"}
 BAD: list[tuple[dict[str, object], str]] = [
     ({"widht": 64}, "unknown key 'widht'; did you mean 'width'"),
     ({"lr": float("nan")}, "lr=nan: input should be"),
-    ({"lr": "fast"}, "lr=fast: input should be a valid number"),
     ({"lr": -1.0}, "lr=-1.0: input should be greater than 0"),
     ({"steps": -5}, "steps=-5: input should be greater than or equal to 1"),
     ({"steps": 1.5}, "steps=1.5: input should be a valid integer"),
-    ({"batch": True}, "batch=True: input should be a valid integer"),
     ({"data_fraction": 0.0}, "data_fraction=0.0: input should be greater than 0"),
-    ({"data_fraction": 2.0}, "data_fraction=2.0: input should be less than or equal to 1"),
     ({"width": 30, "heads": 4}, "heads=4 does not divide width=30: one of 1, 2, 3, 5"),
     ({"patch": 3}, "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
     ({"position": "3d"}, "position=3d: one of none, 1d, 2d, relative"),
     ({"position": "relativ"}, "did you mean 'relative'"),
     ({"pool": "max"}, "pool=max: one of cls, gap"),
-    ({"stem": "conw"}, "did you mean 'conv'"),
     ({"data": "cifar11"}, "data=cifar11"),
     ({"device": "tpu"}, "device=tpu: one of auto, cpu, cuda"),
     ({"steps": 10, "epochs": 2}, "steps=10 and epochs=2: give one of them"),
@@ -34,44 +31,32 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"position.base": 10.0}, "position=1d: unknown key 'base': known are combine, width"),
     ({"position": "none", "position.base": 10.0}, "position=none: unknown key 'base': this variant has no options"),
     ({"options": {"lr": 0.5}}, "unknown key 'lr': an option is spelled 'slot.name'"),
-    ({"options": {"position": 3}}, "unknown key 'position': an option is spelled 'slot.name'"),
     ({"options": 3}, "options=3: a mapping from 'slot.name'"),
     ({"colour.depth": 8}, "unknown key 'colour.depth'"),
-    ({"epochs": "many"}, "epochs=many"),
     ({"epochs": -1}, "epochs=-1"),
     ({"width": 4, "heads": 1, "mlp_ratio": 0.1}, "mlp_ratio=0.1: of width=4: more than 0.125"),
     ({"seed": -1}, "seed=-1: input should be greater than or equal to 0"),
-    ({"seed": "x"}, "seed=x: input should be a valid integer"),
-    ({"seed": 0, "data_seed": -2}, "data_seed=-2: input should be"),
     ({"position": "none", "position_at": "evry-layer"}, "position_at=evry-layer: one of input, every-layer, shared;"),
-    ({"depth": 10**9}, "depth=1000000000: input should be less than or equal to 1024"),
-    ({"width": 10**9}, "width=1000000000: input should be less than or equal to 65536"),
-    ({"mlp_ratio": 1e308}, "mlp_ratio=1e+308: input should be less than or equal to 1024"),
-    ({"image_size": 10**6}, "image_size=1000000: input should be less than"),
     ({"image_size": 1024, "patch": 1}, "patch=1 of image_size=1024: 1,048,576 patches an image: at most 65,536"),
-    ({"classes": 10**9}, "classes=1000000000: input should be less than"),
-    ({"batch": 10**12}, "batch=1000000000000: input should be less than or equal to 1048576"),
     ({"batch": 10**12, "epochs": 1}, "batch=1000000000000: input should be less than or equal to 1048576"),
-    ({"steps": 10**22}, "steps=10000000000000000000000: input should be less than or equal to 100000000"),
-    ({"epochs": 1e308}, "epochs=1e+308: input should be less than"),
     ({"epochs": 1e8}, "steps=1010390625: input should be less than or equal to 100000000"),
-    ({"evaluations": 10**9}, "evaluations=1000000000: input should be less than"),
-    ({"threads": 10**5}, "threads=100000: input should be less than or equal to 1024"),
-    ({"gpus": 10**9}, "gpus=1000000000: input should be less than"),
-    ({"micro_batch": 10**12}, "micro_batch=1000000000000: input should be less than"),
-    ({"registers": 10**9}, "registers=1000000000: input should be less than"),
-    ({"augment": "crop", "augment.pad": 10**9}, "pad=1000000000: input should be less than"),
     ({"data_fraction": 1e-300}, "data_fraction=1e-300: less than one of 1,293 training images"),
-    ({"position": "1d", "position_at": "foo"}, "position_at=foo: one of input, every-layer, shared"),
     ({"attention": "slow"}, "attention=slow: input should be 'fastest' or 'pinned'"),
     ({"compile": "sometimes"}, "compile=sometimes"),
+    # augmentations
+    (CIFAR | {"augment": "crop", "augment.pad": 32}, "augment.pad=32: less than image_size=32"),
+    (CIFAR | {"augment": "crop", "augment.pad": 10**9}, "pad=1000000000: input should be less than"),
+    (CIFAR | {"augment": "flip-crop", "augment.pad": 0}, "augment=flip-crop: pad=0"),
+    (CIFAR | {"augment": "flip-crop", "augment.fill": "mean"}, "augment=flip-crop: fill=mean"),
+    (CIFAR | {"augment": "randaugment", "augment.magnitude": 31}, "augment=randaugment: magnitude=31"),
+    (CIFAR | {"augment": "randaugment", "channels": 4}, "channels=4: augment=randaugment takes 1"),
+    (CIFAR | {"augment": "randaugment", "augment.pad": 4}, "augment=randaugment: unknown key 'pad'"),
     # blocks
     ({"self_attention": "axial"}, "pool=cls: self_attention=axial has no class token"),
     ({"self_attention": "axial", "pool": "gap", "registers": 2}, "registers=2: self_attention=axial"),
     ({"self_attention": "axial", "position": "relative"}, "position=relative: self_attention=axial takes none, 1d"),
     ({"self_attention": "differential", "position": "rope2d"}, "position=rope2d: self_attention=differential takes"),
     ({"self_attention": "differential", "width": 9}, "width=9 over heads=3: self_attention=differential halves"),
-    ({"self_attention": "axal"}, "did you mean 'axial'"),
     ({"mlp": "swiglu", "mlp.hidden": 0}, "mlp=swiglu: hidden=0"),
     # positions
     (CONCAT | {"position_at": "shared"}, "position.combine=concat: at position_at=input only, not shared"),
@@ -113,7 +98,6 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"token_merging": 3, "pool": "map"}, "token_merging=3: pool=map is not defined for merged tokens: cls, gap,"),
     ({"token_merging": 3, "objective": "mae"}, "token_merging=3: objective=mae predicts patches"),
     # objectives and teachers
-    ({"objective": "masked"}, "did you mean 'masked-patch'"),
     ({"objective": "masked-patch", "mixup": 0.2}, "mixup=0.2: with objective=masked-patch 0"),
     ({"objective": "masked-patch", "head": "mlp"}, "head=mlp: objective=masked-patch predicts by one layer"),
     ({"objective": "masked-patch", "patch": 8}, "patch=8: objective=masked-patch needs at least two patches"),
@@ -140,7 +124,7 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"optimizer": "muon", **TIMM}, "model=timm/test_resnet: optimizer=muon"),
     ({"optimizer": "sgd", "optimizer.nesterov": True, "optimizer.momentum": 0.0}, "optimizer.nesterov=True needs"),
     ({"optimizer.momentum": 0.5}, "optimizer=adamw: unknown key 'momentum'"),
-    ({"micro_batch": 5, "stem": "conv", "stem.norm": "batch"}, "micro_batch=5: batch norm ties the images"),
+    ({"micro_batch": 5, "stem": "conv", "stem.norm": "batch", "batch": 10}, "of a batch together: 0 or batch=10;"),
     ({"micro_batch": 5, **TIMM}, "micro_batch=5: batch norm ties the images"),
     ({"batch": 5, "gpus": 3, "device": "cpu"}, "gpus=3: batch=5 has no two images for each: at most 2"),
     ({"gpus": 2, "device": "cpu", **TIMM}, "gpus=2: batch norm ties the images of a batch together: on CPUs gpus=1"),
@@ -158,23 +142,31 @@ BAD: list[tuple[dict[str, object], str]] = [
 
 @pytest.mark.parametrize(("settings", "message"), BAD, ids=[message for _, message in BAD])
 def test_bad_setting_is_one_clear_line(settings: dict[str, object], message: str) -> None:
-    """Key, value and what is allowed, in one line."""
     with pytest.raises(ConfigError) as error:
         Config(**settings)
     assert message in str(error.value)
-    assert "data_seed" in settings or "data_seed" not in str(error.value)
+    assert "data_seed" not in str(error.value)  # it follows `seed`, which is named
     assert "\n" not in str(error.value)
+
+
+LARGEST: dict[str, int] = {
+    **dict.fromkeys(("image_size", "width", "registers", "token_merging", "gpus", "evaluations"), 2**16),
+    **dict.fromkeys(("classes", "batch", "micro_batch"), 2**20),
+    **dict.fromkeys(("depth", "mlp_ratio", "threads"), 1024),
+    **dict.fromkeys(("steps", "epochs"), 10**8),
+}
+
+
+@pytest.mark.parametrize("field", LARGEST)
+def test_sizes_are_bounded(field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{field}=1\S+: input should be less than or equal to {LARGEST[field]}"):
+        Config(**{field: 10**22})
 
 
 def test_named_size_fills_its_fields_where_it_is_written() -> None:
     """A size is sugar of its layer: what a stronger layer says wins, and it wins over weaker layers."""
-    assert merge({"width": 64, "patch": 2}, {"model": "S/16", "depth": 3}) == {
-        "width": 384,
-        "depth": 3,
-        "heads": 6,
-        "mlp_ratio": 4.0,
-        "patch": 16,
-    }
+    expected = {"width": 384, "depth": 3, "heads": 6, "mlp_ratio": 4.0, "patch": 16}
+    assert merge({"width": 64, "patch": 2}, {"model": "S/16", "depth": 3}) == expected
     config = Config(model="B/16", image_size=224, channels=3, classes=1000)
     assert (config.width, config.depth, config.heads, config.patch) == (768, 12, 12, 16)
 
@@ -196,7 +188,6 @@ def test_epochs_become_steps() -> None:
 
 
 def test_config_is_frozen_and_round_trips() -> None:
-    """A config cannot change, and its dump is the same config."""
     config = Config(seed=3, lr=1e-3)
     with pytest.raises(ValueError, match="frozen"):
         config.lr = 1.0  # type: ignore[misc]

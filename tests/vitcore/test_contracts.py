@@ -9,7 +9,7 @@ from torch import nn
 from vitcore.config import Config, merge
 from vitcore.contracts import Contract, compiles, contracts, tiny
 from vitcore.data.splits import load
-from vitcore.model.pooling import POOLING, GlobalAverage, Pooling
+from vitcore.model.pooling import POOLING, GlobalAverage
 from vitcore.model.position import POSITION, Position
 from vitcore.model.stem import STEM
 from vitcore.training.loop import Training
@@ -67,42 +67,26 @@ def test_parts_go_together(position: str, pool: str, stem: str) -> None:
 class ReadsRegisters(GlobalAverage):
     """A mean of everything: other registers, another vector."""
 
+    numerics = 1
+
     def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
         return x.mean(dim=1)
 
 
-class Deaf(ReadsRegisters):
+class Deaf(GlobalAverage):
     """Has a class token and reads the patches alone."""
 
+    numerics = 1
     class_token = True
-
-    def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
-        return x[:, prefix:].mean(dim=1)
 
 
 class Wide(GlobalAverage):
     """A vector a token, where one an image is asked for."""
 
+    numerics = 1
+
     def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
         return x[:, prefix:]
-
-
-POOLS = [
-    (ReadsRegisters, "reads patches, or the class token", "pool=mine: reads the tokens before the patches"),
-    (Deaf, "reads patches, or the class token", "pool=mine: has a class token and does not read it"),
-    (Wide, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
-]
-
-
-@pytest.mark.parametrize(("pool", "what", "message"), POOLS)
-def test_contract_catches_a_broken_pooling(
-    pool: type[Pooling], what: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it reads of the prefix and what it gives, in a sentence that names it."""
-    monkeypatch.setitem(POOLING, "mine", pool)
-    monkeypatch.setattr(pool, "numerics", 1)
-    with pytest.raises(AssertionError, match=message):
-        dict(contracts("pool", "mine"))[what]("pool", "mine")
 
 
 class NotBeside(Position):
@@ -118,47 +102,55 @@ class NotBeside(Position):
         return x * self.factor
 
 
-def test_contract_catches_a_position_that_fails_beside_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without class token and registers it trains."""
-    monkeypatch.setitem(POSITION, "mine", NotBeside)
-    checks = dict(contracts("position", "mine"))
-    checks["trains"]("position", "mine")
-    with pytest.raises(AssertionError, match="position=mine: logits are not finite"):
-        checks["works beside prefix tokens"]("position", "mine")
-
-
-def test_only_the_packages_own_needs_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variant of one's own says what it is; one of this package also where it comes from."""
-    check = dict(contracts("position", "1d"))["says what it is"]
-    monkeypatch.setitem(POSITION, "mine", Broken)
-    check("position", "mine")
-    monkeypatch.setattr(Broken, "__doc__", None)
-    with pytest.raises(AssertionError, match="position=mine: has no docstring"):
-        check("position", "mine")
-    monkeypatch.setattr(POSITION["1d"], "__doc__", "A table.")
-    with pytest.raises(AssertionError, match="position=1d: its docstring names no source"):
-        check("position", "1d")
-
-
-class Broken(Position):
-    """A position that breaks what it can: unused parameter, hidden randomness, no place."""
+class Unused(Position):
+    """Has a parameter that nothing reads, and no place."""
 
     numerics = 1
 
-    def __init__(self, config: object) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.unused = nn.Parameter(torch.zeros(3))
+
+
+class Random(Position):
+    """Adds numbers that follow from no key."""
+
+    numerics = 1
 
     def tokens(self, x: torch.Tensor, layer: int, grid: tuple[int, int]) -> torch.Tensor:
         return x + torch.rand(()) * 1e-3 if self.training else x
 
 
-@pytest.mark.parametrize("what", ["trains", "deterministic", "resumes", "says where a patch is"])
-def test_contract_catches_a_broken_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that breaks its contracts is told which, in a sentence that names it."""
-    monkeypatch.setitem(POSITION, "broken", Broken)
-    check = dict(contracts("position", "broken"))[what]
-    if what == "says where a patch is":
-        monkeypatch.setattr(Broken, "tokens", Position.tokens)
-    with pytest.raises(AssertionError, match=r"broken|unused"):
-        check("position", "broken")
+BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
+    ("pool", ReadsRegisters, "reads patches, or the class token", "pool=mine: reads the tokens before the patches"),
+    ("pool", Deaf, "reads patches, or the class token", "pool=mine: has a class token and does not read it"),
+    ("pool", Wide, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
+    ("position", NotBeside, "works beside prefix tokens", "position=mine: logits are not finite"),
+    ("position", Unused, "trains", "position.unused: no gradient reaches it"),
+    ("position", Unused, "says where a patch is", "position=mine: shuffling the patches leaves the logits as they"),
+    ("position", Random, "deterministic", "position=mine: two trainings with one seed end differently"),
+    ("position", Random, "resumes", "position=mine: a resumed training ends differently"),
+]
+
+
+@pytest.mark.parametrize(("slot", "part", "what", "message"), BROKEN)
+def test_contract_catches_a_broken_part(
+    slot: str, part: type[nn.Module], what: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that breaks a contract is told which, in a sentence that names it."""
+    monkeypatch.setitem(VARIANTS[slot], "mine", part)
+    with pytest.raises(AssertionError, match=message):
+        dict(contracts(slot, "mine"))[what](slot, "mine")
+
+
+def test_only_the_packages_own_needs_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant of one's own says what it is; one of this package also where it comes from."""
+    check = dict(contracts("position", "1d"))["says what it is"]
+    monkeypatch.setitem(POSITION, "mine", Unused)
+    check("position", "mine")
+    monkeypatch.setattr(Unused, "__doc__", None)
+    with pytest.raises(AssertionError, match="position=mine: has no docstring"):
+        check("position", "mine")
+    monkeypatch.setattr(POSITION["1d"], "__doc__", "A table.")
+    with pytest.raises(AssertionError, match="position=1d: its docstring names no source"):
+        check("position", "1d")

@@ -43,14 +43,12 @@ def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
 
 
 def test_feature_that_never_varies_does_no_harm() -> None:
-    """A constant feature leaves the scores finite."""
     x, labels = sample(12, 4, 3)
     x[:, 2] = 5.0
     assert Probe.fit(x, labels, 3).scores(x).isfinite().all()
 
 
 def test_support_is_balanced_nested_and_a_function_of_seed_and_draw() -> None:
-    """Classes have equal counts, more shots contain fewer, and another draw or data seed takes other images."""
     labels = np.repeat(np.arange(7), 40)
     five, ten = support(labels, 5, 0, 0), support(labels, 10, 0, 0)
     assert Counter(labels[ten].tolist()) == dict.fromkeys(range(7), 10)

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from vitcore.analysis.cost import measure
 from vitcore.analysis.interpret import (
-    absent,
-    added,
     cosine,
     filters,
     inspect,
@@ -21,12 +19,13 @@ from vitcore.analysis.interpret import (
     principal,
     rollout,
     rollout_of,
-    rotated,
     similarity,
     summary,
     uniform_distance,
 )
 from vitcore.config import Config
+from vitcore.contracts import perturbed, some_images
+from vitcore.data.shuffle import order
 from vitcore.data.splits import load
 from vitcore.model.block import BLOCK
 from vitcore.model.position import POSITION, Grid, Position
@@ -41,32 +40,24 @@ BLOCKS: list[dict[str, object]] = [{"self_attention": name, "pool": "gap"} for n
 BLOCKS += [*({"block": name} for name in BLOCK), {"embedding_norm": True}, {"layer_scale": 0.1}]
 
 
-def perturbed(**settings: object) -> ViT:
+def made(**settings: object) -> ViT:
     """Return a model whose parameters all differ from their initial values."""
-    model = ViT(Config(**(TINY | settings))).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
-    return model
+    return perturbed(Config(**(TINY | settings))).float().eval()
 
 
-def images(model: ViT, count: int = 3) -> Tensor:
-    config = model.config
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(count, config.channels, config.image_size, config.image_size, generator=generator)
+def images(model: ViT) -> Tensor:
+    return some_images(model.config).float()
 
 
 @pytest.mark.parametrize("settings", VARIED, ids=str)
 @torch.no_grad()
 def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> None:
     """Weights times values equal the output of the block's attention, for every position and prefix."""
-    model = perturbed(**settings)
+    model = made(**settings)
     given: list[tuple[Tensor, ...]] = []
     block = model.encoder.blocks[1].attention
-    handle = block.register_forward_hook(lambda module, inputs, output: given.append((*inputs, output)))
+    block.register_forward_hook(lambda module, inputs, output: given.append((*inputs, output)))
     found = layers(model, images(model))
-    handle.remove()
     x, context, output = given[0]
     _, _, v, _ = block.inputs(x, context)
     mixed = (found[1].weights @ v).transpose(1, 2).flatten(2)
@@ -77,7 +68,7 @@ def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> N
 @torch.no_grad()
 def test_looking_leaves_the_model_as_it_was() -> None:
     """The logits stay equal, and no hook remains."""
-    model = perturbed()
+    model = made()
     before = model(images(model))
     layers(model, images(model))
     torch.testing.assert_close(model(images(model)), before, rtol=0, atol=0)
@@ -102,7 +93,6 @@ def test_uniform_attention_has_the_mean_distance_of_the_grid() -> None:
 
 
 def test_rollout_is_that_of_a_loop() -> None:
-    """The rollout equals a loop that averages heads, adds the residual and normalizes rows."""
     generator = torch.Generator().manual_seed(0)
     weights = [torch.rand(2, 3, 5, 5, generator=generator).softmax(dim=-1) for _ in range(3)]
     for image in range(2):
@@ -135,15 +125,13 @@ def test_components_are_those_of_scikit_learn() -> None:
 
 @pytest.mark.parametrize("stem", STEM)
 def test_every_stem_has_filters_that_see_the_image(stem: str) -> None:
-    """The filters of every stem have the channels of the image."""
     components, _, name = filters(ViT(Config(**(TINY | {"stem": stem, "patch": 4}))))
     assert components.shape[1] == 1
     assert name.startswith("stem.")
 
 
 def test_learned_table_is_compared_by_cosine() -> None:
-    """The similarity under `1d` is the cosine of the table's rows."""
-    model = perturbed(position="1d")
+    model = made(position="1d")
     table = model.position.table.detach().double().numpy()
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     (found,) = similarity(model, None, None, (4, 4))
@@ -181,7 +169,6 @@ def own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
-    """The similarity is the mean over planes of the cosine of the angle."""
     model = ViT(Config(**(TINY | {"position": "rotary"})))
     offset = np.arange(16)[:, None] - np.arange(16)
     expected = np.mean([np.cos(offset / 10.0**k) for k in range(4)], axis=0)
@@ -198,13 +185,9 @@ def test_kind_without_vectors_or_bias_says_so() -> None:
         (found,) = similarity(model, None, None, (4, 4))
         assert found.site == ""
         assert said in found.note
-        assert found.note == absent(name, model.position)
-        assert rotated(model, 0, (4, 4)) is None
-        assert added(model.position, 0, (4, 4), 16) is None
 
 
 def test_vectors_at_every_layer_are_all_compared(own: None) -> None:
-    """The maps are one per layer, and their mean."""
     model = ViT(Config(**(TINY | {"position": "layers"})))
     (found,) = similarity(model, None, None, (4, 4))
     maps = [cosine(torch.randn(16, 16, generator=torch.Generator().manual_seed(layer)).double()) for layer in range(3)]
@@ -214,12 +197,10 @@ def test_vectors_at_every_layer_are_all_compared(own: None) -> None:
 
 def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> None:
     """The measured bias of `relative` is the mean of each layer's bias, without prefix tokens."""
-    model = perturbed(position="relative")
+    model = made(position="relative")
     data = load(model.config)
     inside = inspect(model, data, 5)
     assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
-    from vitcore.data.shuffle import order
-
     chosen = data.standardise(data.test.pixels[order(len(data.test), "inspect")[:5].copy()])
     found = layers(model, chosen)
     biases = np.stack([layer.bias[:, :, 1:, 1:].numpy() for layer in found])  # (L, B, H, N, N)
@@ -229,7 +210,6 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
 
 @pytest.mark.parametrize("settings", [*VARIED, *BLOCKS, *({"stem": stem, "patch": 4} for stem in STEM)], ids=str)
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
-    """Parameters and FLOPs of all rows sum to those of the model."""
     config = Config(**(TINY | settings))
     rows, whole = summary(config), measure(config)
     assert sum(row.params for row in rows) == whole.params
@@ -238,11 +218,7 @@ def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) ->
 
 
 def test_summary_of_b16_is_that_of_the_paper() -> None:
-    """The rows of B/16 have the parameters and FLOPs of the closed forms."""
-    config = Config(**TINY).model_copy(
-        update={"image_size": 224, "channels": 3, "patch": 16, "width": 768, "depth": 12, "heads": 12, "classes": 1000}
-    )
-    rows = {row.part: row for row in summary(config)}
+    rows = {row.part: row for row in summary(Config(model="B/16", image_size=224, channels=3, classes=1000))}
     mlp = rows["encoder.blocks.7.mlp"]
     assert mlp.params == 2 * 768 * 3072 + 3072 + 768
     assert mlp.flops == 2 * 2 * 197 * 768 * 3072
@@ -255,14 +231,10 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)
 def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings: dict[str, object]) -> None:
-    """The arrays are finite numbers of plain types, in the shapes that the figures expect."""
-    model = perturbed(**settings)
+    model = made(**settings)
     inside = inspect(model, load(model.config), 10)
-    shapes = {name: array.shape for name, array in inside.arrays.items()}
-    assert shapes["distance"] == (3, 2)
-    assert shapes["rollout"] == (8, 4, 4)
-    assert shapes["images"] == (8, 1, 8, 8)
-    assert shapes["tokens_pairs"] == (16, 16)
+    expected = {"distance": (3, 2), "rollout": (8, 4, 4), "images": (8, 1, 8, 8), "tokens_pairs": (16, 16)}
+    assert {name: inside.arrays[name].shape for name in expected} == expected
     assert all(np.isfinite(array).all() for array in inside.arrays.values())
     assert {str(array.dtype) for array in inside.arrays.values()} <= {"float32", "int64", "uint8"}
     assert inside.facts["images"] == 10
@@ -271,8 +243,7 @@ def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings
 
 
 def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One image at a time gives the numbers of one batch."""
-    model = perturbed(position="relative")
+    model = made(position="relative")
     data = load(model.config)
     whole = inspect(model, data, 20)
     monkeypatch.setattr("vitcore.analysis.interpret.MOST", 1)

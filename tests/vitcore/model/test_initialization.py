@@ -67,7 +67,7 @@ def test_constants_are_constant(init: str) -> None:
             assert (values == float(name.endswith("weight"))).all(), name
         if name in ("class_token", "head.weight", "head.bias", "stem.bias") or "attention.out.bias" in name:
             assert not values.any(), name
-        if name.endswith("scale"):
+        if name.endswith("gamma"):
             assert (values == torch.tensor(1e-4)).all(), name
 
 

@@ -1,14 +1,15 @@
 """Token merging against loops from arXiv 2210.09461: what merges, its average, and how attention counts it."""
 
 import math
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+import trainings
 from torch import Tensor
 
-from vitcore import Config, train
+from vitcore import train
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import at_merge, inspect_eval
 from vitcore.analysis.restore import restored
@@ -20,10 +21,7 @@ from vitcore.options import ConfigError
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
 
-
-def tiny(**settings: Any) -> Config:
-    sizes = {"width": 16, "depth": 3, "heads": 2, "patch": 2, "batch": 16, "steps": 8, "evaluations": 2}
-    return Config(**(sizes | {"token_merging": 3} | settings))
+tiny = partial(trainings.tiny, depth=3, patch=2, pool="cls", batch=16, steps=8, token_merging=3)
 
 
 def by_the_paper(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
@@ -111,8 +109,7 @@ def test_flops_are_those_of_the_tokens_that_are_left() -> None:
     assert measure(config).flops < measure(tiny(image_size=16, pool="gap", token_merging=0)).flops
 
 
-def test_training_learns_through_merged_tokens() -> None:
-    """Gradients reach every weight."""
+def test_gradients_reach_every_weight_through_merged_tokens() -> None:
     training = Training(config := tiny(dropout=0.1, drop_path=0.1), load(tiny()))
     for _ in range(2):
         training.advance()
@@ -124,15 +121,14 @@ def test_a_finished_model_is_tested_with_merged_tokens() -> None:
     """test@mergeR: 0 changes nothing; the logits are those of the config that merges, whose weights are the same."""
     config, run = tiny(token_merging=0, pool="gap", steps=30, lr=4e-3), Memory()
     outcome = train(config, run)
-    model = restored(config, run.weights or b"")
-    merging, data = restored(tiny(pool="gap"), run.weights or b""), load(config)
+    model = restored(config, run.weights)
+    merging, data = restored(tiny(pool="gap"), run.weights), load(config)
     with torch.no_grad():
         answers = merging(data.standardise(data.test.pixels)).argmax(dim=1)
     found = at_merge(model, 3).metrics
     assert found["test_accuracy@merge3"] == pytest.approx((answers == data.test.labels).float().mean().item())
     assert found["test_loss@merge3"] != pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
     assert at_merge(model, 0).metrics["test_loss@merge0"] == pytest.approx(outcome.metrics["test_loss"])
-    assert np.isfinite(found["test_loss@merge3"])
 
 
 def test_a_model_that_merges_is_not_inspected() -> None:
