@@ -1,16 +1,18 @@
 """The hash behind random choices: its statistics at fixed keys, and what dropout and stochastic depth make of it."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import trainings
 from scipy import stats
 from torch import Tensor
 from trainings import keys
 
-from vitcore import Config, ViT
+from vitcore import ViT
 from vitcore.data.splits import Order, load
 from vitcore.keyed_random import below, bits, code, decided, image_keys, kept, mix64
 from vitcore.model.dropout import Dropout, DropPath
@@ -102,9 +104,7 @@ def test_stochastic_depth_leaves_out_whole_images() -> None:
     assert y.mean().item() == pytest.approx(1.0, rel=0.04)
 
 
-def tiny(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "steps": 4, "batch": 12, "data_fraction": 0.1}
-    return Config(**(defaults | settings))
+tiny = partial(trainings.tiny, depth=2, patch=2, pool="cls", batch=12, data_fraction=0.1)
 
 
 NOISY: dict[str, Any] = {"dropout": 0.2, "drop_path": 0.3, "head_init": "lecun-normal"}

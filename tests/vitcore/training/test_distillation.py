@@ -1,6 +1,7 @@
 """Distillation against timm's task and the closed forms, DeiT's model against timm's, and training with a teacher."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import safetensors.torch
 import timm
 import torch
 import torch.nn.functional as F
+import trainings
 from timm.task.token_distillation import TokenDistillationTask
 from torch import Tensor, nn
 from trainings import finished
@@ -28,9 +30,7 @@ from vitcore.training.run import Memory
 TEACHER = "0123456789ab"
 
 
-def tiny(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "steps": 4, "batch": 16}
-    return Config(**(defaults | {"evaluations": 2} | settings))
+tiny = partial(trainings.tiny, depth=2, patch=2, pool="cls", steps=4, batch=16)
 
 
 def with_token(**settings: Any) -> Config:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import safetensors.torch
 import synthetic
 import torch
+import trainings
 from in_process import called
 from outcomes import Quiet
 from torch import Tensor
@@ -41,9 +43,7 @@ from vitcore.training.run import Memory, Outcome
 CPU = torch.device("cpu")
 
 
-def tiny(**settings: Any) -> Config:
-    defaults = {"device": "cpu", "width": 16, "depth": 2, "heads": 2, "patch": 4, "steps": 30, "batch": 33}
-    return Config(**(defaults | settings))
+tiny = partial(trainings.tiny, depth=2, pool="cls", steps=30, batch=33, evaluations=10, device="cpu")
 
 
 def trained(config: Config, run: Memory, at: int = 1000, files: tuple[str, ...] = ()) -> Outcome:

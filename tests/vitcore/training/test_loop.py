@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +11,35 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from trainings import after, without_seconds
+import trainings
+from trainings import after, finished, without_seconds
 
 from ablations.execution.launch import PLACE, Place
-from vitcore import Config, ViT, train
+from vitcore import ViT, train
 from vitcore.data.splits import load
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
 from vitcore.training.loop import Training, evaluation_steps
 from vitcore.training.run import Memory
 
+tiny = partial(trainings.tiny, depth=2, pool="cls", steps=20, batch=48)
 
-def tiny(**settings: Any) -> Config:
-    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "pool": "cls", "steps": 20, "batch": 48}
-    return Config(**(defaults | settings))
+
+CONFIG = tiny(evaluations=7, label_smoothing=0.1, data_fraction=0.1, position="relative")
 
 
 @pytest.fixture(scope="module")
 def whole() -> Memory:
     """A training never stopped: 20 steps, 7 evaluations, label smoothing, several epochs."""
-    run = Memory()
-    train(tiny(**SETTINGS), run)
-    return run
-
-
-SETTINGS: dict[str, Any] = {
-    "evaluations": 7,
-    "label_smoothing": 0.1,
-    "data_fraction": 0.1,
-    "position": "relative",
-}
+    return finished(CONFIG)
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 19])
 def test_stopped_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     """Stopped between any two steps and started again: the same weights, metrics and answers, bit for bit."""
-    stopped = train(tiny(**SETTINGS), run := Memory(), stop=after(at))
+    stopped = train(CONFIG, run := Memory(), stop=after(at))
     assert (stopped.status, stopped.steps, stopped.metrics) == ("stopped", at, {})
     assert run.weights is None
-    assert train(tiny(**SETTINGS), run).status == "finished"
+    assert train(CONFIG, run).status == "finished"
     assert run.weights == whole.weights
     assert without_seconds(run) == without_seconds(whole)
     assert np.array_equal(run.correct, whole.correct)
@@ -85,17 +77,14 @@ def test_killed_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     run = Fragile()
     run.dies_at = at
     with pytest.raises(Killed):
-        train(tiny(**SETTINGS), run, checkpoint_seconds=0)
-    train(tiny(**SETTINGS), run, checkpoint_seconds=0)
+        train(CONFIG, run, checkpoint_seconds=0)
+    train(CONFIG, run, checkpoint_seconds=0)
     assert run.weights == whole.weights
     assert without_seconds(run) == without_seconds(whole)
 
 
 def test_evaluations_change_nothing_learned(whole: Memory) -> None:
-    """The number of evaluations is no part of what is learned."""
-    run = Memory()
-    train(tiny(**(SETTINGS | {"evaluations": 1})), run)
-    assert run.weights == whole.weights
+    assert finished(CONFIG.model_copy(update={"evaluations": 1})).weights == whole.weights
 
 
 def test_metrics_lines_are_evenly_spaced_and_complete(whole: Memory) -> None:

@@ -1,11 +1,11 @@
 """The masked autoencoder: its loss, its masks and what its encoder sees, against loops from arXiv 2111.06377."""
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from trainings import keys
+from trainings import keys, tiny
 
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
@@ -18,10 +18,7 @@ from vitcore.training.objectives.masked_autoencoder import normalized_patches
 from vitcore.training.run import Memory
 from vitcore.training.transfer import take_over
 
-
-def mae(**settings: Any) -> Config:
-    sizes = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "batch": 16, "steps": 6, "evaluations": 2}
-    return Config(**(sizes | {"objective": "mae"} | settings))
+mae = partial(tiny, depth=2, patch=2, pool="cls", batch=16, objective="mae")
 
 
 @pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (3, 256, 1)])

@@ -1,11 +1,12 @@
 """Masked patch prediction: its targets and its corruption against loops written from the paper's definition."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from scipy import stats
-from trainings import keys
+from trainings import keys, tiny
 
 from vitcore import Config, ViT, train
 from vitcore.data.splits import load
@@ -14,10 +15,7 @@ from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colors
 from vitcore.training.run import Memory
 
-
-def masked(**settings: object) -> Config:
-    sizes = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "gap", "batch": 16, "steps": 6, "evaluations": 2}
-    return Config(**(sizes | {"objective": "masked-patch"} | settings))
+masked = partial(tiny, depth=2, patch=2, batch=16, objective="masked-patch")
 
 
 @pytest.mark.parametrize(("channels", "levels", "patch"), [(1, 17, 2), (3, 256, 4), (1, 256, 8)])

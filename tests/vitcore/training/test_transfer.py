@@ -1,12 +1,14 @@
 """Starting from weights: what is taken over, at which grid, what is left behind, and what is refused."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import trainings
 from trainings import finished
 from vit_checkpoints import official, timm_model
 
@@ -19,11 +21,7 @@ from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
 from vitcore.training.transfer import check, take_over, weights_for
 
-SETTINGS = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "steps": 3, "batch": 8, "evaluations": 1}
-
-
-def config(**settings: object) -> Config:
-    return Config(**(SETTINGS | settings))
+config = partial(trainings.tiny, depth=2, patch=2, pool="cls", steps=3, batch=8, evaluations=1)
 
 
 def saved(model: torch.nn.Module, path: Path) -> str:
