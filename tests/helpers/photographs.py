@@ -9,6 +9,8 @@ import numpy as np
 from PIL import Image
 
 from vitcore.data.pack import MANIFEST, Manifest, Shard, manifest, opened
+from vitcore.data.pack_sources import find_source
+from vitcore.data.pack_writer import Options, pack
 
 PACKS = {"imagenet": (1000, 1_281_167, 50_000), "imagenet100": (100, 126_689, 5_000)}  # classes, train, test
 
@@ -22,6 +24,11 @@ def photographs(root: Path, counts: Mapping[str, int], size: tuple[int, int] = (
             colours = Image.fromarray(rng.integers(0, 256, (2, 3, 3), np.uint8))
             colours.resize(size, Image.Resampling.BICUBIC).save(root / where / f"{number:04}.png")
     return root
+
+
+def packed(source: Path | str, home: Path, name: str = "photos", data_dir: Path | None = None, **options: Any) -> Path:
+    """Pack a source in HOME/NAME, of squares of 12 pixels unless `options` say otherwise; return the pack."""
+    return pack(name, find_source(str(source), data_dir), home, Options(**({"size": 12} | options)), jobs=2)
 
 
 def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from photographs import photographs, stored_images
+from photographs import packed, photographs, stored_images
 from PIL import Image
 
 from vitcore import Config
 from vitcore.config import ConfigError
-from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import Options, pack
 from vitcore.data.splits import load
 
 GRADIENT = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
@@ -45,8 +43,7 @@ def test_values_of_16_bits_are_scaled_to_bytes(suffix: str, tmp_path: Path) -> N
     data = load(Config(data=f"imagefolder:{root}", patch=2))
     assert data.train.pixels.shape[1] == 1, "grey"
     assert (data.train.pixels[:, 0] == SCALED).all()
-    packed = stored_images(pack("grey", find_source(str(root), None), tmp_path, Options(size=8)))
-    assert (packed == SCALED[..., None]).all()
+    assert (stored_images(packed(root, tmp_path, size=8)) == SCALED[..., None]).all()
 
 
 def test_a_grey_image_of_16_bits_among_colored_ones_is_scaled(tmp_path: Path) -> None:
@@ -63,11 +60,10 @@ def test_timms_reader_scales_too_and_skips_no_unreadable_image(tmp_path: Path) -
     """Timm's datasets would clip the values, and replace an unreadable image by the next."""
     root = folder_with(tmp_path / "grey", "png", SIXTEEN_BITS["png"])
     (root / "test").rename(root / "validation")
-    packed = stored_images(pack("grey", find_source("timm:", root), tmp_path, Options(size=8)))
-    assert (packed == SCALED[..., None]).all()
+    assert (stored_images(packed("timm:", tmp_path, data_dir=root, size=8)) == SCALED[..., None]).all()
     (root / "train" / "dog" / "0001.png").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="cannot be read as an image"):
-        pack("torn", find_source("timm:", root), tmp_path, Options(size=8))
+        packed("timm:", tmp_path, "torn", root, size=8)
 
 
 def bomb(file: Path) -> None:
@@ -109,4 +105,4 @@ def test_what_is_no_image_of_known_range_is_named(hostile: str, count: int, tmp_
         load(Config(data=f"imagefolder:{root}", patch=2))
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match=rf"train/cat/0000\.{suffix} \d+: .*{why}"):
-        pack("photos", find_source(str(root), None), tmp_path, Options(size=8))
+        packed(root, tmp_path, "pack", size=8)

@@ -10,15 +10,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
-from photographs import photographs
+from photographs import packed, photographs
 
 from vitcore.data import cifar, pack_writer
-from vitcore.data.pack_sources import Member, find_source, open_member
-from vitcore.data.pack_writer import Options, pack
+from vitcore.data.pack_sources import Member, open_member
 from vitcore.options import ConfigError
 from vitcore.training import parents, transfer
-
-OPTIONS = Options(8, 8)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
@@ -56,16 +53,16 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with monkeypatch.context() as patch:
         patch.setattr(pack_writer, "finish", end)
         with pytest.raises(KeyboardInterrupt):
-            pack("photos", find_source(str(tmp_path / "images"), None), tmp_path, OPTIONS)
+            packed(tmp_path / "images", tmp_path)
     return tmp_path / "photos"
 
 
 def go_on(begun: Path) -> Path:
-    return pack("photos", find_source(str(begun.parent / "images"), None), begun.parent, OPTIONS)
+    return packed(begun.parent / "images", begun.parent)
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "1" * 5000, "[" * 100_000, '{"version": 2, "name": "photos", "size": "8"}', "pipe"]
+    "content", ["", "[]", "{}", "1" * 5000, "[" * 100_000, '{"version": 2, "name": "photos", "size": "12"}', "pipe"]
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
     (begun / "begun.json").unlink()

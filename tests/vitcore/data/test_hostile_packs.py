@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hostile_files import ended, mutations
-from photographs import photographs
+from photographs import packed, photographs
 from PIL import Image
 
 from vitcore.data.pack import Pack, manifest, verify
-from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import Options, pack
 from vitcore.options import ConfigError
 
 Json = dict[str, Any]
@@ -35,8 +33,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ABLATE_PACKS", "")
     (tmp_path / "s.yaml").write_text(json.dumps(STUDY))
     (tmp_path / "r.yaml").write_text(json.dumps({"description": "Small.", "config": CONFIG}))
-    source = find_source(str(photographs(tmp_path / "photos", COUNTS)), tmp_path)
-    return pack("photos", source, tmp_path / "data", Options(8), jobs=1)
+    return packed(photographs(tmp_path / "photos", COUNTS), tmp_path / "data", size=8)
 
 
 def seal(root: Path, content: object) -> None:
@@ -106,8 +103,7 @@ def test_an_index_that_contradicts_its_manifest_is_refused(edit: Callable[[Any],
 
 
 def test_a_jpeg_of_another_size_is_not_stretched(root: Path) -> None:
-    source = find_source(str(root.parent.parent / "photos"), None)
-    small = pack("small", source, root.parent, Options(12, format="jpeg"))
+    small = packed(root.parent.parent / "photos", root.parent, "small", format="jpeg")
     one, content = Pack(small, manifest(small, "small")), io.BytesIO()
     Image.new("RGB", (1, 1)).save(content, "JPEG")
     (small / "shard-00000.jpeg").write_bytes(content.getvalue())

@@ -13,13 +13,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 from in_process import called
-from photographs import photographs, stored_images
+from photographs import packed, photographs, stored_images
 from PIL import Image
 from serial import called_serially
 from torchvision.datasets import ImageFolder
@@ -59,10 +58,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ablate(monkeypatch: pytest.MonkeyPatch) -> Ablate:
     return partial(called, monkeypatch)
-
-
-def packed(source: Path | str, home: Path, name: str = "photos", **options: Any) -> Path:
-    return pack(name, find_source(str(source), home), home, Options(**({"size": 12} | options)), jobs=2)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -133,7 +128,7 @@ def test_timms_datasets_are_packed(folder: Path, home: Path) -> None:
     """The images are those that timm.data.create_dataset reads, with the names of its classes."""
     from_folder = stored_images(packed(folder, home))
     (folder / "test").rename(folder / "validation")
-    images = stored_images(pack("timms", find_source("timm:", folder), home, Options(size=12)))
+    images = stored_images(packed("timm:", home, "timms", folder))
     assert np.array_equal(images, from_folder)
     assert manifest(home / "timms", "timms").classes == ["cat", "dog"]
 
@@ -452,35 +447,24 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, ablate: Ablate
     assert (status, errors.startswith("ablate: source nodir: "), "imagefolder" in errors) == (2, True, False)
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_where_data_lie_has_one_order(
-    given: bool, folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The order is --data-dir, [data] of ablate.toml, the profile, ablate.toml, ABLATE_DATA.
-
-    given: settings still name a place after its pack is gone.
-    """
-    places = [tmp_path / name for name in ("explicit", "named", "profile", "toml", "environment")]
+def test_where_data_lie_has_one_order(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is --data-dir, [data] of ablate.toml, the profile, ablate.toml, ABLATE_DATA; a place may lack it."""
+    explicit, named, profile, toml, environment = places = [tmp_path / name for name in "abcde"]
     for size, place in enumerate(places, 12):
         packed(folder, place, "pets", size=size, crop=size)
-    toml, data_dir = tmp_path / "ablate.toml", f'data_dir = "{places[3]}"\n'
-    toml.write_text(f'{data_dir}[data]\npets = "{places[1] / "pets"}"\n')
+    (tmp_path / "ablate.toml").write_text(f'data_dir = "{toml}"\n[data]\npets = "{named / "pets"}"\n')
     monkeypatch.chdir(tmp_path)
     for size, place in enumerate(places, 12):
-        for name, value in (("ABLATE_DATA", str(places[4])), ("ABLATE_PACKS", ""), ("ABLATE_MORE_DATA", "")):
+        for name, value in (("ABLATE_DATA", str(environment)), ("ABLATE_PACKS", ""), ("ABLATE_MORE_DATA", "")):
             monkeypatch.setenv(name, value)
-        explicit = places[0] if given or size < 14 else None
-        profile = str(places[2]) if given or size < 15 else None
-        if size >= 14 and not given:
-            toml.write_text(data_dir if size < 16 else "")
         for _ in range(2):  # a command may ask twice
-            data_folder(explicit, profile)
+            data_folder(explicit, str(profile))
         assert describe("pets").image_size == size, place
         assert named_data({"data": "pets"}, explicit) == {"data": "pets"}
         shutil.rmtree(place / "pets")
         (place / "pets").mkdir()
-    named = (1, 0, 2, 3, 4) if given else (4,)
-    with pytest.raises(ConfigError, match=", ".join(f"{places[at]}/pets: no manifest.json" for at in named)):
+    looked_in = (named, explicit, profile, toml, environment)
+    with pytest.raises(ConfigError, match=", ".join(f"{place}/pets: no manifest.json" for place in looked_in)):
         describe("pets")
 
 

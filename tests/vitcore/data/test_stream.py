@@ -12,7 +12,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from in_process import called
-from photographs import photographs
+from photographs import packed, photographs
 from serial import called_serially
 from torchvision.transforms.functional import center_crop
 from trainings import finished, without_seconds
@@ -25,8 +25,6 @@ from vitcore.analysis.interpret import inspect
 from vitcore.analysis.restore import restored
 from vitcore.config import merge
 from vitcore.data import splits
-from vitcore.data.pack_sources import find_source
-from vitcore.data.pack_writer import Options, pack
 from vitcore.data.splits import Data, load
 from vitcore.data.stream import Stored
 from vitcore.runtime import memory, memory_limits
@@ -41,9 +39,9 @@ CPU = torch.device("cpu")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the packs `photos`, 24 x 24 pixels of which evaluation sees 21, and `small`, as JPEG."""
     root = tmp_path_factory.mktemp("stream")
-    source = find_source(str(photographs(root / "photos", COUNTS, (32, 24))), None)
-    pack("photos", source, root, Options(size=24))
-    pack("small", source, root, Options(size=24, format="jpeg"))
+    source = photographs(root / "source", COUNTS, (32, 24))
+    packed(source, root, size=24)
+    packed(source, root, "small", size=24, format="jpeg")
     return root
 
 
@@ -173,7 +171,7 @@ def test_recipes_of_packs_train_on_one(name: str, tmp_path: Path, monkeypatch: p
     """The recipe's ViT-S/16 at 224 pixels trains on a streamed pack."""
     recipe = read_recipe(name)
     folder = photographs(tmp_path / "photos", {"train/a": 8, "train/b": 8, "val/a": 2, "val/b": 2}, (300, 260))
-    pack(recipe.config["data"], find_source(str(folder), None), tmp_path)
+    packed(folder, tmp_path, recipe.config["data"], size=256)
     monkeypatch.setenv("ABLATE_DATA", str(tmp_path))
     no_room(monkeypatch)
     few = {"batch": 4, "steps": 3, "evaluations": 1, "val_fraction": 0.25, "device": "cpu"}
