@@ -33,7 +33,6 @@ CASES = [
 
 @pytest.mark.parametrize(("slot", "name", "check"), CASES)
 def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None:
-    """Every entry of every slot keeps every contract."""
     check(slot, name)
 
 

@@ -18,5 +18,4 @@ def test_entry_computes_what_it_did(slot: str, name: str) -> None:
 
 
 def test_nothing_is_pinned_that_is_not_there() -> None:
-    """An entry that was removed is removed from the pinned losses."""
     assert set(PINNED) == {f"{slot}={name}" for slot, name in golden.entries()}

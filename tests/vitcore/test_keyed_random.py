@@ -98,7 +98,6 @@ def test_dropout_keeps_the_expectation_and_scales_what_stays() -> None:
 
 
 def test_stochastic_depth_leaves_out_whole_images() -> None:
-    """An image keeps all elements of its branch, scaled, or none."""
     y = DropPath(0.25, "here")(torch.ones(4000, 3, 2), keys(4000)).flatten(1)
     assert torch.equal(y.amin(dim=1), y.amax(dim=1))
     assert y.mean().item() == pytest.approx(1.0, rel=0.04)
@@ -125,7 +124,6 @@ def test_no_mask_depends_on_the_batch() -> None:
 
 
 def test_evaluation_has_no_noise() -> None:
-    """The logits of a model built without, and no key is asked for."""
     noisy, plain = noisy_model().eval(), noisy_model(dropout=0.0, drop_path=0.0).eval()
     images = torch.randn(3, 1, 8, 8)
     assert torch.equal(noisy(images), plain(images))

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vitcore.analysis.cost import measure
 from vitcore.analysis.interpret import (
-    cosine,
     filters,
     inspect,
     layers,
@@ -28,11 +27,10 @@ from vitcore.contracts import perturbed, some_images
 from vitcore.data.shuffle import order
 from vitcore.data.splits import load
 from vitcore.model.block import BLOCK
-from vitcore.model.position import POSITION, Grid, Position
+from vitcore.model.position import POSITION
 from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.variants import VARIANTS
 
 TINY = {"data": "digits", "width": 16, "depth": 3, "heads": 2, "patch": 2}
 VARIED = [{"position": name} for name in POSITION] + [{"pool": "gap"}, {"registers": 3}, {"qk_norm": True}]
@@ -130,49 +128,24 @@ def test_every_stem_has_filters_that_see_the_image(stem: str) -> None:
     assert name.startswith("stem.")
 
 
-def test_learned_table_is_compared_by_cosine() -> None:
-    model = made(position="1d")
-    table = model.position.table.detach().double().numpy()
-    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
-    (found,) = similarity(model, None, None, (4, 4))
-    assert found.site == "tokens"
-    np.testing.assert_allclose(found.pairs, unit @ unit.T, atol=1e-7)
-    np.testing.assert_allclose(found.centre[0, 0], (unit @ unit.T)[10], atol=1e-7)
+def test_learned_tables_are_compared_by_cosine() -> None:
+    """The maps are one for each layer that has its own table, and their mean."""
+    for at in ("input", "every-layer"):
+        model = made(position="1d", position_at=at)
+        own = [p.detach().double() for name, p in model.position.named_parameters() if name.startswith("table")]
+        tables = np.stack(own)
+        units = tables / np.linalg.norm(tables, axis=-1, keepdims=True)
+        maps = units @ units.swapaxes(1, 2)
+        (found,) = similarity(model, None, None, (4, 4))
+        assert found.site == "tokens"
+        np.testing.assert_allclose(found.pairs, maps.mean(axis=0), atol=1e-7)
+        np.testing.assert_allclose(found.centre[:, 0], maps[:, 10], atol=1e-7)
 
 
-class Rotary(Position):
-    """Rotations by halves (arXiv 2104.09864): plane k turns by place / 10^k."""
-
-    numerics = 1
-
-    def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        half = x.shape[-1] // 2
-        angle = torch.arange(x.shape[-2])[:, None] / 10.0 ** torch.arange(half)
-        a, b = x[..., :half], x[..., half:]
-        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
-
-
-class EveryLayer(Position):
-    """A vector of its own for every place and layer."""
-
-    numerics = 1
-
-    def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        return x + torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(layer))
-
-
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add two positions, as a plug-in does."""
-    for name, kind in (("rotary", Rotary), ("layers", EveryLayer)):
-        monkeypatch.setitem(VARIANTS["position"], name, kind)
-
-
-def test_rotation_is_seen_as_the_mean_cosine_of_the_angles(own: None) -> None:
-    model = ViT(Config(**(TINY | {"position": "rotary"})))
-    offset = np.arange(16)[:, None] - np.arange(16)
-    expected = np.mean([np.cos(offset / 10.0**k) for k in range(4)], axis=0)
-    (found,) = similarity(model, None, None, (4, 4))
+def test_rotation_is_seen_as_the_mean_cosine_of_the_angles() -> None:
+    (found,) = similarity(made(position="rope2d"), None, None, (4, 4))
+    offsets = [np.subtract.outer(places, places) for places in divmod(np.arange(16), 4)]
+    expected = np.mean([np.cos(rate * offset) for offset in offsets for rate in (1, 0.1)], axis=0)
     assert found.site == "rotate"
     np.testing.assert_allclose(found.pairs, expected, atol=1e-6)
     assert found.centre.shape == (1, 1, 16)  # layers and heads that are alike are one
@@ -185,14 +158,6 @@ def test_kind_without_vectors_or_bias_says_so() -> None:
         (found,) = similarity(model, None, None, (4, 4))
         assert found.site == ""
         assert said in found.note
-
-
-def test_vectors_at_every_layer_are_all_compared(own: None) -> None:
-    model = ViT(Config(**(TINY | {"position": "layers"})))
-    (found,) = similarity(model, None, None, (4, 4))
-    maps = [cosine(torch.randn(16, 16, generator=torch.Generator().manual_seed(layer)).double()) for layer in range(3)]
-    torch.testing.assert_close(found.pairs, torch.stack(maps).mean(dim=0))
-    torch.testing.assert_close(found.centre[:, 0], torch.stack([each[10] for each in maps]))
 
 
 def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> None:

@@ -200,7 +200,6 @@ def test_converted_model_is_a_copy() -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 6)])
 @torch.no_grad()
 def test_other_resolutions_equal_timm(rows: int, columns: int) -> None:
-    """Images of another grid give the logits of timm's model with dynamic_img_size."""
     theirs = scattered(timm_model(dynamic_img_size=True))
     images = torch.randn(2, 3, 8 * rows, 8 * columns)
     assert far(from_timm(theirs)(images), theirs(images)) <= TOLERANCE
@@ -236,7 +235,6 @@ def test_torchvision_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]
     ],
 )
 def test_what_this_vit_is_not_is_named(settings: dict[str, Any], message: str) -> None:
-    """One line names the part of timm's model that cannot be converted."""
     named = with_classes(settings)
     if named.get("norm_layer") == "layernorm1d":
         named["norm_layer"] = lambda width, **options: nn.LayerNorm(width, eps=1e-5, **options)
@@ -377,7 +375,6 @@ ATTENTION = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
 def test_spoilt_checkpoint_is_one_line_naming_the_array(
     spoil: Callable[[dict[str, Any]], dict[str, Any]], message: str, tmp_path: Path
 ) -> None:
-    """An array that is missing, superfluous, or of another shape or kind is named."""
     path = saved(tmp_path, spoil(official("vit_jax", timm_model())))
     with pytest.raises(ValueError, match=message) as error:
         load_npz(path)
@@ -412,7 +409,6 @@ FULL_TIMM: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), FULL_TIMM.items(), ids=FULL_TIMM)
 def test_full_size_timm_model(name: str, settings: dict[str, Any]) -> None:
-    """Logits and gradients agree at timm's published sizes."""
     theirs = scattered(timm.create_model(name.partition(".")[0], num_classes=1000, **settings)).double()
     assert difference(from_timm(theirs).eval(), theirs, timm_name, count=1) <= ROUNDING
 
@@ -420,6 +416,5 @@ def test_full_size_timm_model(name: str, settings: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_b_16", "vit_b_32", "vit_l_16"])
 def test_full_size_torchvision_model(name: str) -> None:
-    """Logits and gradients agree at torchvision's published sizes."""
     theirs = scattered(getattr(torchvision.models, name)())
     assert difference(from_torchvision(theirs).eval(), theirs, torchvision_name, count=1) <= ROUNDING

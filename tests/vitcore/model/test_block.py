@@ -116,7 +116,6 @@ def test_biases_of_dense_layers_are_left_out_as_asked() -> None:
 
 @torch.no_grad()
 def test_gated_attention_equals_timms() -> None:
-    """Attention(gated=True) with the same weights."""
     from timm.layers.attention import Attention
 
     if "gated" not in inspect.signature(Attention).parameters:

@@ -33,7 +33,6 @@ IMAGENET = {"image_size": 224, "channels": 3, "classes": 1000}
     ],
 )
 def test_named_sizes_have_the_published_parameters(settings: dict[str, Any], params: int) -> None:
-    """The named sizes and hybrids at 224 pixels have as many parameters as timm's and the papers' models."""
     with torch.device("meta"):
         assert sum(p.numel() for p in ViT(Config(**settings, **IMAGENET)).parameters()) == params
 

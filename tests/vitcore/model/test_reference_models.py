@@ -1,13 +1,13 @@
 """Reference models: a classifier of timm's in the same loop, table and plot."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from in_process import called
+from serial import called_serially
 
 from ablations.study.confounds import model_differences
 from vitcore import Config
@@ -114,24 +114,18 @@ seeds: 1
 """
 
 
-def ablate(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "ablations.cli", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
-def test_arm_of_a_study_runs_beside_ours(tmp_path: Path) -> None:
+def test_arm_of_a_study_runs_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same plan, runner and table; no footnote has tokens; alone it is the same trial."""
-    (tmp_path / "s.yaml").write_text(STUDY)
-    (tmp_path / "r.yaml").write_text(RECIPE)
-    ablate(tmp_path, "run", "s.yaml", "--recipe", "r.yaml")
-    table = json.loads(ablate(tmp_path, "table", "s.yaml", "--recipe", "r.yaml", "--format", "json"))
-    rows = {row["arm"]: row for row in table["rows"]}
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(STUDY)
+    Path("r.yaml").write_text(RECIPE)
+    assert called_serially(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml")[0] == 0
+    _, table, _ = called(monkeypatch, "table", "s.yaml", "--recipe", "r.yaml", "--format", "json")
+    rows = {row["arm"]: row for row in json.loads(table)["rows"]}
     assert {row["n"] for row in rows.values()} == {1}
     assert rows["resnet"]["params"] == measure(Config(model="timm/test_resnet", **SHORT)).params
     assert not any("token" in note for note in rows["resnet"]["notes"])
-    trials = {path.name for path in (tmp_path / "runs" / "trials").iterdir()}
-    ablate(tmp_path, "train", "model=timm/test_resnet", "--recipe", "r.yaml")
-    assert {path.name for path in (tmp_path / "runs" / "trials").iterdir()} == trials
+    trials = {*Path("runs/trials").iterdir()}
+    assert called_serially(monkeypatch, "train", "model=timm/test_resnet", "--recipe", "r.yaml")[0] == 0
+    assert {*Path("runs/trials").iterdir()} == trials

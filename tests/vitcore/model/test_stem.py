@@ -64,7 +64,6 @@ def test_layer_norm_stem_is_over_the_channels_of_a_place() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("stem", ["conv", "resnet", "resnet-small"])
 def test_stem_sees_each_image_alone(stem: str) -> None:
-    """No statistic of the batch enters an image's tokens."""
     tokens = perturbed(Config(stem=stem, width=48, depth=1, patch=8, image_size=32, channels=3)).stem.train()
     images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
     torch.testing.assert_close(tokens(images)[:1], tokens(images[:1]))

@@ -62,7 +62,6 @@ RESUMED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", RESUMED)
 def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
-    """Stopped twice and started again: the weights, metrics and answers of a training never stopped."""
     config = tiny(**settings)
     whole = finished(config)
     torch.manual_seed(7)  # no draw depends on the global generator

@@ -147,7 +147,6 @@ def test_training_asks_the_teacher_about_the_mixed_images(trained: Trained) -> N
 
 @pytest.mark.parametrize("settings", [{"objective.token": True}, {"objective.distillation": "soft", "micro_batch": 5}])
 def test_distilled_training_resumes_bit_exactly(trained: Trained, settings: dict[str, Any]) -> None:
-    """Stopped in the middle and started again with the same teacher."""
     config = tiny(teacher=TEACHER, **settings)
     assert finished(config, 2, teacher=trained).weights == finished(config, teacher=trained).weights
 

@@ -66,7 +66,6 @@ def test_averaged_weights_are_evaluated_and_kept() -> None:
 
 
 def test_average_changes_no_step() -> None:
-    """What trains is as without it."""
     config, data = tiny(ema=0.9), load(tiny())
     with_it, without = Training(config, data), Training(tiny(), data)
     for _ in range(4):

@@ -120,7 +120,6 @@ MADE = [
 def test_options_reach_pytorchs_optimiser(
     name: str, options: dict[str, Any], kind: type, expected: dict[str, Any]
 ) -> None:
-    """Each entry is PyTorch's own class with its fused kernel and the options of the config."""
     config = tiny(lr=0.01, optimizer=name, **{f"optimizer.{key}": value for key, value in options.items()})
     made = optimizer(ViT(config), config)
     assert type(made) is kind
@@ -152,7 +151,6 @@ def group(weight: torch.nn.Parameter, **more: Any) -> list[dict[str, Any]]:
 
 
 def test_lion_steps_as_timms() -> None:
-    """timm.optim.Lion with the same moments, rates and decay."""
     from timm.optim import Lion
 
     config = tiny(optimizer="lion")
