@@ -16,9 +16,8 @@ ABSENT = "–"
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the tables of one study as one document, in one of formats.FORMATS.
 
-    columns: the columns shown for each recipe. notes: one of layout.NOTES. CSV has a row for each recipe and arm, and
-    JSON has a table for each recipe. Raises ValueError if the format or a column is unknown, or if a column is
-    repeated.
+    columns: the columns of each recipe. notes: one of layout.NOTES. CSV has a row per recipe and arm, JSON a table per
+    recipe. Raises ValueError for an unknown format, or an unknown or repeated column.
     """
     for table in tables:
         layout.check_columns(columns, table)
@@ -40,21 +39,19 @@ def by_study(tables: Sequence[Table]) -> list[list[Table]]:
 
 
 def setting(table: Table) -> str:
-    """Return the name of a table's setting: its recipe, data and overrides."""
     return sentences.setting(table.recipe, table.data, table.overrides)
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
-    """Return a CSV row for each recipe and arm, as a dict from column to value."""
+    """Return a CSV row per recipe and arm, as a dict from column to value."""
     settings: list[dict[str, Plain]] = [{"study": t.study, "recipe": setting(t)} for t in tables for _ in t.rows]
     return [start | row for start, row in zip(settings, layout.csv_rows(tables, columns), strict=True)]
 
 
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Return the tables next to each other as one grid, with a group of columns for each recipe.
+    """Return the tables side by side as one grid, with a group of columns per recipe.
 
-    Footnote numbers stand at the first number of each recipe, and dashes where a recipe lacks the arm. Raises
-    ValueError if `columns` names no column besides the arm.
+    A recipe without the arm has dashes. Raises ValueError if `columns` names no column besides the arm.
     """
     columns = [name for name in columns if name != "arm"]
     if not columns:

@@ -1,4 +1,4 @@
-"""Formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
+"""The formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Document:
-    """The contents of a document, of which each format computes only what it needs.
+    """The contents of a document as functions, so that each format computes only what it needs.
 
-    grids: a function that returns the tables of text. rows: a function that returns the rows of a CSV file, as dicts
-    from column to value. record: a function that returns the object of a JSON file.
+    grids: the tables of text. rows: the rows of a CSV file, as dicts from column to value. record: the JSON object.
     """
 
     grids: Callable[[], Sequence[Grid]]
@@ -34,8 +33,8 @@ class Document:
 class Format:
     """A format of documents.
 
-    suffix: the suffix of its files. write: a function that returns a document as text. notes: one of layout.NOTES, the
-    notes kept by default. all_columns: whether every column is written by default, not only those for people.
+    suffix: of its files. notes: the default, one of layout.NOTES. all_columns: whether every column is written by
+    default.
     """
 
     suffix: str
@@ -45,20 +44,14 @@ class Format:
 
 
 def named(format: str) -> Format:
-    """Return the format of this name.
-
-    Raises ValueError if FORMATS has no format of this name.
-    """
+    """Return the format of this name; raise ValueError if there is none."""
     if format not in FORMATS:
         raise ValueError(f"format={format}: one of {', '.join(FORMATS)}{suggestion(format, FORMATS)}")
     return FORMATS[format]
 
 
 def with_marks(text: str, form: str, cell: Cell) -> str:
-    """Return a cell's escaped text with its footnote numbers appended.
-
-    form: a template for the numbers, such as " [{}]".
-    """
+    """Return a cell's escaped text with its footnote numbers, formatted by `form`, such as " [{}]"."""
     return text + form.format(",".join(map(str, cell.marks))) if cell.marks else text
 
 
@@ -72,7 +65,7 @@ ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 def markdown(grid: Grid) -> str:
     """Return the grid as a Markdown table with pipes, padded to line up in a terminal.
 
-    The headings of groups become prefixes in the header, because a cell in Markdown cannot span columns.
+    Group headings become prefixes in the header, because a cell in Markdown cannot span columns.
     """
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
     header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
@@ -91,10 +84,7 @@ def markdown(grid: Grid) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return the text on one line, with cell borders, markup and tags escaped.
-
-    "<" before a number stays as it is.
-    """
+    """Return the text on one line, with cell borders, markup and tags escaped but not "<" before a number."""
     line = " ".join(text.split())
     return line if MARKUP.isdisjoint(line) else ESCAPED.sub(r"\\\1", line)
 
@@ -121,7 +111,7 @@ LATEX = {
 def latex(grid: Grid) -> str:
     """Return the grid as a LaTeX table environment, which needs the package booktabs.
 
-    The label is made of lowercase letters, digits and hyphens: "pooling@digits" becomes pooling-digits.
+    Its label has lowercase letters, digits and hyphens: "pooling@digits" becomes pooling-digits.
     """
     wide = bool(grid.groups) or len(grid.header) > ONE_COLUMN
     kind = "table*" if wide else "table"  # as wide as the page, or as one text column
@@ -152,7 +142,7 @@ def latex(grid: Grid) -> str:
 
 
 def latex_groups(grid: Grid) -> list[str]:
-    """Return the LaTeX lines of the headings of groups, each heading with a rule over its columns."""
+    """Return the lines of the group headings and of the rules below them."""
     if not grid.groups:
         return []
     cells, rules, first = [], "", 1
@@ -194,13 +184,11 @@ def html_table(grid: Grid) -> str:
 
 
 def html_cell(cell: Cell, numeric: bool) -> str:
-    """Return a body cell as HTML, with its sortable value and footnote numbers."""
     sort = "" if cell.sort is None else f' data-sort="{html.escape(str(cell.sort))}"'
     return f"<td{ALIGNED[numeric]}{sort}>{with_marks(html.escape(cell.text), '<sup>{}</sup>', cell)}</td>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:
-    """Return lines as HTML paragraphs."""
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
@@ -208,10 +196,7 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
-    """Return rows as CSV, with numbers in full precision.
-
-    No text can start a spreadsheet formula. rows: dicts from column to value, of which there is at least one.
-    """
+    """Return rows, at least one, as CSV with numbers in full precision and no text that starts a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(without_formula, rows[0]))
@@ -220,10 +205,7 @@ def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
 
 
 def without_formula(value: Plain) -> Plain:
-    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula.
-
-    Other values are returned unchanged.
-    """
+    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula."""
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())
@@ -238,10 +220,7 @@ def json_text(document: Document) -> str:
 
 
 def each_grid(write: Callable[[Grid], str]) -> Callable[[Document], str]:
-    """Return a function that writes a document, from one that writes a grid.
-
-    Grids are joined by blank lines.
-    """
+    """Return a function that writes a document's grids, joined by blank lines, from one that writes a grid."""
     return lambda document: "\n\n".join(map(write, document.grids()))
 
 

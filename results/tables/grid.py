@@ -1,4 +1,4 @@
-"""Grids of text with numbered footnotes, the form in which tables are written for people."""
+"""Grids of text with numbered footnotes, from which tables for people are written."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,7 @@ SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the base
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a grid.
-
-    text: the text shown. sort: the value to sort by. marks: the numbers of the cell's footnotes.
-    """
+    """A cell of a grid: its text, the value to sort by, and the numbers of its footnotes."""
 
     text: str
     sort: float | str | None = None
@@ -22,9 +19,8 @@ class Cell:
 class Grid:
     """A table of text with title, caption lines, numbered footnotes and closing lines.
 
-    numeric: for each column, whether it holds numbers and is aligned to the right. groups: (text, number of columns) of
-    the headings above the header, from the first column on. label: the name by which a LaTeX document refers to the
-    table; "" for the beginning of the title.
+    numeric: which columns are aligned to the right. groups: the headings above the header, as (text, number of
+    columns). label: what a LaTeX document refers to; "" for the beginning of the title.
     """
 
     title: str
@@ -41,18 +37,14 @@ class Grid:
 def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
     """Return the footnote numbers of each row, and the footnotes in the order of their numbers.
 
-    notes: the notes of each row. Equal notes share a number. Within a row, notes that may change a verdict are numbered
-    first.
+    Equal notes share a number. Within a row, notes that may change a verdict are numbered first.
     """
     texts = list(dict.fromkeys(note for row in notes for note in sorted(row, key=weight)))
     return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
 
 
 def weight(note: str) -> int:
-    """Return the rank of a footnote in a row; footnotes of lower rank are numbered first.
-
-    The rank is 0 for notes that may change a verdict, 1 for model sizes, and 2 for minor notes.
-    """
+    """Return a footnote's rank in its row: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
     return 2 if is_minor(note) else int(note.startswith(SIZES))
 
 

@@ -24,8 +24,7 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 class Column:
     """A column of a table.
 
-    header: the header, in which "{metric}" stands for the metric's label. text: a function that returns a row's cell in
-    the metric's unit. numeric: whether the column holds numbers and is aligned to the right.
+    header: may contain "{metric}", the metric's label. text: returns a row's cell. numeric: aligned to the right.
     """
 
     header: str
@@ -45,26 +44,17 @@ def column(name: str) -> Column:
 
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
-    """Return the metrics named in `columns` that are not in COLUMNS.
-
-    An interval's column counts as its metric.
-    """
+    """Return the metrics named in `columns`, directly or by their intervals, that are not in COLUMNS."""
     return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
 
 
 def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
-    """Return the text with half the width of a symmetric interval appended: "76.42 ± 1.93".
-
-    Without an interval, the text is returned unchanged. unit: the unit of the interval's numbers.
-    """
+    """Return the text with half the interval's width appended, if there is one: "76.42 ± 1.93"."""
     return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
 
 
 def brackets(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Return an interval as "[low, high]"; "" for None.
-
-    write: a function that formats one end.
-    """
+    """Return an interval as "[low, high]", each end formatted by `write`; "" for None."""
     return f"[{write(interval[0])}, {write(interval[1])}]" if interval else ""
 
 
@@ -74,9 +64,9 @@ def count_of_planned(n: int, planned: int) -> str:
 
 
 def verdict_cell(row: Row) -> str:
-    """Return the verdict as text; a dash if there is no verdict.
+    """Return the verdict as text, "baseline" in the baseline's row, or a dash.
 
-    A word in place of the dash, such as "none", could be taken for an arm's value. The baseline's row has "baseline".
+    A word in place of the dash, such as "none", could be taken for an arm's value.
     """
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
 
@@ -130,8 +120,8 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the table as a document in one of formats.FORMATS.
 
-    columns: the names of columns, in order. notes: one of NOTES. Each format has a default for both. Raises ValueError
-    if the format or a column is unknown, or if a column is repeated.
+    columns, notes: names of columns in order, and one of NOTES; each format has defaults. Raises ValueError for an
+    unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
     form = formats.named(format)
@@ -146,7 +136,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 
 
 def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the object of a JSON file: the table's fields, and its rows with all keys or only `columns`."""
+    """Return the object of a JSON file: the table's fields and rows, each with all keys or only `columns`."""
     rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
     return {**json_object(table), "rows": rows}
 
@@ -160,9 +150,8 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
 
-    "all" keeps every note. "short" keeps the footnotes about `columns`, and names what differs between trials without
-    listing the trials. "none" keeps only footnotes without which a number would mislead, such as missing or diverged
-    trials.
+    "all" keeps every note. "short" keeps footnotes about `columns`, and says what differs between trials without
+    listing them. "none" keeps only footnotes without which a number misleads, such as missing or diverged trials.
     """
     if notes == "all":
         return table
@@ -176,10 +165,7 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
 
 
 def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: str) -> bool:
-    """Return whether a table with `notes` "short" or "none" keeps a footnote.
-
-    subjects: what each footnote is about. columns: the columns shown.
-    """
+    """Return whether a table with `notes` "short" or "none" keeps a footnote."""
     if note in subjects.differences:
         return not COMPARED.isdisjoint(columns)
     if note in subjects.arms:
@@ -197,19 +183,13 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
-    """Return the error for an unknown column, which lists the known ones.
-
-    metrics: further metrics that are columns too.
-    """
+    """Return the error for an unknown column, which lists COLUMNS and the further `metrics`."""
     known = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
 
 
 def shown_columns(table: Table) -> list[str]:
-    """Return the default columns of a table, without those that are empty.
-
-    Without verdicts, the columns of p and the verdict are left out too.
-    """
+    """Return the default columns of a table: not the empty ones, and p and verdict only if it is judged."""
     columns = [name for name in SHOWN if table.judged or name not in JUDGED]
     return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
@@ -242,29 +222,19 @@ def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
 
 
 def sort_key(value: Any) -> float | str | None:
-    """Return the value to sort a cell by.
-
-    It is the middle of an interval, the text of notes, or the value itself.
-    """
+    """Return the value to sort a cell by: the middle of an interval, the text of notes, or the value itself."""
     if isinstance(value, tuple):
         return float(sum(value) / 2)
     return ", ".join(value) or None if isinstance(value, list) else value
 
 
 def label(metric: str, objective: str = "") -> str:
-    """Return the style's label of a metric, or the metric's name if the style has none.
-
-    objective: the training objective, which may change the name.
-    """
+    """Return the style's label of a metric, or its name, which may depend on the training objective."""
     return current().labels.get(metric) or units.metric_name(metric, objective)
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the caption lines: the explanation of the numbers, the state of an unfinished study, and departures.
-
-    The explanation covers n, units, test, family and margin. Departures are settings in which the baseline departs from
-    the recipe.
-    """
+    """Return the caption: what the numbers mean, progress if unfinished, and departures from the recipe."""
     unit, split = units.unit(table.metric), table.split
     metric = label(table.metric, table.objective)
     tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
@@ -300,7 +270,6 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def in_unit(unit: Unit) -> str:
-    """Return the words for a unit, such as " in %"; "" for a number without a unit."""
     return f" in {unit.of_value}" if unit.of_value else ""
 
 
@@ -340,8 +309,7 @@ INTERACTION = {  # column -> field of an interaction
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm, as a dict from column to value.
 
-    columns: the names of the columns; None for all. If None and any table has interactions, the row of an arm with two
-    changes also has the fields of their interaction.
+    Without `columns` all are written. The rows of arms with two changes then have the fields of their interaction too.
     """
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []
@@ -357,10 +325,7 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Plain]:
-    """Return the values of a CSV row, with each interval in two columns and notes joined into one text.
-
-    values: a value for each column.
-    """
+    """Return the values of a CSV row, with each interval in two columns and notes joined into one text."""
     cells: dict[str, Plain] = {}
     for name, value in values.items():
         if "ci95" in name:

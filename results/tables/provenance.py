@@ -1,4 +1,4 @@
-"""Notes on mixed provenance: code, plug-ins, versions, machines and kernels that differ among a table's trials."""
+"""Notes on provenance that differs among a table's trials: code, plug-ins, versions, machines and kernels."""
 
 import json
 from collections import Counter, defaultdict
@@ -18,9 +18,9 @@ Trial = tuple[str, int]  # arm, seed
 
 
 def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
-    """Return a note for each field of provenance whose value differs among the trials.
+    """Return a note for each field of provenance whose value differs among the trials with a status in `over`.
 
-    A note names the trials that lack the most frequent value. over: the states of the trials that count.
+    A note names the trials that lack the most frequent value.
     """
     ended = [at for at, status in enumerate(trials["status"]) if status in over]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
@@ -31,8 +31,8 @@ def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "dive
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each field that should be equal in all trials, with its value in each trial.
 
-    trials: the columns COMPARABLE and ALSO of the trials. "" means an unknown value, or a plug-in that a trial did not
-    load. Such a plug-in is no difference, as a shared baseline may be trained without it.
+    trials: has COMPARABLE and ALSO. "" means unknown, or a plug-in that a trial did not load. The latter is no
+    difference, as a shared baseline may be trained without it.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]
@@ -48,18 +48,12 @@ def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
 
 @lru_cache(1024)
 def source_digest(code: str) -> str:
-    """Return the digest of the suite's sources in each attempt of a trial, without the digests of plug-ins.
-
-    The digests are joined by THEN, and equal ones appear once.
-    """
+    """Return the digests of the suite's sources in a trial's attempts, joined by THEN, without those of plug-ins."""
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
 def differs(texts: Iterable[str]) -> bool:
-    """Return whether known values differ between trials or between the attempts of one trial.
-
-    texts: the value in each trial; "" if unknown.
-    """
+    """Return whether known values (not "") differ between trials or between the attempts of one trial."""
     known = set(texts) - {""}
     return len(known) > 1 or any(THEN in text for text in known)
 

@@ -1,6 +1,6 @@
-"""The comparison with a publication: its claims, judged by the study's trials, and its numbers, shown without a test.
+"""The comparison with a publication: its claims, judged by our trials, and its numbers, shown without a test.
 
-Published numbers come from another setting. Only the order of two arms can be compared.
+Published numbers come from another setting, so only the order of two arms can be compared.
 """
 
 from collections import Counter
@@ -56,8 +56,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     """Return a claim with the difference of the published numbers and its notes.
 
-    For an unresolved claim, a note states the largest difference that the interval allows. table: the table of the
-    claim's study.
+    A note on an unresolved claim states the largest difference that its interval allows.
     """
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
@@ -94,10 +93,9 @@ def arm_row(row: Row, table: Table) -> PublishedRow:
 
 
 def render(found: PublishedComparison, format: str) -> str:
-    """Return the comparison as a document in a format of formats.FORMATS: md, latex, json, html or csv.
+    """Return the comparison as a document in one of formats.FORMATS.
 
-    CSV has the claims only. Raises ValueError if the format is unknown, or if it is CSV and the comparison has no
-    claims.
+    CSV has the claims only. Raises ValueError for an unknown format, or for CSV without claims.
     """
     parts = (claims_grid, found.claims), (arms_grid, found.rows)
     document = formats.Document(
@@ -109,17 +107,14 @@ def render(found: PublishedComparison, format: str) -> str:
 
 
 def csv_rows(found: PublishedComparison) -> list[dict[str, Plain]]:
-    """Return a CSV row per claim, as a dict from column to value.
-
-    Raises ValueError if the comparison has no claims.
-    """
+    """Return a CSV row per claim, as a dict from column to value; raise ValueError if there is no claim."""
     if not found.claims:
         raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
     return [layout.flat(json_object(claim)) for claim in found.claims]
 
 
 def claims_grid(found: PublishedComparison) -> Grid:
-    """Return the claims as a grid of text, with the number of claims of each verdict below it."""
+    """Return the claims as a grid of text, with the number of each verdict below it."""
     marks, footnotes = grid.number_notes([claim.notes for claim in found.claims])
     rows = []
     for claim, mark in zip(found.claims, marks, strict=True):
@@ -178,6 +173,6 @@ def arms_grid(found: PublishedComparison) -> Grid:
 
 
 def dagger(found: PublishedComparison) -> list[str]:
-    """Return the line that explains the † of published numbers; an empty list if no number is published."""
+    """Return the line that explains the † of published numbers, if there are any."""
     sources = "; ".join(found.b.published_of)
     return [f"† {sources}: another setting, shown beside ours, not compared."] if sources else []

@@ -18,7 +18,7 @@ NAMED = 4  # the most differences that a sentence lists individually
 def sentence(row: Row, table: Table) -> str:
     """Return a description of an arm: "worse than position=1d by 18.23 points (95% CI 16.30 to 20.16)".
 
-    An unresolved difference is not "no difference": the text says how large the difference could be.
+    An unresolved difference is not "no difference": the text says how large it could be.
     """
     measure, baseline = unit(table.metric), current().label(row.baseline)
     if row.arm == row.baseline:
@@ -33,9 +33,9 @@ def sentence(row: Row, table: Table) -> str:
 
 
 def by_how_much(row: Row, measure: Unit) -> str:
-    """Return the size of an arm's difference as text: "by 18.23 points (95% CI 16.30 to 20.16)".
+    """Return an arm's difference as text: "by 18.23 points (95% CI 16.30 to 20.16)".
 
-    Returns "as 5 of 5 trials diverged" if the arm has no difference with an interval. measure: the unit of the metric.
+    Without a difference or its interval, the text is "as 5 of 5 trials diverged".
     """
     if row.delta is None or row.delta_ci95 is None:
         return f"as {row.diverged} of {row.ended} trials diverged"
@@ -53,9 +53,8 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """Return a statement of the largest difference inside the intervals, rounded as in the table.
+    """Return the largest difference inside the intervals as text, or that there are too few trials to bound it.
 
-    Returns "too few trials to bound the difference" if the intervals exclude nothing. measure: the unit of the metric.
     source: text that names the kind of intervals.
     """
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
@@ -70,7 +69,6 @@ def divergence_text(row: Row) -> str:
 
 
 def why_untested(row: Row) -> str:
-    """Return the reason why an arm was not tested."""
     if (row.n_pairs or 0) < 2:
         return f"{row.n_pairs} of {row.planned} pairs of seeds finished{divergence_text(row)}"
     if row.p is not None:
@@ -81,9 +79,8 @@ def why_untested(row: Row) -> str:
 def answer(table: Table) -> str:
     """Return the study's answer in one sentence, from its verdicts.
 
-    Resolved differences come first. Arms that have equal verdicts share a clause. A long clause names only the smallest
-    and the largest difference. In a tuned study only arms at their tuned value are described, and the other arms are
-    counted. For an unfinished study the sentence says that there is no verdict yet.
+    Resolved differences come first. Arms with equal verdicts share a clause, and a long one names only the smallest and
+    the largest difference. A tuned study describes arms at their tuned value and counts the others.
     """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
@@ -99,10 +96,9 @@ def answer(table: Table) -> str:
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
-    """Return the clauses about these rows, joined by semicolons.
+    """Return a clause for each verdict and baseline, in the order of verdicts, joined by semicolons.
 
-    Each verdict and baseline has one clause, in the order of verdicts. Untested rows have a clause for each reason. A
-    baseline of several settings is written out only once.
+    Untested rows have a clause for each reason. A baseline of several settings is written out only once.
     """
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
@@ -117,22 +113,18 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
 
 def verdict_counts(rows: Sequence[Row]) -> str:
-    """Return the number of rows with each verdict as text: "2 worse, 1 equivalent"."""
+    """Return the number of rows of each verdict as text: "2 worse, 1 equivalent"."""
     counts = Counter(row.verdict for row in rows)
     texts = {word: (word or "without a verdict").replace("-", " ") for word in ORDER}
     return ", ".join(f"{counts[word]} {text}" for word, text in texts.items() if counts[word])
 
 
 def is_tuned(row: Row, table: Table) -> bool:
-    """Return whether the arm's name says that the arm is at its tuned value."""
     return any(f"{name}=tuned" in row.arm.split(",") for name in table.tuned)
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows that have one verdict and one baseline.
-
-    baseline: the words for the baseline.
-    """
+    """Return the description of rows with one verdict and one baseline, for which `baseline` is the words."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     if len(rows) == 1 and not point:
         return f"{current().label(arm)} is {sentence(replace(first, baseline=baseline), table)}"
@@ -147,10 +139,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def sizes(rows: Sequence[Row], measure: Unit) -> str:
-    """Return a list of arms with their differences.
-
-    For more than NAMED arms it has only the smallest and the largest difference. measure: the unit of the metric.
-    """
+    """Return a list of arms with their differences; of more than NAMED arms, only the smallest and the largest."""
     many = len(rows) > NAMED
     shown = [pick(rows, key=lambda row: abs(row.delta or 0.0)) for pick in (min, max)] if many else rows
     texts = []
@@ -163,8 +152,7 @@ def sizes(rows: Sequence[Row], measure: Unit) -> str:
 def names(rows: Sequence[Row]) -> str:
     """Return a list of arms in which points of a curve are joined: "stem=conv at data_fraction=0.1 and 0.3".
 
-    A curve is a setting that is varied over several values for every arm. Of more than 2 NAMED arms, only the first are
-    named, and the others are counted.
+    A curve varies a setting over several values for every arm. After 2 NAMED entries the others are counted.
     """
     points: dict[str, list[str]] = {}
     for row in rows:
@@ -185,9 +173,8 @@ def names(rows: Sequence[Row]) -> str:
 def name_parts(row: Row) -> tuple[str, str, str]:
     """Return the parts of an arm's name: what the arm changes, its baseline, and the point of the curves.
 
-    The point consists of the last settings, which the names of the arm and the baseline share. Tuned settings are left
-    out of it. An arm "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1" has the point
-    "data_fraction=0.1".
+    The point is the last settings, shared by arm and baseline, without tuned ones: "data_fraction=0.1" for the arm
+    "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
     arm, baseline = row.arm.split(","), row.baseline.split(",")
     shared = 0
@@ -200,10 +187,7 @@ def name_parts(row: Row) -> tuple[str, str, str]:
 
 
 def opening(table: Table) -> str:
-    """Return the beginning of the answer: the setting and the number of seeds.
-
-    For an unfinished study it also has the progress.
-    """
+    """Return the beginning of the answer: the setting, the number of seeds, and the progress if unfinished."""
     over, planned = progress(table)
     start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}"
     return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are done):"
@@ -216,20 +200,14 @@ def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any])
 
 
 def setting_parts(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a setting's name: the data and recipe first, then the overrides.
-
-    An override of the data set is left out if the first part names the data set.
-    """
+    """Return the parts of a setting's name: the data and recipe, then the overrides not named by the first part."""
     named = data is not None and not (data.of_recipe and data.name == recipe)
     place = f"{data.name} (recipe {recipe})" if data and named else recipe
     return [place, *(f"{key}={value}" for key, value in overrides.items() if not (named and key == "data"))]
 
 
 def unfinished(table: Table) -> str:
-    """Return the warning "Interim: 12 of 20 planned trials are done, so there is no verdict (--interim shows it).".
-
-    Returns "" for a finished table.
-    """
+    """Return a warning for an interim table, such as "Interim: 12 of 20 planned trials are done, ..."; else ""."""
     if not table.interim:
         return ""
     over, planned = progress(table)
@@ -238,21 +216,18 @@ def unfinished(table: Table) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return the number of trials that are done and the number planned."""
+    """Return the number of trials that are done (finished or diverged) and the number planned."""
     rows = untuned_rows(table)
     return sum(row.ended for row in rows), sum(row.planned for row in rows)
 
 
 def untuned_rows(table: Table) -> list[Row]:
-    """Return the rows of arms that are trained; the trials of a tuned arm are in these rows too."""
+    """Return the rows without those of tuned arms, whose trials belong to other rows too."""
     return [row for row in table.rows if not is_tuned(row, table)]
 
 
 def departure_text(table: Table) -> str:
-    """Return the departures as text: "Unlike the recipe, the baseline has steps 500, optimizer sgd."
-
-    Returns "" if nothing departs from the recipe.
-    """
+    """Return the departures as text: "Unlike the recipe, the baseline has steps 500, optimizer sgd."; "" for none."""
     texts = [
         f"{name} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
         for name, settings in table.departures.items()
@@ -261,15 +236,11 @@ def departure_text(table: Table) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Return the number of finished seeds as text: "n = 5 seeds per arm".
-
-    The text has a range, as in "n = 3 to 5", if the arms differ.
-    """
+    """Return the finished seeds as text: "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
     counts = sorted({row.n for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {several} seeds per arm"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds as text: "seed 3" or "seeds 0, 1"."""
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"

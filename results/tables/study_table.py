@@ -32,8 +32,8 @@ START = "start_fewshot5_accuracy"
 class Outcome(NamedTuple):
     """The outcome of one planned trial.
 
-    value: the study's metric, NaN if there is none. evals: the evals of the trial as JSON. diverged_at_step,
-    suspect_hardware: steps, NaN if none. The second is a step whose loss was NaN but finite when recomputed.
+    value: the study's metric. evals: JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. Each
+    number is NaN if there is none.
     """
 
     seed: int
@@ -47,10 +47,7 @@ class Outcome(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A set of contrasts that are corrected together.
-
-    size: the number of planned contrasts.
-    """
+    """A set of contrasts that are corrected together, and how many of them were planned."""
 
     name: str
     size: int
@@ -60,8 +57,7 @@ class Family(NamedTuple):
 class Tested:
     """The tests of an arm against its baseline.
 
-    pair: the differences of the arm from its baseline. p: the p value of no difference. p_holm: p adjusted within the
-    family. p_margin: the adjusted p value of equivalence.
+    p: of no difference. p_holm: p adjusted within the family. p_margin: the adjusted p of equivalence.
     """
 
     pair: Pair
@@ -74,9 +70,8 @@ class Tested:
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
     """Return the table of a study, with accuracies as fractions.
 
-    besides: further metrics to add to each row, with intervals. interim: whether to give verdicts before all planned
-    trials are over. simultaneous: whether to add intervals that hold for all differences at once. Raises ValueError if
-    the study does not have one of the further metrics.
+    besides: further metrics for each row. interim: give verdicts before all planned trials are done. simultaneous: add
+    intervals that hold for all differences at once. Raises ValueError if the study lacks a further metric.
     """
     whole, choices = tuning.with_tuned(study)
     plan, unit = whole.plan, units.unit(whole.plan.metric)
@@ -146,10 +141,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return for the main baseline and each stage the settings in which it departs from the recipe.
-
-    The keys are "the baseline" and "the stage <name>". Entries without a departure are left out.
-    """
+    """Return the settings in which "the baseline" and "the stage <name>" depart from the recipe, where they do."""
     found = {"the baseline": plan.departures}
     found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
     return {name: settings for name, settings in found.items() if settings}
@@ -168,7 +160,6 @@ def is_unfinished(study: StudyResults) -> bool:
 
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
-    """Return the outcomes of the planned trials, grouped by arm."""
     found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
     names = ("arm", *Outcome._fields[:-1], study.plan.metric)
     for arm, *values in zip(*(study.columns[name] for name in names), strict=True):
@@ -179,7 +170,7 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
 def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
     """Return the row of an arm, without the difference from its baseline.
 
-    outcomes: the arm's planned trials. finished: the metric of its finished trials.
+    finished: the metric of its finished trials.
     """
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
@@ -203,10 +194,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 
 def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyResults) -> dict[str, Row]:
-    """Return the rows with the mean and interval of further metrics added.
-
-    Raises ValueError if the study does not have one of the metrics.
-    """
+    """Return the rows with the mean and interval of further metrics; raise ValueError if the study lacks one."""
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in metrics:
         if metric not in study.numbers:
@@ -217,10 +205,7 @@ def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyRe
 
 
 def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: bool) -> Row:
-    """Return an arm's row with its difference from `baseline` and the notes on it.
-
-    If `judged`, the row has the p values and the verdict too. test: the tests of the arm against its baseline.
-    """
+    """Return an arm's row with its difference from `baseline` and notes; with p values and verdict if `judged`."""
     pairs = test.pair.own
     difference, images = pairs.mean, contrast.mean_over_images(pairs)
     diverged = row.diverged, baseline.diverged
@@ -266,10 +251,9 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
-    """Return the tests of each arm against its baseline.
+    """Return the tests of each arm against its baseline, by arm.
 
-    pairs: the differences of each arm from its baseline, by arm. rows: the rows of the table by arm. unjudged: arms
-    that get no adjusted p value because a best value lies at the edge of the grid.
+    unjudged: arms without adjusted p values, because a best value lies at the edge of the grid.
     """
     factor, family_of = looks.correction_factor(plan), family_by_arm(plan)
     p, p_own, p_within = {}, {}, {}
@@ -296,7 +280,7 @@ def holm_by_family(p: Mapping[str, float | None], family_of: Mapping[str, Family
 def family_by_arm(plan: Plan) -> dict[str, Family]:
     """Return the family in which each arm's contrast is corrected.
 
-    In a tuned study the grid points of tuned arms form a second family.
+    In a tuned study, the grid points of tuned arms form a second family.
     """
     tuned = {entry.name for entry in plan.tuned}
     table, points = Family("table", plan.family), Family("points", plan.points_family)
@@ -304,10 +288,7 @@ def family_by_arm(plan: Plan) -> dict[str, Family]:
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield each arm and the interval of its difference, widened so that all intervals of its family hold at once.
-
-    Contrasts without an interval are left out.
-    """
+    """Yield each arm with an interval of its difference, widened so that all of its family hold at once."""
     family_of = family_by_arm(plan)
     families: dict[Family, dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, pair in pairs.items():
@@ -325,10 +306,10 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
-    """Return a note for each arm with an outlier among its per-seed differences, by arm.
+    """Return a note that names the seed, for each arm with an outlier among its per-seed differences.
 
-    The note names the seed. An outlier lies more than 3 robust deviations from the arm's median. The deviation is taken
-    to be no smaller than the median deviation over all arms.
+    An outlier is more than 3 robust deviations from the arm's median. The deviation is at least the median over all
+    arms.
     """
     samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
@@ -342,9 +323,9 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 
 
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
-    """Return notes on an arm's trials that lack the metric, have damaged files, or ran on suspect hardware.
+    """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
 
-    Each note has the reason. The last note has the rate of divergence, among trials that diverged or have their metric.
+    The last note has the rate of divergence, among trials that diverged or have their metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
@@ -363,10 +344,7 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
 
 
 def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
-    """Return the state of a trial and the reason for it; None for a finished trial that needs no note.
-
-    A finished trial needs a note if it lacks its metric, has damaged files, or ran on suspect hardware.
-    """
+    """Return a trial's state and the reason for it; None for a finished trial that needs no note."""
     if trial.status == "finished" and math.isnan(trial.value):
         known = {name: EvalSummary(**one) for name, one in json.loads(trial.evals or "{}").items()}
         return "missing", eval_files.absent(metric, known)
@@ -383,7 +361,7 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
 
 
 def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
-    """Return a note if the margin is wider than the baseline's error; an empty list otherwise."""
+    """Return a note if the margin is wider than the baseline's error."""
     if plan.margin is None or baseline is None or baseline.mean is None or not units.is_accuracy(plan.metric):
         return []
     unit, error = units.unit(plan.metric), 1 - baseline.mean
@@ -403,10 +381,7 @@ def study_notes(study: StudyResults) -> list[str]:
 
 
 def start_notes(study: StudyResults) -> list[str]:
-    """Return a note with the mean 5-shot accuracy of the weights that arms start from, by stage.
-
-    Returns an empty list if the weights were not tested.
-    """
+    """Return a note with the mean 5-shot accuracy of the weights that arms start from, by stage, if tested."""
     if START not in study.columns:
         return []
     stage = {arm.name: arm.parent for arm in study.plan.arms}
