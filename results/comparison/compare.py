@@ -29,8 +29,8 @@ USUAL = "test_accuracy"  # the metric of rows that name none
 class Side:
     """An arm of one set of results (A or B), with its row of the study's table.
 
-    trials: the arm's finished trials. contrast: the paired differences from the baseline, None for a baseline.
-    outcomes: the end of each planned trial.
+    trials: the finished ones. contrast: the paired differences from the baseline, None for a baseline. outcomes: of
+    each planned trial.
     """
 
     study: StudyResults
@@ -43,10 +43,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms to compare, one of A and one of B.
-
-    a, b: the arms, None if A or B has no matching arm. first: the arm after which the row is named.
-    """
+    """Two arms to compare, of A and B; either may be None. `first` is the arm after which the row is named."""
 
     a: Side | None
     b: Side | None
@@ -57,11 +54,11 @@ class Pair:
 class Test:
     """The test of the difference B - A, without identical trials.
 
-    Trials are identical if their final weights and values are equal in A and B. p: p value of no difference, combined
-    with a test of divergence if trials of B diverged. p_margin: p value of equivalence within the margin that both
-    studies declare. method: paired, overlapping, welch or none. pairs: number of paired seeds. identical: seeds with
-    identical trials. repeated: seeds of one trial with two different values. trials: trial ids, by which equal tests
-    are recognized.
+    Trials are identical if their final weights and values are equal in A and B. p: of no difference, combined with a
+    test of divergence if trials of B diverged. p_margin: of equivalence within the margin that both studies declare.
+    method: paired, overlapping, welch or none. pairs: the number of paired seeds. identical: seeds with identical
+    trials. repeated: seeds of one trial with two different values. trials: trial ids, by which equal tests are
+    recognized.
     """
 
     a: Side
@@ -80,9 +77,8 @@ class Test:
 class Judged:
     """A pair with the results of its tests.
 
-    p_holm: adjusted p value of no difference. p_margin: adjusted p value of equivalence. resolvable: smallest
-    difference that the test would have resolved. change: test of the difference between B's and A's contrast. p_change:
-    adjusted p value of `change`.
+    resolvable: the smallest difference that the test would have resolved. change: the test of the difference between
+    B's and A's contrast. p_holm, p_margin, p_change: adjusted p values.
     """
 
     pair: Pair
@@ -144,10 +140,9 @@ def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
-    """Return the arm of `others` that matches an arm, or None if no arm matches.
+    """Return the arm of `others` with equal config and metric, else with equal name and study, else None.
 
-    An arm matches by equal config and metric. If no arm does, it matches by equal name and study. Of several matches,
-    an arm from the study with the equal full name is preferred.
+    Of several matches, an arm from the study with the equal full name is preferred.
     """
     alike = [other for other in others if trained_alike(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]
@@ -168,10 +163,7 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B against A, or None if the arms are not comparable.
-
-    sample_of: function that returns the values to test of an arm: its trials or its contrast.
-    """
+    """Return the test of B against A on the samples from `sample_of`, or None if the arms are not comparable."""
     a, b = pair.a, pair.b
     if a is None or b is None or not trained_alike(a, b):
         return None
@@ -205,9 +197,8 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
     """Return the estimate of b - a, the name of the method and the number of paired seeds.
 
-    The samples are paired if they have equal seeds and one data split. They are partially overlapping if they have at
-    least 2 common seeds and one data split. All others are compared by Welch's test. same_split: whether both samples
-    have one data split.
+    Samples with equal seeds are paired, others are partially overlapping. Welch's test is for samples without a common
+    split, 2 common seeds, or the same images.
     """
     pairs = b - a
     count = len(pairs.values)
@@ -222,28 +213,24 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
 
 
 def distinct_p(tests: Sequence[Test | None], name: str) -> dict[tuple[str, ...], float]:
-    """Return the p value of each distinct test, by the test's trials.
+    """Return the p value `name` (p or p_margin) of each distinct test, by the test's trials.
 
-    A baseline shared by several studies is one test. name: p or p_margin.
+    A baseline shared by several studies is one test.
     """
     return {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
 
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
-    """Return p values adjusted by Holm over the distinct tests, with None for a test without p value.
-
-    name: p or p_margin.
-    """
+    """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests; None without a test."""
     family = distinct_p(tests, name)
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference that each test would have resolved with 80% power.
+    """Return the smallest difference that each test would have resolved with 80% power; None without a test.
 
-    An entry is None if its pair has no test. Spreads are pooled per metric and method. family: number of distinct
-    tests.
+    Spreads are pooled per metric and method. family: the number of distinct tests.
     """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
@@ -258,7 +245,7 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 
 
 def compared_row(judged: Judged, family: int) -> ComparedRow:
-    """Return the comparison's row of one pair. family: number of distinct tests."""
+    """Return the comparison's row of one pair, where `family` is the number of distinct tests."""
     pair, test, plan = judged.pair, judged.test, judged.pair.first.study.plan
     difference = test.difference if test else Estimate(0, None)
     return ComparedRow(
@@ -293,7 +280,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
 
 
 def why_untested(pair: Pair, test: Test | None) -> str | None:
-    """Return the reason why a row has no verdict, such as "other recipe", or None if it has a verdict."""
+    """Return the reason why a row has no verdict, such as "other recipe"; None if it has one."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -306,15 +293,11 @@ def why_untested(pair: Pair, test: Test | None) -> str | None:
 
 
 def reached(row: Row) -> Reached:
-    """Return the results of an arm without its contrast."""
     return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing)
 
 
 def verdict_on(judged: Judged) -> str | None:
-    """Return the verdict on B against A, or None without a test.
-
-    It is "identical" if all common trials are identical.
-    """
+    """Return the verdict on B against A, "identical" if all common trials are; None without a test."""
     test = judged.test
     if test is None:
         return None
@@ -330,10 +313,9 @@ def verdict_on(judged: Judged) -> str | None:
 
 
 def worse_by_at_most(test: Test) -> float | None:
-    """Return the one-sided 95% bound on how much worse B is than A, or None if there is no bound.
+    """Return the one-sided 95% bound on how much worse B is than A, or None if B diverged more often than A.
 
-    The bound is negative if B is better. If the difference is equal for all seeds, the bound is this difference. There
-    is no bound if B diverged more often than A.
+    It is negative if B is better, and the difference itself if that is equal for all seeds.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
@@ -345,15 +327,14 @@ def worse_by_at_most(test: Test) -> float | None:
 
 
 def common_margin(a: Side, b: Side) -> float | None:
-    """Return the equivalence margin that both studies declare, or None if their margins differ."""
+    """Return the equivalence margin of both studies, or None if they declare different ones."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
 
 
 def changed_contrast(change: Test, p_holm: float | None) -> ChangedContrast:
     """Return the change of an arm's contrast from A to B, with the verdicts in A and B.
 
-    A changed verdict proves nothing by itself, so the difference of the contrasts is tested. change: the test of this
-    difference. p_holm: its adjusted p value.
+    A changed verdict proves nothing by itself, so `change` tests the difference of the contrasts.
     """
     verdicts, difference = (change.a.row.verdict, change.b.row.verdict), change.difference
     return ChangedContrast(*verdicts, difference.value, difference.interval(), p_holm)
@@ -363,10 +344,7 @@ def changed_contrast(change: Test, p_holm: float | None) -> ChangedContrast:
 
 
 def row_notes(judged: Judged, family: int) -> list[str]:
-    """Return notes on absent trials in A and B, and on why a row is not a plain paired comparison.
-
-    family: number of distinct tests.
-    """
+    """Return notes on absent trials in A and B, and on why a row is not a plain paired comparison."""
     a, b, test = judged.pair.a, judged.pair.b, judged.test
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
@@ -413,9 +391,9 @@ def test_notes(test: Test) -> list[str]:
 
 
 def change_notes(judged: Judged) -> list[str]:
-    """Return a note if the verdict on an arm against its baseline differs between A and B, or [].
+    """Return a note if the verdict on an arm against its baseline differs between A and B.
 
-    The note gives both verdicts, and the test of the change.
+    It has both verdicts and the test of the change.
     """
     change = judged.change
     if change is None or change.a.row.verdict == change.b.row.verdict:
@@ -454,10 +432,7 @@ def settings_difference(a: Side, b: Side) -> str:
 
 
 def contents(studies: Sequence[StudyResults]) -> Contents:
-    """Return the studies of A or B, with their numbers of planned and ended trials.
-
-    A trial shared by several studies counts once.
-    """
+    """Return the studies of A or B, with their numbers of planned and ended trials, each trial counted once."""
     states = {
         trial: status
         for study in studies

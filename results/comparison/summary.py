@@ -1,4 +1,4 @@
-"""The output of a comparison of results A and B: the table, and the outcome of a gate in CI."""
+"""The output of a comparison of results A and B: the table, and the report of a gate in CI."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +13,7 @@ from results.tables.grid import Cell, Grid
 
 
 def render(comparison: Comparison, format: str) -> str:
-    """Return the comparison as a document in md, latex, csv, json or html.
-
-    Raises ValueError if the format is unknown.
-    """
+    """Return the comparison as a document in one of formats.FORMATS; raise ValueError if the format is unknown."""
     document = formats.Document(
         grids=lambda: [as_grid(comparison)],
         rows=lambda: [csv_row(row) for row in comparison.rows],
@@ -26,7 +23,7 @@ def render(comparison: Comparison, format: str) -> str:
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
-    """Return one row of the comparison as values by column of a CSV file."""
+    """Return one row of the comparison as a dict from CSV column to value."""
     both = {
         f"{name}_{field}": getattr(side, field, None)
         for name, side in (("a", row.a), ("b", row.b))
@@ -41,7 +38,6 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 
 
 def as_grid(comparison: Comparison) -> Grid:
-    """Return the comparison as a table of texts with footnotes."""
     marks, footnotes = grid.number_notes([row.notes for row in comparison.rows])
     return Grid(
         title="B against A, arm by arm",
@@ -56,7 +52,6 @@ def as_grid(comparison: Comparison) -> Grid:
 
 
 def cells(row: ComparedRow, marks: tuple[int, ...]) -> list[Cell]:
-    """Return the table cells of one row. marks: the numbers of the row's footnotes."""
     unit = units.unit(row.metric)
     return [
         Cell(row.name, row.name),
@@ -75,10 +70,7 @@ def verdict_cell(row: ComparedRow) -> str:
 
 
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
-    """Return the two cells of A or B for mean and number of seeds. They are empty if A or B lacks the arm.
-
-    side: the arm's results in A or B.
-    """
+    """Return the two cells of A or B for mean and number of seeds, empty if it lacks the arm."""
     if side is None:
         return [Cell(""), Cell("")]
     mean = layout.plus_minus(unit.value(side.mean), side.ci95, unit)
@@ -97,11 +89,7 @@ def caption(comparison: Comparison) -> str:
 
 
 def closing_lines(comparison: Comparison) -> list[str]:
-    """Return the lines below the table.
-
-    The lines give the numbers of verdicts, the smallest differences that the tests would have resolved, and the
-    provenance that differs between A and B.
-    """
+    """Return the lines below the table: counts of verdicts, resolvable differences, and differing provenance."""
     counts = Counter(verdict_cell(row) for row in comparison.rows)
     summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
     lines = [f"Of {len(comparison.rows)} arm{'' if len(comparison.rows) == 1 else 's'}: {summary}."]
@@ -113,10 +101,7 @@ def closing_lines(comparison: Comparison) -> list[str]:
 
 
 def sensitivity_text(comparison: Comparison) -> str:
-    """Return a clause on the smallest differences, by metric, that the tests would have resolved.
-
-    The clause is "" if nothing was tested.
-    """
+    """Return a clause on the smallest differences, by metric, that the tests would have resolved; "" without tests."""
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
         if row.resolvable_difference is not None:
@@ -140,8 +125,8 @@ def range_text(values: Sequence[float], unit: units.Unit) -> str:
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
-    Without a margin, the rows with verdict worse fail. With a margin, every row fails whose bound does not show that B
-    is worse by less than the margin. margin: in the metric's unit, such as 0.01 for one point of accuracy.
+    Without a margin, these have the verdict worse. With one (in the metric's unit, 0.01 for one point of accuracy),
+    they are all rows not shown to be worse by less than the margin.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
@@ -150,10 +135,7 @@ def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedR
 
 
 def gate_text(comparison: Comparison, margin: float | None = None) -> str:
-    """Return the report of `--fail-on worse`: failing rows, their number, and the sensitivity of the tests.
-
-    margin: as for `failing_rows`.
-    """
+    """Return the report of `--fail-on worse`: failing rows, their number, and the sensitivity of the tests."""
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
@@ -190,7 +172,7 @@ def divergence_text(row: ComparedRow) -> str:
 def was_compared(comparison: Comparison) -> bool:
     """Return whether some arm was tested, or the differences of all arms have bounds.
 
-    Identical arms have bounds without a test. Results that were lost have none, and must not pass a gate.
+    Identical arms have bounds without a test. Lost results have none, and must not pass a gate.
     """
     rows = comparison.rows
     tested = any(row.p_holm is not None for row in rows)

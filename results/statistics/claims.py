@@ -1,7 +1,6 @@
 """Verdicts on the claims that a study quotes from its source, by the study's trials.
 
-"a < b" claims that a is lower than b. "a ~ b" claims that a and b tie, which means that they are equivalent within the
-margin.
+"a < b" claims that a is lower than b, and "a ~ b" that they tie: they are equivalent within the margin.
 """
 
 import itertools
@@ -33,15 +32,13 @@ def judge_claims(
 ) -> list[Claim]:
     """Return the study's claims with verdicts, one for each claim at each point of the study's curves.
 
-    A verdict is agree, disagree or not-resolved, and None for an untested claim. A claim about an arm and its baseline
-    takes its p value from the table. All other pairs of arms form a Holm family that is separate from the table's.
-    Tuned arms are compared at their tuned values.
+    A verdict is agree, disagree or not-resolved; None if untested. A claim about an arm and its baseline takes its p
+    value from the table. All other pairs form a Holm family of their own. Tuned arms are compared at their tuned
+    values.
 
-    rows: rows of the study's table, by arm. p_margins: the table's adjusted p values of equivalence, by arm. unjudged:
-    arms that get no verdict because a best value lies at the edge of the grid. gone: grid points excluded because
-    trials diverged.
-
-    Raises ValueError if a claim is not "a < b" or "a ~ b".
+    p_margins: the table's adjusted p values of equivalence, by arm. unjudged: arms without a verdict because a best
+    value lies at the edge of the grid. gone: grid points excluded because trials diverged. Raises ValueError if a claim
+    is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
     known = list(dict.fromkeys((a, b) for a, _, b in asked if a in rows and b in rows))
@@ -67,8 +64,8 @@ def judge_claims(
 def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
 
-    A tuned setting has one point, such as "lr=tuned". A claim is yielded once and unchanged if it names two arms of the
-    plan, or if the study has no curves. Raises ValueError if the claim is not "a < b" or "a ~ b".
+    A tuned setting has one point, such as "lr=tuned". Claims that name two arms of the plan, or any claim of a study
+    without curves, are yielded unchanged. Raises ValueError if the claim is not "a < b" or "a ~ b".
     """
     try:
         a, relation, b = parse_claim(text)
@@ -84,10 +81,7 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def parse_claim(text: str) -> tuple[str, str, str]:
-    """Return the parts (a, relation, b) of a claim, where the relation is "<" or "~".
-
-    Raises ValueError if the claim is not "a < b" or "a ~ b".
-    """
+    """Return (a, relation, b) for a claim "a < b" or "a ~ b"; raise ValueError for anything else."""
     if not (match := CLAIM.fullmatch(text)):
         raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
     a, relation, b = match.groups()
@@ -101,10 +95,7 @@ def with_labels(text: str) -> str:
 
 
 def contrast_arm(a: Row, b: Row) -> str | None:
-    """Return whichever of two arms has the other as its baseline; None if neither does.
-
-    The table tests the pair in the row of this arm.
-    """
+    """Return whichever arm has the other as its baseline, so that the table tests the pair in its row; else None."""
     if a.arm == b.arm:
         return None
     if a.baseline == b.arm:
@@ -120,10 +111,10 @@ def judged_claim(
     p_holm: float | None,
     p_margin: float | None,
 ) -> Claim:
-    """Return one claim about two arms of the plan with its verdict, difference and note.
+    """Return one claim (a, relation, b) with its verdict, difference and note.
 
-    arms: the rows of the claim's two arms. claim: (a, relation, b). pair: the differences a - b. p_holm, p_margin: the
-    adjusted p values of no difference and of equivalence.
+    arms: the rows of a and b. pair: the differences a - b. p_holm, p_margin: adjusted p values of no difference and of
+    equivalence.
     """
     relation, difference = claim[1], pair.own.mean
     diverged = arms[0].diverged, arms[1].diverged
@@ -144,11 +135,9 @@ def judged_claim(
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
     """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b"; None if it is untested.
 
-    relation: "<" or "~". word: the verdict on the difference a - b. tie: whether a and b are equivalent within the
-    margin.
-
-    Only a resolved difference of the opposite sign contradicts "a < b". Its size is not judged, as the source's numbers
-    come from another setting. A resolved difference within the margin still counts as a tie.
+    word: the verdict on a - b. tie: whether they are equivalent within the margin, which a resolved difference may be
+    too. Only a resolved difference of the opposite sign contradicts "a < b". Its size is not judged, as the source's
+    numbers come from another setting.
     """
     if word is None or (relation == "<" and difference is None):
         return None
@@ -159,10 +148,9 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
 
 
 def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: float | None, plan: Plan) -> str:
-    """Return why a claim is untested or not resolved; "" if nothing needs a note.
+    """Return why a claim is untested or not resolved, or that equivalence excludes no smaller difference; else "".
 
-    The reasons are a missing test, a missing margin, and equivalence that does not exclude a smaller difference. word:
-    the verdict on the difference a - b.
+    word: the verdict on the difference a - b.
     """
     if difference.why:
         return f"untested: {difference.why}"

@@ -20,10 +20,9 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 class Sample:
     """A metric's values in the finished trials of one arm, by seed; or the differences of two arms.
 
-    values: the metric. correct: the indices of the test images and whether each was classified correctly, where stored.
-    ids: trial ids. folds: the number of folds in a partition, which is also the number of seeds in a repetition; None
-    where all seeds share one test set. image: what one test image adds to an accuracy; 0 for other metrics. weights:
-    sha256 of the final weights, "" where unknown.
+    correct: the indices of the test images and whether each was classified correctly, where stored. ids: trial ids.
+    folds: the folds (and seeds) of one partition of the images; None where all seeds share one test set. image: what
+    one test image adds to an accuracy; 0 for other metrics. weights: sha256 of the final weights, "" where unknown.
     """
 
     values: dict[int, float]
@@ -35,7 +34,7 @@ class Sample:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds with a value, in ascending order."""
+        """The seeds in ascending order."""
         return sorted(self.values)
 
     @property
@@ -52,8 +51,8 @@ class Sample:
     def mean(self) -> Estimate:
         """The estimated mean over seeds.
 
-        Where images were tested repeatedly and correctness is known for each image, the variance includes the
-        covariance between repetitions.
+        Where images were tested repeatedly and per-image correctness is known, its variance includes the covariance
+        between repetitions.
         """
         shared = 0.0
         if self.repeated and (images := correctness_matrix(self)) is not None:
@@ -63,8 +62,8 @@ class Sample:
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
 
-        It has differences per image where both arms tested the same images. Within a single partition each image is
-        tested once and enters no interval, so `correct` is left empty.
+        It has differences per image where both arms tested the same images. Within a single partition `correct` is left
+        empty: each image is tested once and enters no interval.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
@@ -85,7 +84,6 @@ class Sample:
         return mine is not None and theirs is not None and (mine[0] is theirs[0] or np.array_equal(mine[0], theirs[0]))
 
     def without(self, seeds: Collection[int]) -> "Sample":
-        """Return a copy of the sample without the values of these seeds."""
         return replace(self, values={s: v for s, v in self.values.items() if s not in seeds})
 
 
@@ -95,7 +93,7 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
-    """Return for each arm of the plan the sample of its finished trials that have the metric."""
+    """Return the sample of each arm's finished trials that have the metric, by arm."""
     split = study.plan.split
     image = (split.folds or 1) / split.images if units.is_accuracy(metric) else 0.0
     found = {arm.name: Sample({}, {}, {}, split.folds, image, {}) for arm in study.plan.arms}
@@ -109,27 +107,20 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images; None unless all seeds test the same images.
-
-    It is also None if correctness per image is missing for a seed.
-    """
+    """Return an estimate of the mean over seeds and images; None unless each seed is known to test the same images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
 
 def has_all_images(trials: Sample) -> bool:
-    """Return whether per-image correctness is known for every trial of the sample.
-
-    Returns False for an empty sample.
-    """
+    """Return whether per-image correctness is known for every trial; False for an empty sample."""
     return bool(trials.values) and trials.values.keys() <= trials.correct.keys()
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
     """Return correctness as a matrix (n, images), or None unless it is known for every seed.
 
-    Rows are in ascending order of seed, with NaN where a seed did not test the image. Images that no seed tested are
-    left out.
+    Rows are in order of seed, with NaN where a seed did not test the image. Images that no seed tested are left out.
     """
     if not has_all_images(trials):
         return None
@@ -142,10 +133,7 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Return a note that an interval omits the variance of shared images; "" if it does not.
-
-    The interval omits this variance where repetitions test the same images but per-image correctness is missing.
-    """
+    """Return a note if the interval omits the variance of images that repetitions share, for lack of `correct`."""
     if not trials.repeated or has_all_images(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

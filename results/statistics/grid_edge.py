@@ -14,8 +14,8 @@ Number = int | float
 class GridEnd:
     """An end of a tuned setting's grid that at least one seed chose.
 
-    value: the setting's value at this end. inner: the best value between the two ends. beyond: the value that continues
-    the grid past this end, if any. resolved: whether `value` beats `inner` in a paired t test on validation scores.
+    inner: the best value between the two ends. beyond: the value that continues the grid past this end, if any.
+    resolved: whether `value` beats `inner` in a paired t test on validation scores.
     """
 
     setting: str
@@ -38,8 +38,8 @@ def chosen_ends(
 ) -> Iterator[GridEnd]:
     """Yield the ends of the grid that at least one seed chose.
 
-    chosen: the index of each seed's grid point; None for a seed that could not choose. reached: validation scores (n,
-    points), NaN where a trial is missing. tune: the grid's values by setting.
+    chosen: the index of each seed's grid point, or None. reached: validation scores (n, points), NaN where a trial is
+    missing. tune: the grid's values by setting.
     """
     whole = reached[~np.isnan(reached).any(axis=1)]
     shape = [len(values) for values in tune.values()]
@@ -72,10 +72,9 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the value that continues a sequence by its last ratio.
+    """Return the value that continues a sequence by its last ratio, or by its last step unless all are positive.
 
-    If not all values are positive, the value continues the sequence by its last step. Returns None if a sequence
-    without negative values would fall below zero.
+    Returns None if a sequence without negative values would fall below zero.
     """
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)

@@ -21,9 +21,8 @@ NORMAL_MAD = 1.4826  # standard deviation / median absolute deviation of a norma
 class Estimate:
     """A mean, or a difference of means, with its standard error.
 
-    n: the number of values or pairs; for two samples, the size of the smaller. value: the estimate; None without data.
-    se: the standard error. df: the degrees of freedom. se and df are None where there is no interval. why: the reason
-    why there is no interval, such as "n = 1".
+    n: the number of values or pairs, or the size of the smaller sample. value: None without data. se, df: the standard
+    error and its degrees of freedom, None where there is no interval. why: the reason for that, such as "n = 1".
     """
 
     n: int
@@ -33,7 +32,7 @@ class Estimate:
     why: str = ""
 
     def interval(self, level: float = 0.95) -> Interval | None:
-        """Return the two-sided t interval (low, high) at a confidence level; None without a standard error."""
+        """Return the two-sided t interval (low, high); None without a standard error."""
         if self.value is None or self.se is None or self.df is None:
             return None
         half = self.se * t_quantile((1 + level) / 2, self.df)
@@ -52,17 +51,16 @@ class Estimate:
 
 @lru_cache(1024)  # a table needs few quantiles, thousands of times
 def t_quantile(probability: float, df: float) -> float:
-    """Return the quantile at this probability of Student's t distribution with `df` degrees of freedom."""
+    """Return a quantile of Student's t distribution with `df` degrees of freedom."""
     return float(special.stdtrit(df, probability))
 
 
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
-    """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom.
+    """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance.
 
-    The standard error is SE^2 = s^2 / n + extra_variance. For per-seed differences this is the paired t test. Fewer
-    than two values have no interval. Identical values have none either: accuracies are discrete, so zero spread is not
-    certainty. extra_variance: an additional variance of the mean, such as `shared_images_variance`. image: what one
-    test image adds to an accuracy; 0 for other metrics.
+    For per-seed differences this is the paired t test. Fewer than two values have no interval. Identical values have
+    none either: accuracies are discrete, so zero spread is not certainty. image: what one test image adds to an
+    accuracy; 0 for other metrics.
     """
     n = len(values)
     if n < 2:
@@ -76,7 +74,7 @@ def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) ->
 def variance(values: np.ndarray) -> float:
     """Return the unbiased sample variance of values (n,), n > 1.
 
-    The sums are computed in Python, which is faster than NumPy for five values.
+    Python sums five values faster than NumPy does.
     """
     numbers = values.tolist()
     center = exact_sum(numbers) / len(numbers)
@@ -84,10 +82,7 @@ def variance(values: np.ndarray) -> float:
 
 
 def exact_sum(numbers: Sequence[float]) -> float:
-    """Return the sum of the numbers, rounded only once.
-
-    Returns inf or NaN if the sum overflows, as NumPy does.
-    """
+    """Return the sum of the numbers, rounded only once; inf or NaN if it overflows, as in NumPy."""
     try:
         return math.fsum(numbers)
     except (OverflowError, ValueError):
@@ -95,10 +90,10 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Return whether values (n,) differ only by rounding or by less than one test image.
+    """Return whether values (n,) differ only by rounding or by less than half of `image`.
 
-    image: what one test image adds to an accuracy; 0 for other metrics. The threshold is half an image. Real
-    differences are an image or more, whereas unequal fold sizes (360 and 359 images) change an accuracy by much less.
+    image: what one test image adds to an accuracy; 0 for other metrics. Unequal fold sizes (360 and 359 images) change
+    an accuracy by much less than half an image.
     """
     low, high = min(numbers := values.tolist()), max(numbers)
     return bool(high - low <= max(image / 2, IDENTICAL * max(1.0, -low, high)))
@@ -122,19 +117,16 @@ def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
 
 
 def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
-    """Return the degrees of freedom of Welch's t test.
-
-    parts: the squared standard errors of the two means (2,). sizes: the sample sizes (2,).
-    """
+    """Return the degrees of freedom of Welch's t test, from squared standard errors (2,) and sample sizes (2,)."""
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
 def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
     """Return an estimate of mean(b) - mean(a) for two samples of which only some values are paired.
 
-    The first `pairs` > 1 values of a and b are paired, and the others are independent (Derrick et al. 2017). All values
-    count: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs.
-    Variances may differ. image: what one test image adds to an accuracy; 0 for other metrics.
+    The first `pairs` > 1 values are paired, and the others are independent (Derrick et al. 2017). SE^2 = s_a^2 / n_a +
+    s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. image:
+    what one test image adds to an accuracy; 0 for other metrics.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)
@@ -155,11 +147,10 @@ def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) ->
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
     """Return the variance that repeated tests on the same images add to a mean over seeds.
 
-    Each seed tests one fold, and the folds of a repetition partition the images. correct: (n, images), one seed per
-    row, NaN outside its fold; correctness, or the difference in correctness between two arms. repetition: (n,), the
-    index of each seed's partition.
+    Each seed tests one fold, and the folds of a repetition partition the images. correct: (n, images), correctness or
+    its difference between two arms, NaN outside the seed's fold. repetition: (n,), the index of each seed's partition.
 
-    The variance is t^2 sum c (c - 1) / (sum c)^2. In it, c counts the tests of an image, and t^2 is the mean covariance
+    The variance is t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an image and t^2 is the mean covariance
     between repetitions. For r whole repetitions it equals (1 - 1/r) t^2 / images. It is 0 for a single repetition, and
     where all seeds test the same images (see `crossed_mean`).
     """
@@ -174,10 +165,9 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
 
 def covariances(rows: np.ndarray) -> np.ndarray:
-    """Return the covariance matrix (r, r) of the rows (r, images).
+    """Return the covariance matrix (r, r) of the rows (r, images), NaN where a row did not test an image.
 
-    NaN marks an image that a row did not test. Each covariance is over the images that both rows tested, and is 0 if
-    there are fewer than two.
+    Each covariance is over the images that both rows tested, and is 0 if there are fewer than two.
     """
     there = (~np.isnan(rows)).astype(float)
     values = np.nan_to_num(rows)
@@ -190,8 +180,8 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
     """Return an estimate of the mean with seeds and images as two crossed random factors.
 
     correct: correctness (n, images), without NaN. SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), as in
-    the two-way random model. The variance is at least that over seeds alone. With n - 1 degrees of freedom, the
-    interval contains the interval over seeds.
+    the two-way random model, but at least s_seed^2 / n. With n - 1 degrees of freedom, the interval contains the
+    interval over seeds.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
@@ -207,7 +197,7 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
 def holm(p: Sequence[float | None], family: int) -> list[float | None]:
     """Return p values adjusted by Holm's method (1979), in the order of `p`.
 
-    A missing test (None) stays None and counts as p = 1. family: the planned number of tests.
+    family: the planned number of tests. A missing test (None) stays None and counts as p = 1.
     """
     present = [i for i, value in enumerate(p) if value is not None]
     size = max(family, len(p))
@@ -229,20 +219,14 @@ def tost_p(difference: Estimate, margin: float) -> float | None:
 
 
 def p_below(difference: Estimate, bound: float) -> float | None:
-    """Return the one-sided p value of the null hypothesis that the difference is at least `bound`.
-
-    Returns None without a standard error.
-    """
+    """Return the one-sided p value of the null hypothesis difference >= bound; None without a standard error."""
     if difference.value is None or difference.se is None or difference.df is None:
         return None
     return float(special.stdtr(difference.df, (difference.value - bound) / difference.se))
 
 
 def fisher_p(k: int, n: int, others: int, of: int) -> float:
-    """Return the one-sided p value of Fisher's exact test for two proportions.
-
-    The alternative is that k of n is a higher rate than `others` of `of`.
-    """
+    """Return the one-sided p value of Fisher's exact test that k of n is a higher rate than `others` of `of`."""
     total, both = k + others, n + of
     ways = sum(math.comb(n, x) * math.comb(of, total - x) for x in range(k, min(n, total) + 1))
     return ways / math.comb(both, total)
@@ -251,9 +235,9 @@ def fisher_p(k: int, n: int, others: int, of: int) -> float:
 def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
     """Return the marginal level at which the t intervals of all means hold simultaneously (max-t, like Dunnett's).
 
-    samples: matrices of per-seed differences (n, contrasts). The columns of a matrix have their observed correlations;
-    different matrices are independent. level: the probability that all intervals hold. The result is simulated with a
-    fixed seed from studentized normal samples with these correlations.
+    samples: matrices of per-seed differences (n, contrasts), correlated within a matrix and independent between
+    matrices. level: the probability that all intervals hold. The result is simulated with a fixed seed, from
+    studentized normal samples with the observed correlations.
     """
     rng = np.random.default_rng(0)
     largest = np.zeros(DRAWS)  # of P(|T| <= t), over the contrasts
@@ -275,11 +259,10 @@ def robust_deviation(values: np.ndarray) -> float:
 
 
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the only value more than 3 robust deviations from the median.
+    """Return the index of the only value more than 3 robust deviations from the median, if there is just one.
 
-    Returns None if no value or several values are that far away, or for fewer than five values (n,). usual: the
-    smallest robust deviation to assume. Without this minimum, one in seven normal samples of five would contain an
-    outlier.
+    Returns None for fewer than five values (n,). usual: the smallest deviation to assume, without which one in seven
+    normal samples of five would contain an outlier.
     """
     if len(values) < 5:
         return None
@@ -296,10 +279,7 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
 
 
 def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
-    """Return the pooled standard deviation of several samples and its degrees of freedom.
-
-    Returns (nan, 0) if no sample has two values.
-    """
+    """Return the pooled standard deviation and its degrees of freedom; (nan, 0) if no sample has two values."""
     v = sum(max(len(sample) - 1, 0) for sample in samples)
     squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples if len(sample))
     return (math.sqrt(squares / v), v) if v else (math.nan, 0)
@@ -308,10 +288,10 @@ def pooled_sd(samples: Sequence[np.ndarray]) -> tuple[float, int]:
 def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     """Return the degrees of freedom, rounded down, of a standard deviation pooled over contrasts.
 
-    groups: for each baseline, the per-seed differences of its arms, an array for each arm. Two of the m differences
-    from a baseline have correlation 1/2 if all arms have equal variance. Their sample variances then have correlation
-    1/4. A group with v degrees of freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by
-    Satterthwaite's formula. With v alone, the 80% bound of 8 arms would hold in only 68% of cases.
+    groups: for each baseline, the per-seed differences of each of its arms. With equal variances, two of the m
+    differences from one baseline have correlation 1/2, and their sample variances 1/4. A group with v degrees of
+    freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's formula. With v alone, the
+    80% bound of 8 arms would hold in only 68% of cases.
     """
     own = [(sum(max(len(sample) - 1, 0) for sample in group), 1 + (len(group) - 1) / 4) for group in groups]
     total = sum(v for v, _ in own)
@@ -326,8 +306,7 @@ def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
 def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8) -> float:
     """Return the smallest difference that n pairs resolve with this power at 5% two-sided, in Holm's first step.
 
-    sd: the standard deviation of the per-seed differences. family: the number of contrasts m. Solves P(T'_{n-1}(d
-    sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) = power for d by bisection. Returns inf for n < 2.
+    sd: the standard deviation of the per-seed differences. family: the number of contrasts. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
@@ -337,8 +316,7 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
 def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> float:
     """Return the smallest number above 0 for which `enough` is true, found by bisection.
 
-    enough: a condition that holds for every number above some threshold. start: the first number to try. halvings: the
-    number of bisection steps.
+    enough: true above some threshold. start: the first number to try. halvings: the bisection steps.
     """
     low, high = 0.0, start
     while not enough(high):
@@ -352,8 +330,8 @@ def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> fl
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
-    sd: the standard deviation of the per-seed differences. The probability is P(T'_{n-1}(difference sqrt(n) / sd) >
-    t_{1 - 0.025/m, n-1}) for a family of m contrasts.
+    It is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) for a family of m contrasts, where T' is
+    noncentral t and sd the standard deviation of the per-seed differences.
     """
     critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))

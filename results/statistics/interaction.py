@@ -1,8 +1,8 @@
-"""Interactions: whether the effects of two changes add up, measured seed by seed.
+"""Interactions: whether the effects of two changes add up, measured seed by seed as ab - a - b + baseline.
 
-The measure is ab - a - b + baseline. The arm ab has both changes, and the arms a and b have a single change. For an
-accuracy the interaction is also estimated on the logit scale. Near 100% the sum of two gains is compressed, so an
-interaction may be an artifact of the scale. It is claimed only where its signs on the two scales are equal.
+The arm ab has both changes, and the arms a and b have one each. An accuracy's interaction is also estimated on the
+logit scale. Near 100% the sum of two gains is compressed, so an interaction may be an artifact of the scale. It is
+claimed only where both scales give it the same sign.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,8 +28,8 @@ def judge_interactions(
 ) -> list[Interaction]:
     """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
 
-    An interaction that cannot be tested counts as p = 1. samples: the study's metric by arm. unjudged: tuned arms that
-    get no verdict because their best value lies at the edge of the grid.
+    An untestable interaction counts as p = 1. unjudged: tuned arms without a verdict because their best value lies at
+    the edge of the grid.
     """
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]
@@ -43,10 +43,7 @@ def judge_interactions(
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Return ab - a - b + baseline over the seeds that all four arms finished.
-
-    four: the samples of ab, a, b and the baseline.
-    """
+    """Return ab - a - b + baseline over the seeds that all `four`, in this order, finished."""
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 
@@ -60,7 +57,7 @@ def judged_interaction(
 ) -> Interaction:
     """Return one planned interaction with its estimates, p values and verdict.
 
-    entry: the interaction in the plan. samples: the study's metric by arm. estimate: the mean of ab - a - b + baseline.
+    estimate: the mean of ab - a - b + baseline.
     """
     logit = None
     if units.is_accuracy(study.plan.metric):
@@ -85,11 +82,10 @@ def judged_interaction(
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """Return the sample with accuracies k / m replaced by empirical logits (Haldane 1956).
+    """Return the sample with accuracies k / m replaced by empirical logits, m being `images` per trial (Haldane 1956).
 
-    The logit is log((k + 1/2) / (m - k + 1/2)), which is finite at accuracies of 0 and 1. m is `images`, the number of
-    test images of a trial. Single images have no logit, so `correct` and `image` are dropped and the interval is over
-    seeds.
+    log((k + 1/2) / (m - k + 1/2)) is finite at accuracies of 0 and 1. Single images have no logit, so `correct` and
+    `image` are dropped and the interval is over seeds.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
@@ -98,11 +94,10 @@ def logits(sample: Sample, images: float) -> Sample:
 def judge(
     estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]
 ) -> tuple[str | None, list[str]]:
-    """Return the verdict on an interaction and notes with the reasons for it.
+    """Return positive, negative or not-resolved (None where no test is possible), and notes with the reasons.
 
-    The verdict is positive, negative or not-resolved, and None where no test is possible. estimate, logit: the
-    interaction on the metric's scale and on the logit scale; `logit` is None for metrics that are not accuracies.
-    diverged: the arms that have diverged trials.
+    estimate, logit: the interaction on the metric's scale and, for an accuracy, on the logit scale. diverged: the arms
+    that have diverged trials.
     """
     if p_holm is None or estimate.value is None:
         return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]

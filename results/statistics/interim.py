@@ -1,6 +1,6 @@
-"""Repeated looks: p values of a study whose number of seeds was raised after a table had been looked at.
+"""Repeated looks: p values of a study whose seeds were raised after a table had been looked at.
 
-A look is a number of seeds at which a table was made.
+A look is given as the number of seeds at which a table was made.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ PLANNED = (5, 10, 20, 40)  # seeds: min(1, 4 min_k p_k) holds the error whicheve
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return the looks of a study at which its p values are tested, as numbers of seeds.
+    """Return the looks at which p values are tested: those in PLANNED, up to the study's number of seeds.
 
-    They are the looks at a planned number of seeds (PLANNED) that does not exceed the plan's seeds. Returns () for a
-    study with a single look, planned or not.
+    A study with a single look, planned or not, has none.
     """
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
@@ -30,8 +29,8 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     """Return the p value of a contrast, corrected for planned looks; None where no test is possible.
 
     pairs: the per-seed differences arm - baseline. The corrected value is min(1, 4 min_k p_k), with p_k over the first
-    k seeds. A look without a test counts as p = 1. So does a look whose difference has the opposite sign, because the
-    verdict is about the difference over all seeds.
+    k seeds. A look without a test counts as p = 1, and so does one whose difference has the opposite sign: the verdict
+    is about the difference over all seeds.
     """
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):
@@ -42,10 +41,7 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return a note on the looks of a study and on whether p is corrected for them.
-
-    The list is empty for a study with fewer than two looks.
-    """
+    """Return a note on the looks of a study and whether p is corrected for them, if there are at least two."""
     looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:
         return []
@@ -62,5 +58,4 @@ def notes(plan: Plan) -> list[str]:
 
 
 def seeds_text(looks: Sequence[int]) -> str:
-    """Return numbers of seeds as text: "5, 10 seeds"."""
     return f"{', '.join(map(str, looks))} seeds"

@@ -18,7 +18,7 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
     """Return the smallest number of pairs that resolves a difference with 80% power; None above MOST_SEEDS.
 
-    sd: the standard deviation of the per-seed differences. family: the number of contrasts corrected for.
+    sd: of the per-seed differences. family: the number of contrasts corrected for.
     """
     return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
@@ -26,8 +26,7 @@ def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | Non
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
     """Return the smallest number of pairs that shows two equal arms equivalent with 80% power.
 
-    Returns None above MOST_SEEDS. sd: the standard deviation of the per-seed differences. tests: the number of tests
-    corrected for, contrasts times looks.
+    sd: of the per-seed differences. tests: contrasts times looks corrected for. Returns None above MOST_SEEDS.
     """
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
@@ -35,8 +34,7 @@ def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power.
 
-    sd: the standard deviation of the per-seed differences. tests: the number of tests corrected for, contrasts times
-    looks. Returns inf for n < 2.
+    sd: of the per-seed differences. tests: contrasts times looks corrected for. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
@@ -46,12 +44,11 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
     """Return the probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
 
-    sd: the standard deviation of the per-seed differences. tests: the number of tests corrected for, contrasts times
-    looks. Each one-sided test has level 5% / tests, and no difference may be resolved at 5%.
+    sd: of the per-seed differences. tests: contrasts times looks corrected for. Each one-sided test has level 5% /
+    tests, and no difference may be resolved at 5%.
 
     With mean D and standard deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S /
-    sqrt(n), t_{0.975} S / sqrt(n))). D and S are independent, so the probability is averaged over quantiles of S
-    (Schuirmann 1987; Phillips 1990).
+    sqrt(n), t_{0.975} S / sqrt(n))), averaged over quantiles of S (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0
@@ -62,21 +59,18 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of seeds, at least 2, for which `enough` is true.
-
-    The number is found by bisection. Returns None if it is above MOST_SEEDS.
-    """
+    """Return the smallest number of seeds from 2 to MOST_SEEDS for which `enough` is true, by bisection, or None."""
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
 
 
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
-    """Return for each test the smallest difference that it resolves with 80% power; None where there is no test.
+    """Return the smallest difference that each test resolves with 80% power; None where there is no test.
 
-    family: the number of tests corrected for. All differences must be of one metric and one kind of test, because their
-    spread is pooled. Its upper 80% confidence bound is used. The number of pairs in Welch's test is taken as its
-    degrees of freedom + 1, rounded down.
+    family: the number of tests corrected for. All must be of one metric and one kind of test: their spread is pooled,
+    and its upper 80% confidence bound is used. The number of pairs in Welch's test is taken as its degrees of freedom +
+    1, rounded down.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

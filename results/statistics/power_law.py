@@ -26,13 +26,12 @@ class Fits:
     high: float
 
     def exponent(self) -> Estimate:
-        """Return an estimate of the mean of b over seeds."""
         return inference.mean(self.b)
 
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """Return the fitted error at each point of `compute` (points,), as means over seeds (points,) and as estimates.
+        """Return the fitted error at `compute` (points,): means over seeds (points,), and estimates with intervals.
 
-        Each estimate has the interval of the mean. Raises ValueError if a point lies outside the fitted range.
+        Raises ValueError if a point lies outside the fitted range.
         """
         if compute.min() < self.low * (1 - 1e-9) or compute.max() > self.high * (1 + 1e-9):
             raise ValueError(f"no extrapolation: fitted from {self.low:g} to {self.high:g}")
@@ -43,7 +42,7 @@ class Fits:
 def fit(points: Points) -> Fits | None:
     """Return the fits of all seeds that have at least MIN_SIZES different sizes with positive error.
 
-    Returns None if no seed has enough sizes or the seeds share no range of compute.
+    Returns None if there is no such seed, or the seeds share no range of compute.
     """
     usable = {seed: positive(*found) for seed, found in points.items()}
     usable = {seed: found for seed, found in usable.items() if len(np.unique(found[0])) >= MIN_SIZES}

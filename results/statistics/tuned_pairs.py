@@ -1,8 +1,8 @@
 """Tests between two tuned arms, each at its best value, where neither best value is known for certain.
 
-All seeds of an arm choose nearly equal values, so an interval over seeds does not contain the uncertainty of that
-choice. The arm that is ahead must therefore differ, at its tuned value, from the other arm at every point of the grid.
-Each single test has level 5%, and so does this intersection-union test (Berger 1982).
+The seeds of an arm choose nearly equal values, so an interval over seeds lacks the uncertainty of that choice. The arm
+that is ahead, at its tuned value, must therefore differ from the other arm at every point of the grid. Each single test
+has level 5%, and so does this intersection-union test (Berger 1982).
 """
 
 from collections.abc import Collection, Mapping
@@ -19,9 +19,8 @@ from results.store.schemas import Plan
 class Pair:
     """The per-seed differences a - b of two arms.
 
-    own: the differences with both arms at their tuned values. ahead: a at its tuned value minus b at each grid point.
-    behind: a at each grid point minus b at its tuned value. `ahead` is empty if b is not tuned, and `behind` is empty
-    if a is not tuned.
+    own: both at their tuned values. ahead: a at its tuned value minus b at each grid point, empty if b is not tuned.
+    behind: a at each grid point minus b at its tuned value, empty if a is not tuned.
     """
 
     own: Sample
@@ -32,7 +31,7 @@ class Pair:
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
     """Return the differences between the arms `a` and `b`.
 
-    samples: the metric by arm. gone: grid points excluded because trials diverged.
+    gone: grid points excluded because trials diverged.
     """
     grids = {entry.name: entry.points for entry in plan.tuned}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
@@ -44,10 +43,10 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 
 
 def p_value(of: Pair, plan: Plan) -> float | None:
-    """Return the two-sided p value of a pair; None where no test is possible.
+    """Return the two-sided p value of a pair, corrected for looks; None where no test is possible.
 
-    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm at its tuned value and
-    at each grid point. It is corrected for looks.
+    It is the largest p value of the arm that is ahead, at its tuned value, against the other at its tuned value and at
+    each grid point.
     """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
@@ -57,10 +56,7 @@ def p_value(of: Pair, plan: Plan) -> float | None:
 
 
 def p_towards(value: float, sample: Sample, plan: Plan) -> float:
-    """Return the p value of a difference if it has the sign of `value`.
-
-    Returns 1 if the sign is the opposite or no test is possible.
-    """
+    """Return the p value of a difference; 1 if its sign is not that of `value` or no test is possible."""
     found, mean = interim.p_value(sample, plan), sample.mean.value
     return found if found is not None and mean is not None and mean * value > 0 else 1.0
 
@@ -68,7 +64,7 @@ def p_towards(value: float, sample: Sample, plan: Plan) -> float:
 def advantages(of: Pair, plan: Plan) -> list[Estimate]:
     """Return the differences that must all lie below a margin for two arms to be equivalent.
 
-    They are the advantages of either arm at its tuned value or at a grid point over the other arm at its tuned value.
+    They are the advantages of either arm, at its tuned value or a grid point, over the other at its tuned value.
     """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
     own = of.own.mean
@@ -76,9 +72,9 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
 
 
 def p_equivalence(of: Pair, margin: float | None, plan: Plan) -> float | None:
-    """Return the p value of equivalence within the margin, corrected for looks.
+    """Return the p value of equivalence within the margin: the largest one-sided p value, corrected for looks.
 
-    It is the largest p value of all one-sided tests. Returns None without a margin, or where a test is not possible.
+    Returns None without a margin, or where a test is not possible.
     """
     if margin is None:
         return None

@@ -1,7 +1,7 @@
 """Tuning by cross-fitting: each seed is tested at the value that the arm's other seeds choose from the grid.
 
-Seed s uses the grid point with the best mean validation accuracy over the other seeds. As the choice is independent of
-the test result of seed s, no arm gains by picking the best of several noisy points. A grid point is an arm with one
+Seed s uses the grid point with the best mean validation accuracy over the other seeds. This choice is independent of
+the test result of seed s, so no arm gains by picking the best of several noisy points. A grid point is an arm with one
 combination of the tuned settings' values.
 """
 
@@ -30,9 +30,9 @@ Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
-    points: seed -> index of its grid point, or None while no other seed has finished the whole grid. edge: the
-    settings whose best value is the first or last of the grid and beats the values between in a paired t test. notes:
-    footnotes on the choice. diverged: grid points excluded because trials diverged.
+    points: seed -> index of its grid point, or None while no other seed has finished the whole grid. edge: settings
+    whose best value ends the grid and beats the values between in a paired t test. diverged: grid points excluded
+    because trials diverged.
     """
 
     points: Mapping[int, int | None]
@@ -44,8 +44,8 @@ class Choice:
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     """Return the study with an arm added for each tuned arm, and the added arms' choices by name.
 
-    The added arms come first. Each seed of an added arm is the trial at the value chosen for that seed. A study that
-    tunes nothing is returned unchanged, with no choices.
+    The added arms come first, and each of their seeds is the trial at the value chosen for it. A study that tunes
+    nothing is returned unchanged.
     """
     entries = study.plan.tuned
     if not entries:
@@ -61,7 +61,6 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
 
 
 def trials_by_arm(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -> Trials:
-    """Return the trials of these arms, grouped by arm and seed."""
     found: dict[str, dict[int, Trial]] = defaultdict(dict)
     for at, arm in enumerate(columns["arm"]):
         if arm in arms:
@@ -70,10 +69,7 @@ def trials_by_arm(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -
 
 
 def tuned_arms_only(study: StudyResults) -> StudyResults:
-    """Return the study reduced to its tuned arms.
-
-    A study that tunes nothing is returned unchanged.
-    """
+    """Return the study reduced to its tuned arms, or unchanged if it tunes nothing."""
     whole, choices = with_tuned(study)
     if not choices:
         return study
@@ -86,10 +82,7 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
 
 
 def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
-    """Return the grid point chosen for each seed of a tuned arm, with notes on the choice.
-
-    entry: the tuned arm and its grid points. arms: the plan's arms by name.
-    """
+    """Return the grid point chosen for each seed of a tuned arm, with notes on the choice."""
     chance = 1 / arms[entry.points[0]].config["classes"]
     seeds = list(by_arm[entry.points[0]])
     reached = np.array([[validation_score(by_arm[name].get(seed), chance) for name in entry.points] for seed in seeds])
@@ -102,10 +95,7 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return for each tuned arm the index of the grid point that most of its seeds choose.
-
-    Ties go to the point nearest the middle of the grid. Arms where no seed can choose are left out.
-    """
+    """Return the index of the grid point that most seeds choose, by tuned arm where any seed can choose."""
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
@@ -115,7 +105,7 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
     """Return the index of the point that most seeds use; None where no seed could choose.
 
-    Ties go to the point nearest the middle of the grid. shape: the number of values of each tuned setting.
+    Ties go to the point nearest the middle of the grid, which has `shape[i]` values of setting i.
     """
     near = distance_from_middle(shape)
     uses = Counter(point for point in choice.points.values() if point is not None)
@@ -123,20 +113,16 @@ def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
 
 
 def validation_score(trial: Trial | None, chance: float) -> float:
-    """Return a trial's validation accuracy; NaN if the trial has not finished.
-
-    Returns `chance` if the trial diverged. chance: the accuracy of guessing, 1 / classes.
-    """
+    """Return a trial's validation accuracy; `chance` (1 / classes) if it diverged, NaN if it has not finished."""
     if trial is None or trial["status"] not in ("finished", "diverged"):
         return math.nan
     return chance if trial["status"] == "diverged" else float(trial[CHOOSES])
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points to exclude because of diverged trials.
+    """Return the grid points to exclude: all trials diverged, or some did and another point has a better mean.
 
-    A point is excluded if all its trials diverged, or if some did and another point has a better mean. reached:
-    validation accuracies (n, points), NaN where a trial is missing.
+    reached: validation accuracies (n, points), NaN where a trial is missing.
     """
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
@@ -147,9 +133,9 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
     """Return for each seed the index of the point with the best mean over the other seeds.
 
-    reached: validation accuracies (n, points), NaN for a missing trial. Only seeds without a missing trial count;
-    otherwise points would be compared over different seeds. The index is None where no other seed is complete. shape:
-    the number of values of each tuned setting. Ties go to the point nearest the middle of the grid, then to the first.
+    reached: validation accuracies (n, points), NaN for a missing trial. shape: the number of values of each tuned
+    setting. Only seeds without a missing trial count, as points must be compared over the same seeds. Where no other
+    seed is complete, the index is None. Ties go to the point nearest the middle of the grid, then to the first.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)
@@ -175,8 +161,7 @@ def choice_notes(
 ) -> Iterator[str]:
     """Yield notes on a choice: the points by seed, best values at the edge, and seeds with missing trials.
 
-    chosen: the index of the grid point by seed. ends: the ends of the grid that some seed chose. reached: validation
-    accuracies (n, points). tune: the grid's values by setting.
+    reached: validation accuracies (n, points).
     """
     uses: dict[int, list[int]] = defaultdict(list)
     for seed, point in chosen.items():
@@ -210,10 +195,7 @@ def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
 
 
 def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial]:
-    """Yield each seed's trial at its chosen point, under the name of the tuned arm.
-
-    A seed without a chosen point yields a missing trial with the reason.
-    """
+    """Yield each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason."""
     for seed, point in choice.points.items():
         trial = {**by_arm[entry.points[point or 0]][seed], "arm": entry.name}
         if point is None:

@@ -1,4 +1,4 @@
-"""Verdicts on a difference, and notes on why verdict and 95% interval seem to disagree."""
+"""Verdicts on a difference, and notes on why a verdict and the 95% interval seem to disagree."""
 
 from results.records import Row
 from results.statistics import inference
@@ -21,10 +21,9 @@ def verdict(
 ) -> str | None:
     """Return better, worse, equivalent or not-resolved; None where no test is possible.
 
-    p_holm: the adjusted p value of no difference. p_margin: the adjusted p value of equivalence; None without a margin.
-    diverged: the numbers of diverged trials of (arm, baseline). An arm that diverges more often can only be worse or
-    not-resolved. An arm whose baseline diverges more often can only be better or not-resolved. If both diverge equally
-    often, the verdict is not-resolved.
+    p_holm, p_margin: the adjusted p values of no difference and of equivalence, the latter None without a margin.
+    diverged: the numbers of diverged trials of (arm, baseline). If any diverged, only the one that diverges less often
+    can be resolved as better.
     """
     if p_holm is None:
         return None
@@ -48,10 +47,9 @@ def is_significant(p: float | None) -> bool:
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on diverged trials.
 
-    p: the p value of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value
-    for repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, as two tests are
-    made. Fisher's p value counts alone if p is None or if the baseline has diverged trials too. Without diverged trials
-    of the arm, the result is `p`.
+    p: of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value for
+    repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, for two tests.
+    Fisher's p value counts alone if p is None or if the baseline has diverged trials too.
     """
     k, others = arm.diverged, baseline.diverged
     if not k:
@@ -75,9 +73,9 @@ def verdict_notes(
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
-    word: the verdict. images: the estimate over seeds and images, if known. family: the number of contrasts corrected
-    for. looks: the number of looks corrected for. grid: whether the arm was compared with the baseline's whole tuning
-    grid (see `results.statistics.tuned_pairs`). diverged: whether trials of either arm diverged.
+    images: the estimate over seeds and images, if known. family, looks: the numbers of contrasts and looks corrected
+    for. grid: whether the arm was compared with the baseline's whole tuning grid (see
+    `results.statistics.tuned_pairs`). diverged: whether trials of either arm diverged.
     """
     if word is None or p_holm is None:
         return []
@@ -109,8 +107,7 @@ def verdict_notes(
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
     """Return a note if the difference from the baseline changes sign after twice the steps.
 
-    One of the two differences must be resolved. The list is empty otherwise, or if arms were not trained for twice the
-    steps.
+    One of the two differences must be resolved.
     """
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
