@@ -1,4 +1,1 @@
-"""The benchmarks of `ablate bench`, which report speeds as ratios to a reference.
-
-All implementations run alternately, in one run on one machine.
-"""
+"""The benchmarks of `ablate bench`, which report speeds as ratios to a reference on the same machine."""

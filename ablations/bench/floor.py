@@ -1,9 +1,7 @@
-"""The floor: a lower bound on the time of a training step.
+"""The floor: the time of a training step's matrix products and attention alone, a lower bound on step time.
 
-It is the time of the matrix products and the attention alone, each computed by the fastest sufficiently accurate
-backend. On a GPU they run as one CUDA graph, because Python launches small kernels more slowly than they run. The
-shapes come from the config. The FLOPs counted in the model check them: `share_of_flops` is below 1 if the floor lacks a
-part of the model.
+Each runs in the fastest sufficiently accurate backend. On a GPU they run as one CUDA graph, because Python launches
+small kernels more slowly than they run. The FLOPs counted in the model check the shapes, which come from the config.
 """
 
 import warnings
@@ -42,16 +40,16 @@ PEAKS = {
 
 def peak(config: Config) -> float | None:
     """Return the published peak throughput of the device in the config's precision, in FLOP/s; None if unknown."""
-    if device_of(config) != "cuda" or config.precision != "bf16" or not torch.cuda.is_available():
+    if device_of(config) != "cuda" or config.precision != "bf16":
         return None
     return next((flops for name, flops in PEAKS.items() if name in hardware(config)), None)
 
 
 class Floor:
-    """The matrix products and the attention of one training step. `run()` computes them once.
+    """The matrix products and the attention of one training step, which `run()` computes once.
 
-    Raises ValueError if the model is not a ViT of this suite. Raises ValueError if a GPU cannot capture the work as a
-    CUDA graph.
+    backends: name of the work -> fastest backend. share_of_flops: below 1 if the floor lacks a part of the model.
+    Raises ValueError if the model is not a ViT of this suite, or if a GPU cannot capture the work as a CUDA graph.
     """
 
     def __init__(self, config: Config) -> None:
@@ -62,8 +60,8 @@ class Floor:
         self.dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         on_cpu = self.device.type == "cpu" and self.dtype == torch.float32
         self.precisions = ["highest", "medium"] if on_cpu and relative_error("medium") <= EXACT else ["highest"]
-        self.backends: dict[str, str] = {}  # by name of the work
-        self.work: list[tuple[str, Call, int]] = []  # backend, call, how often
+        self.backends: dict[str, str] = {}
+        self.work: list[tuple[str, Call, int]] = []  # precision, call, how often
         self.flops = 0  # of the forward pass
         B, D, M, L = config.batch, config.width, round(config.width * config.mlp_ratio), config.layers
         if config.stem == "patch":
@@ -78,15 +76,13 @@ class Floor:
         self.run = as_graph(self.step, self.device)
 
     def step(self) -> None:
-        for backend, call, count in self.work:
-            with matmul_precision(backend):
+        with float32_precision("highest"):
+            for precision, call, count in self.work:
+                torch.set_float32_matmul_precision(precision)
                 repeat(call, count)
 
     def add_dense(self, name: str, rows: int, inner: int, columns: int, count: int = 1) -> None:
-        """Add the forward and backward passes of `count` linear layers to the lower bound on step time.
-
-        rows: the number of input vectors. inner, columns: the numbers of input and output features.
-        """
+        """Add forward and backward passes of `count` linear layers, with inputs (rows, inner), to (rows, columns)."""
         self.flops += 2 * rows * inner * columns * count
         x, w, g = self.random(rows, inner), self.random(columns, inner), self.random(rows, columns)
         for product, call in products(x, w, g).items():
@@ -94,10 +90,7 @@ class Floor:
                 self.add(f"{name} {product}", dict.fromkeys(self.precisions, call), count)
 
     def add_attention(self, size: tuple[int, ...], count: int) -> None:
-        """Add the forward and backward passes of `count` attention operations to the lower bound on step time.
-
-        size: the shape (B, H, N, D) of query, key and value.
-        """
+        """Add forward and backward passes of `count` attention operations, with q, k, v of size (B, H, N, D)."""
         self.flops += 4 * prod(size) * size[2] * count
         q, k, v = (self.random(*size).requires_grad_() for _ in range(3))
         calls = {
@@ -109,39 +102,31 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, computed by the fastest backend.
-
-        name: the name of the work. backends: name of a backend -> call. The fastest backend has the shortest of TURNS
-        timed turns.
-        """
+        """Add work that a step does `count` times, in the backend with the shortest of TURNS timed turns."""
         seconds = {}
         for backend, call in backends.items():
-            with matmul_precision(backend):
+            with float32_precision(backend.split()[-1]):
                 turn = as_graph(partial(repeat, call, CALLS[self.device.type]), self.device)
                 seconds[backend] = min(timed(turn, 1, self.device) for _ in range(TURNS))
         fastest = min(seconds, key=seconds.__getitem__)
         self.backends[name] = fastest
-        self.work.append((fastest, backends[fastest], count))
+        self.work.append((fastest.split()[-1], backends[fastest], count))
 
     def random(self, *size: int) -> Tensor:
         return torch.randn(*size, device=self.device, dtype=self.dtype)
 
 
 def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
-    """Return the calls for the three matrix products of nn.Linear, by name.
+    """Return calls for the products of nn.Linear: its forward pass and the gradients of weights and inputs, by name.
 
-    The products are the forward pass and the gradients of weights and inputs. x: inputs (N, I). w: weights (O, I). g:
-    gradient of the outputs (N, O).
+    x: inputs (N, I). w: weights (O, I). g: gradient of the outputs (N, O).
     """
     factors = {"forward": (x, w.T), "weights": (g.T, x), "inputs": (g, w)}
     return {name: partial(torch.mm, a, b, out=a.new_empty(len(a), b.shape[1])) for name, (a, b) in factors.items()}
 
 
 def as_graph(call: Call, device: torch.device) -> Call:
-    """Return a call captured as a CUDA graph; on a CPU, return the call itself.
-
-    Raises ValueError if the call cannot be captured.
-    """
+    """Return a call captured as a CUDA graph; on a CPU, the call itself. Raises ValueError if it cannot be captured."""
     if device.type != "cuda":
         return call
     try:
@@ -157,11 +142,6 @@ def with_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> Call:
     return lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), gradient)
 
 
-def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    with sdpa_kernel(backend):
-        return F.scaled_dot_product_attention(q, k, v)
-
-
 def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return whether the device supports the forward and backward passes of an attention kernel."""
     with warnings.catch_warnings():
@@ -173,11 +153,13 @@ def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
     return True
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return the attention softmax(q.k / sqrt(D)) v, computed by two batched products and a softmax.
+def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v)
 
-    q, k, v and the output: (B, H, N, D).
-    """
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return softmax(q.k / sqrt(D)) v by two batched products and a softmax; all of them (B, H, N, D)."""
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)
@@ -194,26 +176,21 @@ KERNELS: dict[str, Attention] = {
 
 
 def relative_error(precision: str) -> float:
-    """Return the relative error of a float32 product of two 256 x 256 matrices, in the Frobenius norm.
-
-    precision: the precision that torch.set_float32_matmul_precision sets. The reference is the product in float64.
-    """
+    """Return the relative error of float32 products of a precision, in the Frobenius norm."""
     a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    with matmul_precision(precision):
+    with float32_precision(precision):
         found = a.float() @ b.float()
-    exact = a @ b
-    return float((found.double() - exact).norm() / exact.norm())
+    return float((found.double() - a @ b).norm() / (a @ b).norm())
 
 
 @contextmanager
-def matmul_precision(backend: str) -> Iterator[None]:
-    """Set PyTorch's precision of float32 products within the block to the last word of `backend`.
-
-    The last word is "highest" or "medium".
-    """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(backend.rpartition(" ")[2])
+def float32_precision(precision: str) -> Iterator[None]:
+    """Set the precision of float32 products, "highest" or "medium"; compute convolutions on a GPU without TF32."""
+    before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = convolutions

@@ -1,16 +1,14 @@
-"""The benchmark of a small study: `ablate run` against the usual loop, which starts one process per trial.
+"""The benchmark of a small study: `ablate run` against the usual loop of one process per trial, one or two at a time.
 
-The loop runs one or two processes at a time. Both methods train two kinds of position embedding with several seeds.
-Images, steps, batches, schedules and evaluations are equal. Wall time is the time from the command to the last result.
-It includes the table that `ablate run` prints.
+Both train two kinds of position embedding with several seeds, on equal images, batches, schedules and evaluations.
+Wall time is the time from the command to the last result; that of `ablate run` includes its table.
 """
 
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +21,7 @@ from ablations.bench.process import Source, python, run, statistics
 from ablations.bench.result import Result, conditions, counted, text
 from ablations.bench.rivals import OURS as VITCORE
 from ablations.bench.rivals import side_of
-from ablations.bench.timing import Call, Spread, interleaved, ratios, spread
+from ablations.bench.timing import Call, interleaved, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
@@ -48,34 +46,9 @@ PASSED = {  # to the script in another form: as images, evaluations or timm's ar
 FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: `ablate run` uses the fastest
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The wall times and test accuracies of `ablate run` and of the loops.
-
-    seconds, ratio, test_accuracy: by the name of the method.
-    """
-
-    trials: int
-    steps: int
-    seconds: dict[str, Spread]
-    ratio: dict[str, Spread]  # how many times faster `ablate run` is
-    training_share: float | None  # of the wall time of `ablate run`; None on a GPU
-    test_accuracy: dict[str, float]
-
-    def row(self, side: str) -> dict[str, str]:
-        accuracy = self.test_accuracy.get(side)
-        return {
-            "how": side,
-            "wall time": text(self.seconds[side], "{:.1f}") + " s",
-            "ours is faster by": text(self.ratio.get(side), "{:.2f}x"),
-            "test accuracy": "the same trials" if accuracy is None else f"{accuracy:.1%}",
-        }
-
-
 def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
-    """Measure the wall time of a small study by `ablate run` and by two loops; return the benchmark's result.
+    """Measure the wall time of a small study by `ablate run` and by two loops, with `seeds` per position embedding.
 
-    settings: the config of the trials. seeds: per position embedding. rounds: the number of timed turns per method.
     Raises ValueError if the script of the loops cannot do an equal training, or if a process fails.
     """
     how = conditions(Config(**settings), source, rounds, 1)
@@ -84,33 +57,40 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     for config in configs[::seeds]:
         check_alike(config, source)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
-        found = measured(Study(Path(folder), settings, configs, source), configs, rounds)
-    title = f"{found.trials} trials of {counted(found.steps, 'step')}"
-    share = found.training_share
+        study = Study(Path(folder), settings, configs, source)
+        sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
+        wall = interleaved(sides, rounds, 1, torch.device("cpu"))
+        ours, trained = study.ours()
+        accuracy = {OURS: ours, SEQUENTIAL: study.theirs()}
+    workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
+    share = trained / workers / float(np.median(wall[OURS])) if workers else None
+    seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
+    measured = {
+        "trials": len(configs),
+        "steps": steps,
+        "seconds": seconds,
+        "ratio": ratio,
+        "training_share": share,  # of the wall time of `ablate run`
+        "test_accuracy": accuracy,
+    }
+    rows = [
+        {
+            "how": name,
+            "wall time": text(own, "{:.1f}") + " s",
+            "ours is faster by": text(ratio.get(name), "{:.2f}x"),
+            "test accuracy": f"{accuracy[name]:.1%}" if name in accuracy else "the same trials",
+        }
+        for name, own in seconds.items()
+    ]
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
-    return Result("loop", how, found, title, f" in turn, wall time.{alone}", [*map(found.row, found.seconds)])
-
-
-def measured(study: "Study", configs: Sequence[Config], rounds: int) -> Measured:
-    sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
-    wall = interleaved(sides, rounds, 1, torch.device("cpu"))
-    accuracy, trained = study.ours()
-    workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else None
-    return Measured(
-        trials=len(configs),
-        steps=configs[0].steps,
-        seconds={name: spread(own) for name, own in wall.items()},
-        ratio=ratios(wall, OURS),
-        training_share=workers and trained / workers / float(np.median(wall[OURS])),
-        test_accuracy={OURS: accuracy, SEQUENTIAL: study.theirs()},
-    )
+    title = f"{len(configs)} trials of {counted(steps, 'step')}"
+    return Result("loop", how, measured, title, f" in turn, wall time.{alone}", rows)
 
 
 def check_alike(config: Config, source: Source) -> None:
     """Check that the script of the loops trains as `ablate run` does, and can hold the images in memory.
 
-    Raises ConfigError if the data are a pack, or if the script lacks a setting. Raises ValueError if first losses
-    differ.
+    Raises ConfigError if the data are a pack, or if the script lacks a setting; ValueError if first losses differ.
     """
     if pack_of(config.data, source.data_dir) is not None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
@@ -126,10 +106,7 @@ def check_alike(config: Config, source: Source) -> None:
 
 
 def refuse_unknown(config: Config) -> None:
-    """Check that each setting which the script of the loops lacks has its default value.
-
-    Raises ConfigError if a setting has another value.
-    """
+    """Raise ConfigError if a setting that the script of the loops lacks does not have its default value."""
     defaults = {name: field.default for name, field in Config.model_fields.items()}
     defaults |= Config(**config.model_dump(exclude={"options"})).options
     known = {*GIVEN, *PASSED, *FREE, "options", "augment.pad"}
@@ -149,26 +126,18 @@ class Study:
     def run(self) -> None:
         """Train all trials with `ablate run`, in an empty run directory."""
         self.runs = Path(tempfile.mkdtemp(dir=self.folder))
-        words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", str(self.runs)]
+        words = [*RUN, "--runs", str(self.runs)]
         words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
         words += [word for file in self.source.plugins for word in ("--plugin", file)]
         self.process(python("ablations.cli", *words), cores())
 
     def loop(self, at_once: int) -> None:
-        """Train all trials with the script, one process per trial.
-
-        at_once: the number of processes at a time, which share all cores.
-        """
-        program = str(Path(__file__).with_name("script.py"))
-        commands = [[sys.executable, program, str(one)] for one in self.scripts]
+        """Train all trials with the script, in `at_once` processes at a time, which share all cores."""
         with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), commands))
+            list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), map(trial, self.scripts)))
 
     def process(self, command: list[str], threads: int) -> None:
-        """Run a command until it ends, with `threads` threads.
-
-        Raises ValueError, with the last line of its standard error, if the command fails.
-        """
+        """Run a command until it ends, with `threads` threads. Raises ValueError if it fails."""
         run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
 
     def ours(self) -> tuple[float, float]:
@@ -183,26 +152,24 @@ class Study:
         return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
 
 
-def write_study(folder: Path, settings: Settings, positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads.
+RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # words of `ablate` in a folder of `write_study`
 
-    positions: kinds of position embedding, the baseline first.
-    """
+
+def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:
+    """Write the study and the recipe that `ablate run` reads. positions: of embeddings, the baseline first."""
+    study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": [*positions]}}
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
-    study = {
-        "question": "How fast?",
-        "baseline": {"position": positions[0]},
-        "factors": {"position": list(positions)},
-    }
-    (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
     (folder / "bench-study.yaml").write_text(json.dumps(study))
+    (folder / "bench-recipe.yaml").write_text(json.dumps(recipe))
+
+
+def trial(settings: Path) -> list[str]:
+    """Return the command that trains one trial with the script. settings: the file that `script` wrote."""
+    return [sys.executable, str(Path(__file__).with_name("script.py")), str(settings)]
 
 
 def script(config: Config, base: Path, source: Source) -> Path:
-    """Write the settings of one trial and its images for the script; return the path of the settings.
-
-    base: the path of both files without a suffix.
-    """
+    """Write a trial's settings (base.json) and images (base.npz) for the script; return the path of the settings."""
     data = load(config, source.data_dir)
     arrays = {
         f"{part}_{name}": getattr(getattr(data, part), name).numpy()

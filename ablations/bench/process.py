@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,7 @@ BATCHES = 4  # of random images
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a benchmark, and the plug-ins that it loads.
-
-    random: True to draw random images instead of reading data from `data_dir`. plugins: file -> digest.
-    """
+    """The images of a benchmark, from `data_dir` or random, and the plug-ins that it loads (file -> digest)."""
 
     data_dir: Path | None = None
     random: bool = False
@@ -41,10 +38,7 @@ class Source:
 
 
 def random_images(config: Config) -> Data:
-    """Return BATCHES batches of random uint8 images with random labels.
-
-    A step takes as long with them as with real images.
-    """
+    """Return BATCHES batches of random uint8 images with random labels; a step takes as long as with real images."""
     generator = torch.Generator().manual_seed(0)
     count = BATCHES * config.batch
     size = (count, config.channels, config.image_size, config.image_size)
@@ -60,22 +54,17 @@ def statistics(data: Data) -> tuple[list[float], list[float]]:
     return data.mean.flatten().div(255).tolist(), data.std.flatten().div(255).tolist()
 
 
-def measure_in_process(module: str, config: Config, source: Source, own: Mapping[str, str], **more: str) -> Any:
-    """Return the measurement of `module`, which runs in a new process.
+def measure_in_process(module: str, config: Config, source: Source, own: dict[str, str], **more: str) -> Any:
+    """Return what `measure(config, source, **more)` of a module returns in a new process.
 
-    module: a module that calls `answer`. own: environment variables for the process alone. more: further arguments of
-    the measurement. Raises ValueError, with the last line of its standard error, if the process fails.
+    module: a module that calls `answer`. own: environment variables. Raises ValueError if the process fails.
     """
     order = to_jsonable_python({"config": config, "source": source, "more": more})
     return json.loads(run(python(module), own, input=json.dumps(order)))
 
 
 def answer(measure: Callable[..., object]) -> None:
-    """Print the result of a measurement as JSON, in the process that `measure_in_process` starts.
-
-    measure: a function that is called with the config, the source and further arguments, which come as JSON on standard
-    input.
-    """
+    """Print the result of a measurement as JSON, in the process that `measure_in_process` starts."""
     order = json.load(sys.stdin)
     source = TypeAdapter(Source).validate_python(order["source"])
     plugins.load(map(Path, source.plugins))
@@ -83,23 +72,22 @@ def answer(measure: Callable[..., object]) -> None:
 
 
 def python(module: str, *words: str) -> list[str]:
-    """Return the command that runs a module of this code, independent of the working directory.
-
-    words: the arguments of the command.
-    """
+    """Return the command that runs a module of this code, independent of the working directory."""
     return [sys.executable, "-P", "-m", module, *words]
 
 
-def run(command: Sequence[str], own: Mapping[str, str], **how: Any) -> str:
-    """Run a command; return its standard output.
+def run(command: Sequence[str], own: dict[str, str], **how: Any) -> str:
+    """Run a command with additional environment variables; return its standard output.
 
-    own: environment variables for the command alone. how: arguments of subprocess.run. Raises ValueError if the command
-    fails.
+    how: arguments of subprocess.run. Raises ValueError, with the last line of its standard error, if it fails.
     """
-    path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, **own}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, **how)
+    done = subprocess.run(command, env=environment() | own, capture_output=True, text=True, **how)
     if done.returncode:
         name = " ".join(command[1:5]).removeprefix("-P -m ")
         raise ValueError(f"{name}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
     return str(done.stdout)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables of this process, with which a new process imports this code."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))}

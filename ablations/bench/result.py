@@ -21,47 +21,43 @@ from vitcore.runtime.device import device_of, hardware
 class Conditions:
     """Everything that is needed to repeat a measurement.
 
-    machine: hardware, code and versions, as in env.json. images: the data set, or "random". low_and_high: the meaning
-    of `low` and `high` of a Spread. steps_per_round: the number of calls per turn.
+    machine: hardware, code and versions, as in env.json. low_and_high: the meaning of `low` and `high` of a Spread.
     """
 
     machine: dict[str, Fact]
     config: Config
-    images: str
+    images: str  # the data set, or "random"
     rounds: int
     low_and_high: str
     steps_per_round: int
 
     def model(self) -> str:
-        """Return a text with the settings on which the time of a step depends, such as model, images and batch."""
-        config, side = self.config, self.config.image_size
+        """Return a text with the settings on which the time of a step depends."""
+        config = self.config
         sizes = [f"{name} {getattr(config, name)}" for name in ("width", "depth", "heads", "patch")]
         parts = [f"{name}={getattr(config, name)}" for name in ("position", "pool", "stem")]
-        how = {
-            config.model or ", ".join([*sizes, *parts]): True,
-            f"{self.images} images {side} x {side}, batch {config.batch}, {config.precision}": True,
-            "compiled": config.compile,
-            f"augment={config.augment}": config.augment != "none",
-            "attention=pinned": config.attention == "pinned",
-        }
-        return ", ".join(text for text, true in how.items() if true)
+        texts = [config.model or ", ".join([*sizes, *parts])]
+        texts.append(f"{self.images} images {config.image_size} x {config.image_size}, batch {config.batch}")
+        texts.append(config.precision)
+        texts += ["compiled"] if config.compile else []
+        texts += [f"augment={config.augment}"] if config.augment != "none" else []
+        texts += ["attention=pinned"] if config.attention == "pinned" else []
+        return ", ".join(texts)
 
     def where(self) -> str:
         """Return a line of text with the machine, the versions and the date."""
         own = self.machine
         threads = "" if own["accelerator"] == "cuda" else f", {own['threads']} thread(s) of {own['cores']} cores"
-        versions = ", ".join(
-            f"{name} {own[name]}" for name in ("torch", "torchvision", "timm", "python") if name in own
-        )
-        return f"{own['device']}{threads}; {versions}; revision {own['revision'] or own['code']}; {own['started']}"
+        versions = [f"{name} {own[name]}" for name in ("torch", "torchvision", "timm", "python") if name in own]
+        code = f"revision {own['revision'] or own['code']}"
+        return f"{own['device']}{threads}; {', '.join(versions)}; {code}; {own['started']}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """The measurements of one benchmark, and the texts around their table.
+    """The measurements of one benchmark, for the JSON output and as a table.
 
-    bench: the name of the benchmark. measured: a dataclass with its measurements, for the JSON output. rows: column ->
-    cell. The first column is text, and all others are numbers.
+    measured: a dictionary or a dataclass. rows: column -> cell; the first column is text, and all others are numbers.
     """
 
     bench: str
@@ -94,10 +90,7 @@ def conditions(config: Config, source: Source, rounds: int, calls: int) -> Condi
 
 
 def text(spread: Spread | None, form: str, scale: float = 1) -> str:
-    """Return the median and, in brackets, `low` and `high` as text, all times `scale`; "" for None.
-
-    form: a format such as "{:.1f}".
-    """
+    """Return the median, `low` and `high` times `scale`, such as "1.2 [1.1, 1.3]"; "" for None."""
     if spread is None:
         return ""
     return f"{form} [{form}, {form}]".format(*(scale * value for value in (spread.median, spread.low, spread.high)))

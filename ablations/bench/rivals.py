@@ -1,7 +1,4 @@
-"""The rivals: reference implementations of the training step.
-
-A rival trains timm's or torchvision's model, with the initial weights and the batches of this suite's step.
-"""
+"""The rivals: usual training steps with timm's or torchvision's model, the weights and the batches of this suite's."""
 
 import os
 import shutil
@@ -15,7 +12,6 @@ from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.interop.convert import to_timm, to_torchvision
 from vitcore.model.vit import ViT
-from vitcore.runtime.compile_cache import compiles as step_compiles
 from vitcore.runtime.device import device_of, flushing, in_precision
 from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import Moments, decays, moments
@@ -36,14 +32,15 @@ USUAL = {
 class Ours(Training):
     """A training as `ablate run` does it, which also returns the loss of the last step."""
 
-    def last_loss(self) -> Tensor:
+    @property
+    def loss(self) -> Tensor:
         return self.losses[self.since - 1]
 
 
 class Rival:
-    """A training step as in a usual script, with a model of timm or torchvision.
+    """A training step as in a usual script, with the model of a rival.
 
-    name: a key of RIVALS. Raises ValueError if the losses cannot equal those of this suite.
+    Raises ValueError for a setting that the rival lacks, or with which its losses would differ from this suite's.
     """
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
@@ -80,17 +77,18 @@ class Rival:
         self.source.step += 1
         self.loss = loss.detach()
 
-    def last_loss(self) -> Tensor:
-        return self.loss
-
 
 def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
     return Ours(config, data) if name == OURS else Rival(name, config, data)
 
 
-def compiles(name: str, config: Config) -> bool:
-    """Return whether an implementation compiles its training step."""
-    return name == TUNED or (name == OURS and step_compiles(config, device_of(config)))
+def losses(side: Ours | Rival, steps: int) -> list[float]:
+    """Take training steps; return their losses."""
+    found = []
+    for _ in range(steps):
+        side.advance()
+        found.append(side.loss.item())
+    return found
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
@@ -106,10 +104,7 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
 
 
 def refuse(name: str, config: Config) -> None:
-    """Check that a rival can do the training of the config.
-
-    Raises ValueError for a setting that the rival lacks, or with which its losses would differ from this suite's.
-    """
+    """Raise ValueError if a rival cannot do the training of the config."""
     for key, usual in USUAL.items():
         if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
             raise ValueError(f"{key}={value}: the usual script has {usual}")

@@ -1,8 +1,7 @@
-"""One trial as a usual script trains it, with timm's model, a DataLoader and AdamW.
+"""One trial as a usual script trains it, with timm's model, a DataLoader and AdamW: `ablate bench loop` runs it.
 
-`ablate bench loop` runs this script. It imports nothing from this project: settings come as JSON, and images as .npz.
-Without augmentation, images become tensors before training, which is faster than in most scripts. Otherwise,
-torchvision transforms them one by one as PIL images.
+It imports nothing from this project. Without augmentation, images become tensors before training, which is faster than
+in most scripts. Otherwise, torchvision transforms them one by one as PIL images.
 """
 
 import json
@@ -56,10 +55,7 @@ def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDat
 
 
 def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train a model; return it, and the metrics of each evaluation.
-
-    data: arrays by name, such as train_pixels. The metrics are step, train_loss and val_accuracy.
-    """
+    """Train a model on arrays such as train_pixels; return it, and step, train_loss and val_accuracy of evaluations."""
     torch.manual_seed(settings.seed)
     device = torch.device(settings.device)
     examples: Dataset[Any] = tensors(data, "train", settings)
@@ -91,10 +87,7 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
 
 
 def rate(step: int, settings: Namespace) -> float:
-    """Return the factor by which the learning rate is multiplied at a step.
-
-    It rises linearly during warm-up and then follows a cosine to 0.
-    """
+    """Return the factor of the learning rate at a step, which rises in the warm-up and then follows a cosine to 0."""
     warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
         return (step + 1) / warmup
@@ -110,11 +103,7 @@ def accuracy(model: nn.Module, loader: DataLoader[Any], device: torch.device) ->
 
 
 def run(file: Path) -> None:
-    """Train a model with the settings in `file`, and write weights, metrics and test accuracy.
-
-    The images are read from a file of the same name with the suffix .npz. The suffixes of the output are .pth and
-    .result.
-    """
+    """Train a model on images (.npz) with the settings in `file`; write weights (.pth) and metrics (.result)."""
     settings = Namespace(**json.loads(file.read_text()))
     with np.load(file.with_suffix(".npz")) as arrays:
         data = dict(arrays)

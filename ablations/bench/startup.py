@@ -1,20 +1,17 @@
-"""The benchmark of the time to the first step of a compiled trial.
+"""The benchmark of the time to a process's first step, with an empty or a filled compile cache and without compilation.
 
-It is measured with an empty and with a filled compile cache, and without compilation. Each start is a new process,
-timed from its command, imports included. The process trains two seeds, which shows whether a graph is compiled once per
-shape or once per trial.
+The process trains two seeds, which shows whether a graph is compiled once per shape or once per trial.
 """
 
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ablations.bench.process import Source, answer, measure_in_process
 from ablations.bench.result import Result, conditions, text
-from ablations.bench.timing import Spread, alternated, ratios, spread
+from ablations.bench.timing import alternated, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.runtime.device import computing
@@ -24,27 +21,14 @@ COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled
 TRIALS = 2
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The measurements of starts.
-
-    seconds: to the first step, by state of the cache. ratio: relative to an empty cache. graphs: the number of graphs
-    compiled so far, after each trial.
-    """
-
-    seconds: dict[str, Spread]
-    ratio: dict[str, Spread]
-    graphs: list[int]
-
-
 def bench(config: Config, rounds: int, source: Source) -> Result:
-    """Measure the time to the first step with each state of the cache; return the benchmark's result.
+    """Measure the seconds from a process's command to its first step, imports included, in `rounds` starts per state.
 
-    rounds: the number of timed starts per state. Raises ValueError if a process fails.
+    Raises ValueError if a process fails.
     """
     how = conditions(config, source, rounds, 1)
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
-    graphs: list[int] = []
+    graphs: list[int] = []  # compiled so far, after each trial
 
     def start(name: str) -> float:
         if name == COLD:
@@ -58,27 +42,24 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
         cache = Path(folder) / "cache"
         seconds = alternated({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
-    found = Measured({name: spread(own) for name, own in seconds.items()}, ratios(seconds, COLD), graphs)
+    spreads, ratio = {name: spread(own) for name, own in seconds.items()}, ratios(seconds, COLD)
     rows = [
         {
             "cache": name,
             "first step": text(own, "{:.1f}") + " s",
-            "of the empty one's": text(found.ratio.get(name), "{:.0%}"),
+            "of the empty one's": text(ratio.get(name), "{:.0%}"),
         }
-        for name, own in found.seconds.items()
+        for name, own in spreads.items()
     ]
     caption = (
         " of a process, from its command to the end of its first step. Graphs compiled for one trial: "
         f"{graphs[0]}; for {len(graphs)} of one shape: {graphs[-1]}."
     )
-    return Result("start", how, found, "Start", caption, rows)
+    return Result("start", how, {"seconds": spreads, "ratio": ratio, "graphs": graphs}, "Start", caption, rows)
 
 
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:
-    """Train TRIALS seeds; return the time at the end of the first step, and a count of compiled graphs.
-
-    The time is in seconds since the epoch. The list contains the number of graphs after each trial.
-    """
+    """Train TRIALS seeds; return the end of the first step in seconds since the epoch, and graphs after each trial."""
     first, graphs = 0.0, list[int]()
     with computing(config):
         data = source.images(config)

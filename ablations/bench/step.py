@@ -1,25 +1,22 @@
-"""The benchmark of the training step: this suite's implementation, rivals, the floor and the input pipeline.
+"""The benchmark of the training step, beside rivals, the floor and the input pipeline.
 
-A rival is a reference implementation (ablations.bench.rivals). The floor is a lower bound on step time
-(ablations.bench.floor). All implementations alternate on equal images, threads and initial weights. Their first losses
-must be equal, because a wrong step may be fast. A head of zeros and a warm-up are replaced, because first losses would
-not depend on the model.
+All implementations alternate on equal images, threads and initial weights. Their first losses must be equal, because a
+wrong step may be fast. A head of zeros and a warm-up are replaced, because first losses would not depend on the model.
 """
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from ablations.bench import memory
-from ablations.bench.floor import Floor, matmul_precision, peak
+from ablations.bench.floor import Floor, float32_precision, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
 from ablations.bench.result import Result, conditions, counted, mebibytes, text
-from ablations.bench.rivals import OURS, RIVALS, TUNED, Ours, Rival
+from ablations.bench.rivals import OURS, RIVALS, TUNED, Ours, Rival, losses
 from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.analysis.cost import measure
@@ -34,23 +31,24 @@ WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
 TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
 IMAGES = 64  # largest batch of the check in float32
 
+Sides = dict[str, Ours | Rival]
+
 
 @dataclass(frozen=True)
 class Side:
-    """The speed of one implementation of the training step."""
+    """The speed of one implementation. ratio: how many times faster this suite's step is; None for that step."""
 
     name: str
     images_per_second: Spread
     seconds_per_step: Spread
-    ratio: Spread | None  # how many times faster this suite's step is; None for that step
+    ratio: Spread | None
 
 
 @dataclass(frozen=True)
 class FloorMeasured:
-    """The time of the lower bound on step time, and the throughput of this suite's step.
+    """The time of the floor, and the throughput of this suite's step.
 
-    share: the bound relative to each implementation's step time. backends: name of the work -> fastest backend.
-    share_of_flops: the part of the model's FLOPs that the bound covers. flops_per_second: of this suite's step.
+    share: the floor relative to each implementation's step. share_of_flops: the part of the model's FLOPs in the floor.
     """
 
     seconds_per_step: Spread
@@ -63,17 +61,14 @@ class FloorMeasured:
 
     def note(self) -> str:
         whole = "" if self.share_of_flops > 0.9995 else f", {self.share_of_flops:.1%} of the model's FLOPs"
-        reached = text(self.share_of_peak, "{:.1%} of the peak") if self.share_of_peak else "the peak is not known here"
+        reached = text(self.share_of_peak, "{:.1%} of the peak") or "the peak is not known here"
         took, rate = text(self.seconds_per_step, "{:.3g}", 1000), text(self.flops_per_second, "{:.3g}")
         return f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {reached}."
 
 
 @dataclass(frozen=True)
 class InputMeasured:
-    """The speed of the input pipeline alone.
-
-    share: its time relative to the time of this suite's training step.
-    """
+    """The speed of the input pipeline alone. share: its time relative to this suite's step."""
 
     images_per_second: Spread
     share: Spread
@@ -81,17 +76,18 @@ class InputMeasured:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of the training step.
+    """The measurements of the training step: seconds and bytes by implementation, and what is measured beside them.
 
-    first_steps_seconds, memory_bytes: by implementation. left_out: name -> reason, for what could not be measured.
+    waits_per_step: how often the host waits for the GPU; None on a CPU. left_out: name -> reason, for what could not be
+    measured.
     """
 
     sides: list[Side]
     first_steps_seconds: dict[str, float]  # compilation included
     floor: FloorMeasured | None
     input: InputMeasured
-    waits_per_step: float | None  # how often the host waits for the GPU; None on a CPU
-    left_out: dict[str, str]  # reasons by name
+    waits_per_step: float | None
+    left_out: dict[str, str]
     memory_bytes: dict[str, int | None] = field(default_factory=dict)
 
     def row(self, side: Side) -> dict[str, str]:
@@ -115,16 +111,14 @@ class Measured:
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
-    """Measure speed and memory of a config's training step; return the benchmark's result.
+    """Measure speed and memory of a config's training step, in `rounds` turns of `calls` steps per implementation.
 
-    rounds: the number of timed turns per implementation. calls: the number of steps per turn. compiled: True to time
-    timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's.
+    compiled: whether to time timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's.
     """
     how = conditions(config, source, rounds, calls)
     with computing(config):
         found = time_sides(config, source.images(config), rounds, calls, compiled)
-    memories = memory.of_sides(config, [side.name for side in found.sides], source, found.left_out)
-    found = replace(found, memory_bytes=memories)
+    found.memory_bytes.update(memory.of_sides(config, [side.name for side in found.sides], source, found.left_out))
     caption = (
         f" in turn, {counted(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."
@@ -135,15 +129,12 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:
     """Return the speeds of all implementations, the floor and the input pipeline, measured alternately.
 
-    rounds: the number of timed turns for each of them. calls: the number of steps per turn. Raises ValueError if a
-    rival's losses differ from this suite's.
+    Raises ValueError if a rival's losses differ from this suite's.
     """
     config = with_steps(telling(config), CHECKED + WARM_UP + rounds * calls + WATCHED)
     if config.precision != "float32":
         check_in_float32(config, data)
-    ours = Ours(config, data)
-    rivals, left_out = available(config, data, compiled)
-    sides: dict[str, Ours | Rival] = {OURS: ours, **rivals}
+    sides, left_out = available(config, data, compiled)
     first_steps = check_equal(config, sides)
     timed: dict[str, Call] = {name: side.advance for name, side in sides.items()}
     timed["input"] = Input(config, data).advance
@@ -155,7 +146,7 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
         timed["floor"] = floor.run
     except ValueError as error:
         left_out["floor"] = str(error)
-    seconds = interleaved(timed, rounds, calls, ours.device)
+    seconds = interleaved(timed, rounds, calls, data.mean.device)
     steps = {name: seconds[name] for name in sides}
     rates = {name: spread(config.batch / took) for name, took in seconds.items()}
     faster = ratios(seconds, OURS)
@@ -164,7 +155,7 @@ def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bo
         first_steps_seconds=first_steps,
         floor=floor_measured(floor, config, seconds["floor"], steps) if floor else None,
         input=InputMeasured(rates["input"], faster["input"]),
-        waits_per_step=waits(ours.advance, WATCHED, ours.device),
+        waits_per_step=waits(sides[OURS].advance, WATCHED, data.mean.device),
         left_out=left_out,
     )
 
@@ -184,10 +175,7 @@ def floor_measured(floor: Floor, config: Config, seconds: Seconds, steps: Mappin
 
 
 def waits(call: Call, calls: int, device: torch.device) -> float | None:
-    """Return how often a call makes the host wait for the GPU; None on a CPU.
-
-    The count is averaged over `calls` calls.
-    """
+    """Return how often a call makes the host wait for the GPU, averaged over `calls` calls; None on a CPU."""
     if device.type != "cuda":
         return None
     before = torch.cuda.get_sync_debug_mode()
@@ -201,79 +189,53 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
     return sum(str(warning.message).startswith(WAITS) for warning in caught) / calls
 
 
-def available(config: Config, data: Data, compiled: bool) -> tuple[dict[str, Rival], dict[str, str]]:
-    """Return the rivals that can train this config, and the reasons why others cannot, both by name.
+def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
+    """Return this suite's step and the rivals that can train this config, and why others cannot, all by name.
 
-    compiled: True to include timm's compiled model.
+    compiled: whether to include timm's compiled model.
     """
-    rivals, left_out = {}, {}
+    sides: Sides = {OURS: Ours(config, data)}
+    left_out = {}
     for name in RIVALS:
         if compiled or name != TUNED:
             try:
-                rivals[name] = Rival(name, config, data)
+                sides[name] = Rival(name, config, data)
             except ValueError as error:
                 left_out[name] = str(error)
-    return rivals, left_out
+    return sides, left_out
 
 
 def telling(config: Config) -> Config:
-    """Return the config with settings that make the first losses depend on the whole model.
-
-    The head is not initialized with zeros, and the warm-up is left out.
-    """
+    """Return the config with settings that make the first losses depend on the whole model."""
     return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
 
 
 def check_in_float32(config: Config, data: Data) -> None:
-    """Check that the first losses of all implementations agree in float32, without compilation.
-
-    Raises ValueError if a rival's losses differ from this suite's.
-    """
+    """Check that first losses agree in float32, without compilation. Raises ValueError if they do not."""
     update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
     exact = config.model_copy(update=update)
-    rivals, _ = available(exact, data, compiled=False)
-    check_equal(exact, {OURS: Ours(exact, data), **rivals})
+    check_equal(exact, available(exact, data, compiled=False)[0])
 
 
-def check_equal(config: Config, sides: Mapping[str, Ours | Rival]) -> dict[str, float]:
-    """Check that the first losses of all implementations agree; return the seconds of these steps, by name.
+def check_equal(config: Config, sides: Sides) -> dict[str, float]:
+    """Check that first losses agree; return the seconds that these steps took, by name.
 
-    Raises ValueError if the losses of an implementation differ from this suite's.
+    sides: this suite's step first. Raises ValueError if the losses of another implementation differ.
     """
-    losses: dict[str, list[float]] = {name: [] for name in sides}
-    seconds = {}
-    for name, one in sides.items():
+    seconds, found = {}, {}
+    for name, side in sides.items():
         began = time.perf_counter()
-        with without_tf32():
-            for _ in range(CHECKED):
-                one.advance()
-                losses[name].append(one.last_loss().item())
+        with float32_precision("highest"):
+            found[name] = losses(side, CHECKED)
         seconds[name] = time.perf_counter() - began
-    for name, theirs in losses.items():
-        refuse_unequal(name, losses[OURS], theirs, TOLERANCE[config.precision])
+        refuse_unequal(name, found[OURS], found[name], TOLERANCE[config.precision])
     return seconds
 
 
-@contextmanager
-def without_tf32() -> Iterator[None]:
-    """Compute matrix products and convolutions within the block in full float32.
-
-    By default, convolutions on a GPU use TF32.
-    """
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        with matmul_precision("highest"):
-            yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
-
-
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Check that two sequences of losses agree at each step.
+    """Raise ValueError, with the number of the step, where the losses of `name` differ by more than a relative error.
 
-    name: the implementation with the losses `theirs`. tolerance: relative to `theirs`. Raises ValueError, with the
-    number of the step, if losses differ by more.
+    tolerance: that error, relative to `theirs`.
     """
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN

@@ -44,7 +44,7 @@ class Changed:
             self.losses = []
             for _ in range(max(CHECKED, WARM_UP + 3)):
                 self.training.advance()
-                self.losses.append(self.training.last_loss().item())
+                self.losses.append(self.training.loss.item())
         self.facts = dict(self.training.train_step.facts)
         if "compile_failed" in self.facts:
             raise ValueError(f"not compiled: {self.facts['compile_failed']}")

@@ -21,7 +21,7 @@ from torch import nn
 from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
 from ablations.bench.process import Source, random_images
 from ablations.bench.result import Result
-from ablations.bench.rivals import RIVALS, Ours, Rival
+from ablations.bench.rivals import RIVALS, Ours, Rival, losses
 from ablations.cli import benches
 from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
@@ -35,6 +35,7 @@ torchvision = pytest.importorskip("torchvision")
 SMALL = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "batch": 8, "pool": "cls", "warmup": 0.0, "device": "cpu"}
 COLOUR = {"data": "cifar10", "image_size": 16}  # random images of three channels
 WORDS = ["width=16", "depth=1", "heads=2", "batch=8"]
+CONDITIONS = {"bench", "machine", "config", "images", "rounds", "low_and_high", "steps_per_round"}  # keys of all JSON
 
 
 def config(**settings: Any) -> Config:
@@ -49,10 +50,6 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     """Call `ablate bench` in an empty folder; return its status, output and errors."""
     monkeypatch.chdir(tmp_path)
     return lambda *words: called(monkeypatch, "bench", *words)
-
-
-def losses(side: Any, steps: int) -> list[float]:
-    return [side.advance() or side.last_loss().item() for _ in range(steps)]
 
 
 @pytest.mark.parametrize("changed", [{}, {"augment": "flip-crop", "mixup": 0.2, "clip_norm": 0.0, "weight_decay": 0.5}])
@@ -75,17 +72,7 @@ def without_position(model: Any) -> nn.Module:
     return found
 
 
-def without_attention(model: Any) -> nn.Module:
-    found = to_timm(model)
-    for block in found.blocks:
-        nn.init.zeros_(block.attn.proj.weight)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("precision", "wrong"),
-    [("float32", without_position), ("float32", without_attention), ("bf16", with_another_seed)],
-)
+@pytest.mark.parametrize(("precision", "wrong"), [("float32", without_position), ("bf16", with_another_seed)])
 def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: str, wrong: Any) -> None:
     """A rival that is another model is not compared, even where a zero head and a warm-up hide the difference."""
     monkeypatch.setitem(RIVALS, "timm", wrong)
@@ -101,22 +88,17 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
         ({"dropout": 0.1}, "timm", "dropout=0.1: the usual script has 0"),
         ({"position": "relative"}, "timm", "position=relative: timm's VisionTransformer has none or 1d only"),
         ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
-        ({"optimizer": "sgd"}, "timm", "optimizer=sgd: the usual script has adamw"),
         ({"objective": "masked-patch"}, "timm", "objective=masked-patch: the usual script has classification"),
-        (
-            {"objective.loss": "binary-cross-entropy"},
-            "timm",
-            "objective.loss=binary-cross-entropy: the usual script has",
-        ),
+        ({"objective.loss": "binary-cross-entropy"}, "timm", "objective.loss=binary-cross-entropy: the usual script"),
         ({"stem.patches": [2, 4]}, "timm", "stem.patches=[2, 4]: the usual script has one size"),
     ],
 )
 def test_a_rival_that_does_not_fit_is_left_out(settings: dict[str, Any], name: str, why: str) -> None:
     """The reason is one line; the other rivals are measured."""
     one = config(**settings)
-    rivals, left_out = step.available(one, random_images(one), compiled=False)
+    sides, left_out = step.available(one, random_images(one), compiled=False)
     assert left_out[name].startswith(why)
-    assert {*rivals, *left_out} == {"timm", "torchvision"}
+    assert {*sides, *left_out} == {"vitcore", "timm", "torchvision"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +117,6 @@ def test_the_floor_has_the_flops_of_a_plain_vit(settings: dict[str, Any]) -> Non
 def test_the_floor_leaves_out_what_other_parts_compute() -> None:
     """The product of queries and offsets is not in the floor, so its share of the FLOPs is below 1."""
     assert 0.5 < floor.Floor(config(position="relative")).share_of_flops < 1
-    assert floor.relative_error("highest") < 1e-6
 
 
 @pytest.mark.parametrize("size", [(2, 3, 5, 8), (1, 1, 1, 4)])
@@ -200,7 +181,8 @@ def test_bench_comes_with_all_parts(bench: Bench) -> None:
     assert (status, errors) == (0, "")
     found = json.loads(output)
     assert json.loads(Path("b.json").read_text()) == found
-    assert found["bench"] == "step"
+    measured = {"sides", "first_steps_seconds", "floor", "input", "waits_per_step", "left_out", "memory_bytes"}
+    assert found.keys() == CONDITIONS | measured
     assert {"device", "accelerator", "threads", "cores", "torch", "timm", "torchvision", "revision"} <= {
         *found["machine"]
     }
@@ -219,7 +201,7 @@ def test_input_is_measured_alone_and_beside_torchvision(bench: Bench) -> None:
     status, output, errors = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
     assert (status, errors) == (0, "")
     found = json.loads(Path("b.json").read_text())
-    assert found["bench"] == "input"
+    assert found.keys() == {*CONDITIONS, "images_per_second", "pil"}
     assert found["pil"]["images_per_second"].keys() == {"vitcore", "torchvision"}
     assert all(name in output for name in ("vitcore, as configured", "vitcore, flip-crop", "torchvision, flip-crop"))
 
@@ -243,7 +225,7 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Bench) -> Non
     assert rows["position=none"]["ratio"].keys() == {"median", "low", "high"}
     assert [name for name, row in rows.items() if row["ratio"] is None] == ["position=1d,lr=0.004", "lr=0.002"]
     assert rows["lr=0.002"]["memory_bytes"] == rows["position=1d,lr=0.004"]["memory_bytes"]
-    assert {"bench", "study", "machine", "config", "rounds", "steps_per_round"} <= found.keys()
+    assert found.keys() == {*CONDITIONS, "study", "arms"}
     for row in rows.values():
         position = {"position": "none" if "none" in row["arm"] else "1d"}
         cost = measure(Config(**merge(found["config"], position)))
