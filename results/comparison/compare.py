@@ -417,10 +417,7 @@ def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return a text with the settings that differ between two arms, at most three by name.
-
-    If the metrics of the arms differ, the text gives only the metrics.
-    """
+    """Return up to three settings that differ between two arms as text, or only the metrics if those differ."""
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]

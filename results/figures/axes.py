@@ -1,4 +1,7 @@
-"""The axes of figures: limits, ticks and labels for settings, metrics and compute."""
+"""The axes of figures: limits, ticks and labels for settings, metrics and compute.
+
+A `frame` has rows of `arms_frame`, with the column `at` of `with_positions`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,10 +29,7 @@ TICK = 0.9  # inches that a label of the axis may take before it is broken
 
 
 def axis_name(field: str) -> str:
-    """Return the readable name of a setting for an axis label.
-
-    The setting of a stage has the stage's name in parentheses: "learning rate (pretrain)" for pretrain.lr.
-    """
+    """Return the readable name of a setting for an axis label: "learning rate (pretrain)" for pretrain.lr."""
     stage, _, rest = field.partition(".")
     of_stage = f"{SETTING_NAMES[rest]} ({stage})" if rest in SETTING_NAMES else field.replace("_", " ")
     return current().labels.get(field) or SETTING_NAMES.get(field, of_stage)
@@ -38,8 +38,7 @@ def axis_name(field: str) -> str:
 def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with a column `at`: the position of each row on the horizontal axis.
 
-    The position is the value of column `x` if all values are numbers. Otherwise it is the value's index among the
-    different values, in the order of rows.
+    This is the value of column `x` if all are numbers, and otherwise its index among the different values.
     """
     if all(map(is_number, frame["x"])):
         return frame.assign(at=frame["x"].astype(float))
@@ -48,10 +47,9 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
-    """Set up the horizontal axis of `ax` with a tick at each value of `at`.
+    """Set up the horizontal axis with one of `labels` at each value of `at`, in increasing order.
 
-    frame: rows of `arms_frame` with column `at`. field: the setting that names the axis. labels: a label for each tick,
-    in increasing order of `at`.
+    field: the setting that names the axis.
     """
     ticks = sorted(set(frame["at"]))
     log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
@@ -65,10 +63,7 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
 
 
 def tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a wrapped label for each value of `at`, in increasing order.
-
-    frame: rows of `arms_frame` with column `at`.
-    """
+    """Return a wrapped label for each value of `at`, in increasing order."""
     places = rows_of(frame.drop_duplicates("at").sort_values("at"))
     return [wrap_text(row.tick or value_text(row.x), TICK, current().text) for row in places]
 
@@ -84,10 +79,9 @@ def value_text(value: Any) -> str:
 
 
 def scale_for(ticks: Sequence[float]) -> str:
-    """Return the scale that spaces ticks more evenly: "log" or "linear".
+    """Return the scale that spaces increasing ticks more evenly: "log" or "linear".
 
-    ticks: values in increasing order. The scale is linear if a tick is 0 or negative. Two ticks have a log scale if the
-    second is at least twice the first.
+    It is linear if a tick is 0 or negative. Two ticks have a log scale if the second is at least twice the first.
     """
     if len(ticks) < 2 or ticks[0] <= 0:
         return "linear"
@@ -98,10 +92,7 @@ def scale_for(ticks: Sequence[float]) -> str:
 
 
 def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
-    """Return the limits (low, high) of an axis with padding outside the first and last tick.
-
-    ticks: values in increasing order. log: whether the axis is logarithmic.
-    """
+    """Return the limits (low, high) of an axis with padding outside the first and last of increasing ticks."""
     low, high = ticks[0], ticks[-1]
     if log:
         margin = (high / low) ** 0.12 if high > low else 2.0
@@ -113,8 +104,7 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
 
-    measured: values in display units, where NaN is ignored. Accuracies are clipped to 0 to 100% before padding, and
-    have no tick above 100%.
+    measured: values in display units, where NaN is ignored. Accuracies are clipped to 0 to 100% before padding.
     """
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
@@ -135,10 +125,7 @@ def attainable(metric: str, low: float, high: float) -> tuple[float, float]:
 
 
 def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
-    """Return the columns that a metric axis must fit: means, both interval ends, and values of seeds.
-
-    frame: rows of `arms_frame`. seeds: rows of `seeds_frame`.
-    """
+    """Return the columns that a metric axis must fit: means, both interval ends, and values of seeds."""
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
@@ -156,10 +143,7 @@ def flops_unit(most: float) -> tuple[float, str]:
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Set ticks of a log axis at 1, 2 and 5 times powers of ten.
-
-    Ticks are closer in a narrow range. low, high: the limits of the axis.
-    """
+    """Set ticks of a log axis within its limits, at 1, 2 and 5 times powers of ten or closer."""
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_locator(MaxNLocator(4))

@@ -35,8 +35,8 @@ def metric_label(metric: str) -> str:
 def x_setting(plan: Plan) -> str:
     """Return the name of the setting on the horizontal axis of a study's figure.
 
-    It is the first swept setting (`curves` of the plan). Without swept settings, it is the first numeric factor, or the
-    first factor if none is numeric. It is "arm" for a plan without factors.
+    It is the first swept setting (`curves` of the plan), else the first numeric factor, else the first factor, else
+    "arm".
     """
     if plan.curves:
         return str(next(iter(plan.curves)))
@@ -45,7 +45,7 @@ def x_setting(plan: Plan) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a real number. A boolean is not a number."""
+    """Return whether a value is a real number, which a boolean is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -55,8 +55,8 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     Columns: arm, label, x (value of `x_setting`), tick (the style's label of x, or ""), series and line (name and label
     of the other settings), reference (whether the arm is a baseline), n and planned (numbers of finished and planned
     trials), gap (why trials are absent), mean, low, high, delta, delta_low, delta_high, verdict, published, flops. low
-    and high are the ends of the 95% interval of the mean, and delta_low and delta_high are the ends of the interval of
-    the difference delta. Metrics are in display units. Unknown values are NaN.
+    and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta. Metrics are in
+    display units. Unknown values are NaN.
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
@@ -67,10 +67,7 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
-    """Return one row of `arms_frame` as values by column, with metrics before conversion to display units.
-
-    x: the setting on the horizontal axis.
-    """
+    """Return one row of `arms_frame` as values by column, with metrics not yet in display units."""
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
     at, style = arm.values.get(x, arm.name), current()
@@ -98,10 +95,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 
 def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
-    """Return the study and its table with another metric in place of the study's metric, without verdicts.
-
-    The family of tests covers only the study's metric.
-    """
+    """Return the study and its table with another metric, without verdicts: the tests are of the study's metric."""
     columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
     other = replace(study, plan=plan, columns=columns)
@@ -110,10 +104,7 @@ def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
 
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
-    """Return the name of an arm's series (line in a figure): the settings that the arm changes, except `x`.
-
-    The values of swept settings other than `x` are part of the name.
-    """
+    """Return the name of an arm's series (line in a figure): the settings that it changes or sweeps, except `x`."""
     change, values = arm_change(arm, plan), arm.values
     if x in plan.factors and not given_name(arm, plan):
         change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
@@ -124,8 +115,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 def series_label(name: str, single: bool = True) -> str:
     """Return the legend label of a series.
 
-    single: whether series differ in only one setting. A value that is a word is then the whole label: "gap" for
-    "pool=gap".
+    single: whether series differ in only one setting. A word then stands alone: "gap" for "pool=gap".
     """
     label = current().label(name)
     if label != name:
@@ -136,10 +126,7 @@ def series_label(name: str, single: bool = True) -> str:
 
 
 def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Return the frame with every arm as a separate series, or unchanged if the study has swept settings.
-
-    frame: rows of `arms_frame`.
-    """
+    """Return the frame with every arm as a separate series, or unchanged if the study has swept settings."""
     if plan.curves:
         return frame
     if len(plan.factors) == 1:
@@ -148,10 +135,7 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def arm_change(arm: Arm, plan: Plan) -> str:
-    """Return an arm's name without the values of swept settings (`curves`).
-
-    For example, the name "patch=8,lr=0.001" becomes "patch=8" if lr is swept.
-    """
+    """Return an arm's name without the values of swept settings: "patch=8" for "patch=8,lr=0.001" if lr is swept."""
     point = "".join(f",{name}={arm.values[name]}" for name in plan.curves if name in arm.values)
     return str(arm.change or arm.name.removesuffix(point))
 
@@ -183,10 +167,7 @@ def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def evidence_text(frame: pd.DataFrame) -> str:
-    """Return what the markers of a figure show, such as "mean and 95% CI over 5 seeds; dots: single seeds".
-
-    frame: rows of `arms_frame`.
-    """
+    """Return what the markers of a figure show, such as "mean and 95% CI over 5 seeds; dots: single seeds"."""
     counts = sorted(set(frame["n"][frame["n"] > 0]))
     if not counts:
         return "no finished trial yet"
@@ -197,10 +178,10 @@ def evidence_text(frame: pd.DataFrame) -> str:
 
 
 def minus_text(value: float, digits: int = 1) -> str:
-    """Return a number as text with a typographic minus sign. digits: number of decimal places."""
+    """Return a number as text with a typographic minus sign."""
     return f"{value:z.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def signed_text(value: float, digits: int = 1) -> str:
-    """Return a difference as text with a plus sign or a typographic minus sign. digits: number of decimal places."""
+    """Return a difference as text with a plus sign or a typographic minus sign."""
     return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")

@@ -9,7 +9,7 @@ from results.figures.theme import LIGHT
 
 
 def normalized(values: np.ndarray) -> np.ndarray:
-    """Return values scaled linearly to the range 0 to 1. Constant values become 0.5."""
+    """Return values scaled linearly to the range 0 to 1, or 0.5 if they are constant."""
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.full(values.shape, 0.5)
 
@@ -17,7 +17,7 @@ def normalized(values: np.ndarray) -> np.ndarray:
 def to_rgb(image: np.ndarray) -> np.ndarray:
     """Return an image (C, H, W) with values from 0 to 1 as an array (H, W, 3) for `imshow`.
 
-    An image without three channels becomes gray: the mean over its channels.
+    Unless C is 3, it becomes gray: the mean over its channels.
     """
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
@@ -25,7 +25,7 @@ def to_rgb(image: np.ndarray) -> np.ndarray:
 
 
 def strip_axes(ax: Axes) -> Axes:
-    """Remove ticks and grid from `ax`, which holds a picture, and draw a thin gray frame. Return `ax`."""
+    """Remove ticks and grid from `ax`, which holds a picture, and draw a thin gray frame."""
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(visible=False)
@@ -34,28 +34,22 @@ def strip_axes(ax: Axes) -> Axes:
 
 
 def mosaic(maps: np.ndarray, gap: int = 1) -> np.ndarray:
-    """Return maps (R, C, rows, columns) as one picture with R rows of C maps.
-
-    gap: number of NaN cells between neighboring maps.
-    """
+    """Return maps (R, C, rows, columns) as one picture with R rows of C maps, `gap` NaN cells apart."""
     R, C, rows, columns = maps.shape
     padded = np.pad(maps.astype(float), ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
     return padded.swapaxes(1, 2).reshape(R * (rows + gap), C * (columns + gap))[:-gap, :-gap]
 
 
 def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
-    """Return the centers (count,) of maps along one axis of a mosaic, in cells.
-
-    count: number of maps along the axis. size: cells of a map. gap: cells between neighboring maps.
-    """
+    """Return the centers (count,) of maps of `size` cells along one axis of a mosaic, in cells."""
     return np.arange(count) * (size + gap) + (size - 1) / 2
 
 
 def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
     """Return the arguments cmap, vmin and vmax of `imshow` for maps of a position embedding.
 
-    site: where the model uses the position embedding: tokens, rotate or bias. The color scale is symmetric around 0 for
-    a bias. It is -1 to 1 for the other sites, whose maps are similarities.
+    site: tokens, rotate or bias (see `similarity`). The scale is symmetric around 0 for a bias. It is -1 to 1 for the
+    others, whose maps are similarities.
     """
     if site == "bias":
         most = float(np.nanmax(np.abs(values))) or 1.0

@@ -52,7 +52,7 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
     """Write all figures of an inspection to `folder`, and return the paths of the files.
 
-    format: png, pdf or svg. Raises ValueError if the format is unknown.
+    format: png, pdf or svg; anything else raises ValueError.
     """
     paths = []
     for name in drawable_figures(inside):
@@ -62,7 +62,6 @@ def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
 
 
 def drawable_figures(inside: Inspection) -> list[str]:
-    """Return the names of the figures for which an inspection has data."""
     return [name for name, (_, there, _) in FIGURES.items() if there(inside)]
 
 
@@ -83,10 +82,9 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
 
 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
-    """Return a figure as the content of a file.
+    """Return a figure `width` inches wide as the content of a file, with texts above it.
 
-    drawing: function that draws on an empty figure and returns the lines to write below. width: inches. title, above:
-    texts above the figure. Raises ValueError if the format is unknown.
+    drawing: draws on an empty figure and returns the lines to write below. Raises ValueError if the format is unknown.
     """
     check_format(format)
     with style():
@@ -100,8 +98,8 @@ def draw_side_by_side(
 ) -> list[Path]:
     """Write the position maps of several trials as one figure, as in Figure 10 of arXiv 2010.11929.
 
-    Returns the path of the file in a list, or [] if no two trials can be compared. names: a name for each trial. Trials
-    that cannot be compared are named below the figure. Raises ValueError if the format is unknown.
+    Returns the file's path in a list, or [] if no two trials can be compared. Trials that cannot be compared are named
+    below the figure. Raises ValueError if the format is unknown.
     """
     shown = similarity.comparable(insides)
     if len(shown) < 2:
@@ -123,14 +121,14 @@ def draw_side_by_side(
 
 
 def layer_table(inside: Inspection) -> str:
-    """Return the table of layers as Markdown for a terminal."""
+    """Return `layer_grid` as Markdown for a terminal."""
     return formats.markdown(layer_grid(inside))
 
 
 def layer_grid(inside: Inspection) -> Grid:
-    """Return a table with a row per part of the model.
+    """Return a table with a row per part of the model, and a last row for the whole model.
 
-    Equal parts of several blocks share a row, with the sum of their costs. The last row is the whole model.
+    Equal parts of several blocks share a row, with the sum of their costs.
     """
     rows: list[PartCost] = inside.facts["summary"]
     grouped: dict[tuple[object, ...], list[PartCost]] = {}
@@ -164,6 +162,5 @@ def part_text(same: Sequence[PartCost]) -> str:
 
 
 def cost_cells(rows: Sequence[PartCost]) -> list[Cell]:
-    """Return two table cells: the sums of parameters and of FLOPs over rows."""
     totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
     return [Cell(units.count(total), total) for total in totals]

@@ -20,10 +20,9 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Write each point's name in the nearest free place inside the axes. Return whether all names fit.
+    """Write each point's name in the nearest free place inside the axes; if one does not fit, write none.
 
-    No name is written if one does not fit. taken: boxes in pixels that names must not cover. Call this function after
-    limits and layout are final.
+    Returns whether all names fit. taken: boxes in pixels that names must not cover. Limits and layout must be final.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []
@@ -44,7 +43,7 @@ def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bo
 
 
 def boxes_along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
-    """Return a chain of small boxes, in pixels, that cover a line. line: points (x, y) in data coordinates."""
+    """Return a chain of small boxes, in pixels, that cover a line of points (x, y) in data coordinates."""
     ends = ax.transData.transform(line)
     boxes = []
     for a, b in pairwise(ends):
@@ -54,10 +53,7 @@ def boxes_along(ax: Axes, line: Sequence[tuple[float, float]]) -> list[Bbox]:
 
 
 def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
-    """Return the box, in pixels, of a marker and its interval.
-
-    x, low, high: position and interval ends in data coordinates.
-    """
+    """Return the box, in pixels, of a marker and its interval, given in data coordinates."""
     (left, bottom), (right, top) = ax.transData.transform([(x, low), (x, high)])
     return Bbox.from_extents(left - 6, bottom - 6, right + 6, top + 6)
 
@@ -65,11 +61,7 @@ def box_around(ax: Axes, x: float, low: float, high: float) -> Bbox:
 def annotation(
     ax: Axes, point: tuple[float, float], name: str, colour: str, direction: tuple[float, float], far: float
 ) -> Annotation:
-    """Write a name at a distance from its point, and return the text object.
-
-    direction: (dx, dy) from the point to the name. far: distance in points (1/72 inch). A line leads from the name to
-    its point if `far` is greater than LEADER.
-    """
+    """Write a name `far` points (1/72 inch) from its point, in `direction` (dx, dy), with a line if beyond LEADER."""
     dx, dy = direction
     words = ax.annotate(
         name,

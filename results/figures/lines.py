@@ -1,4 +1,9 @@
-"""A plot of a metric over an axis: a line per series with intervals, seeds, and crosses for absent arms."""
+"""A plot of a metric over an axis: a line per series with intervals, seeds, and crosses for absent arms.
+
+A `frame` has rows of `arms_frame` with column `at`, and `rows` are those of one series. `seeds` has rows of
+`seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The limits of `ax` are set before anything is
+drawn.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +41,8 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return the style of each series by name, in plan order.
 
     Baselines have diamonds in the style's color for baselines. Other series have the colors of the palette in turn. A
-    color that the user's style gives a series by name comes first. Series that share a color have different markers and
-    dashes, as long as there are enough.
+    color that the user's style gives a series by name comes first. Series of one color differ in marker and dashes, as
+    long as there are enough.
     """
     style, baselines = current(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
@@ -53,19 +58,13 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
-    """Return the choice that is least frequent in `used`.
-
-    first: index of the choice at which the search starts. The first of several equally frequent choices is returned.
-    """
+    """Return the choice least frequent in `used`, the first of several from index `first` on."""
     around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
     return min(around, key=used.count)
 
 
 def marks_note(field: str) -> str:
-    """Return the note below a figure that explains filled and open markers.
-
-    field: the setting on the horizontal axis.
-    """
+    """Return the note below a figure over setting `field` that explains filled and open markers."""
     name = axis_name(field).partition(" (")[0]
     return (
         f"Filled: differs from the baseline (diamond) at the same {name}, Holm-adjusted p < 0.05. "
@@ -76,10 +75,9 @@ def marks_note(field: str) -> str:
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
 ) -> Axes:
-    """Draw the metric over a setting on `ax`, and set limits and ticks of both axes. Return `ax`.
+    """Draw the metric over the setting `field` on `ax`, and set limits and ticks of both axes.
 
-    frame: rows of `arms_frame` with column `at`. seeds: rows of `seeds_frame`. field: the setting. labels: tick labels,
-    by default the setting's values.
+    labels: tick labels, by default the setting's values.
     """
     swept_axis(frame, ax, field, labels or tick_labels(frame))
     metric_axis(ax, metric, *measured_columns(frame, seeds))
@@ -89,12 +87,11 @@ def draw_over_axis(
 
 
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw a line per series with means, intervals and seeds. Return `ax`.
+    """Draw a line per series with means, intervals and seeds.
 
-    Markers that would cover each other are drawn next to each other. Lines are not shifted: shifting steep lines could
-    swap their order. A stub (short line) joins each shifted marker to its line. A line breaks where an arm has no
-    finished trial. frame: rows of `arms_frame` with column `at`. seeds: rows of `seeds_frame`. Call this function after
-    the limits of `ax` are set.
+    Markers that would cover each other are drawn next to each other, each joined to its line by a stub (short line).
+    Lines are not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished
+    trial.
     """
     table, aside = series_styles(frame), mark_offsets(frame, ax)
     for name, look in table.items():
@@ -111,18 +108,12 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax` in the color, marker and dash pattern of a series.
-
-    other: arguments of `plot` that override the style `look`.
-    """
+    """Add an entry to the legend of `ax` in the style of a series, overridden by arguments of `plot`."""
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return the horizontal offset of each arm's marker from `at`, in points (1/72 inch).
-
-    The offset is 0 for a marker that collides with no other marker.
-    """
+    """Return the offset of each arm's marker from `at`, in points (1/72 inch): 0 unless markers collide."""
     found = pd.Series(0.0, index=frame.index)
     known = frame[frame["mean"].notna()]
     together = [group for _, rows in known.groupby("at") for group in colliding_groups(rows, ax)]
@@ -135,10 +126,7 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
 
 
 def colliding_groups(rows: pd.DataFrame, ax: Axes) -> list[list[Any]]:
-    """Return the arms at one position in groups whose intervals overlap vertically, as row indices.
-
-    rows: rows of `arms_frame` with equal `at`.
-    """
+    """Return rows with equal `at` in groups whose intervals overlap vertically, as row indices."""
     low, high = (rows[end].fillna(rows["mean"]) for end in ("low", "high"))
     bottom, top = (pd.Series(in_points(ax, rows["at"], ends)[:, 1], index=rows.index) for ends in (low, high))
     groups: list[list[Any]] = []
@@ -168,7 +156,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 def legend_entry(rows: pd.DataFrame) -> str:
     """Return the legend's entry of a series, with "(baseline)" after a baseline's name.
 
-    The name of a baseline that gives several settings is shortened to "baseline".
+    A baseline's name that gives several settings is shortened to "baseline".
     """
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
@@ -177,7 +165,6 @@ def legend_entry(rows: pd.DataFrame) -> str:
 
 
 def names_several_settings(name: str) -> bool:
-    """Return whether a name gives several settings, as "depth=6,width=96" does."""
     return name.count("=") > 1
 
 
@@ -188,9 +175,9 @@ def baseline_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
-    """Return a transform that ends with a shift to the right by `points` points (1/72 inch).
+    """Return a transform that ends with a shift to the right by `points` points (1/72 inch), on a log axis too.
 
-    The shift is correct on a log axis, too. to: the transform before the shift, by default from data coordinates.
+    to: the transform before the shift, by default from data coordinates.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -200,8 +187,7 @@ def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
 def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0) -> None:
     """Draw means and intervals, where the markers of baselines and resolved differences are filled.
 
-    A difference is resolved if its verdict is better or worse. An interval that leaves the axes ends in an arrow.
-    aside: shift to the right in points (1/72 inch). Call this function after the limits of `ax` are set.
+    An interval that leaves the axes ends in an arrow.
     """
     to = shifted(ax, aside)
     bottom, top = ax.get_ylim()
@@ -216,27 +202,21 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
 
 
 def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw a stub (short line) from each mean to its marker, which is shifted to the right.
-
-    aside: the shift in points (1/72 inch). Nothing is drawn if it is 0.
-    """
+    """Draw a stub (short line) from each mean to its shifted marker."""
     for row in rows_of(rows[rows["mean"].notna()] if aside else rows[:0]):
         line = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", (row.at, row.mean), (aside, 0), textcoords="offset points", arrowprops=line, zorder=2)
 
 
 def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw single trials as faint dots, to the right of their mean. aside: shift to the right in points (1/72 inch)."""
+    """Draw single trials as faint dots, to the right of their mean."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
     faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
     ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside), **faint)
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
-    """Draw a cross at the bottom for each arm without a finished trial, with the reason above it.
-
-    aside: shift to the right in points (1/72 inch). name: text before the reason.
-    """
+    """Draw a cross at the bottom for each arm without a finished trial, with `name` and the reason above it."""
     foot = shifted(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": current().small, "color": GREY}
     for row in rows_of(rows[rows["n"] == 0]):
@@ -246,20 +226,14 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float 
 
 
 def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the crosses of one series, shifted so that no crosses of `frame` overlap.
-
-    rows: the rows of `frame` in the series. Call this function after the limits of `ax` are set.
-    """
+    """Draw the crosses of one series, shifted so that no crosses of `frame` overlap."""
     aside = absence_offsets(frame[frame["n"] == 0], ax)
     for index in aside.index.intersection(rows.index):
         draw_absences(rows.loc[[index]], ax, look, aside[index], rows["line"].iloc[0])
 
 
 def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return offsets to the right, in points (1/72 inch), that keep crosses at least GAP apart.
-
-    frame: rows of `arms_frame` with column `at`, of arms without a finished trial.
-    """
+    """Return offsets to the right, in points (1/72 inch), that keep crosses at least GAP apart."""
     in_order = frame["at"].sort_values(kind="stable")
     free, found = -np.inf, []
     for place in in_points(ax, in_order, 0.0)[:, 0]:
@@ -275,5 +249,4 @@ def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def empty_panel(ax: Axes, words: str) -> None:
-    """Write a message in an empty panel."""
     ax.text(0.5, 0.85, words, color=GREY, ha="center", va="center", transform=ax.transAxes)

@@ -42,27 +42,21 @@ def is_narrow(figure: Figure) -> bool:
 
 
 def panels(figure: Figure, count: int, height: float) -> list[Axes]:
-    """Add `count` panels next to each other, or stacked on a narrow page. Return the panels' axes.
-
-    height: height of a panel in inches. It determines the figure's height.
-    """
+    """Add `count` panels of `height` inches next to each other, or stacked on a narrow page; return their axes."""
     rows, columns = (count, 1) if is_narrow(figure) else (1, count)
     figure.set_figheight(rows * height)
     return list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Return the width of a line of text in inches. size: font size in points."""
+    """Return the width of a line of text in inches, at a font size in points."""
     font = FontProperties(size=size, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(printable(text), font, ismath=False)
     return float(width) / 72
 
 
 def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> str:
-    """Return text broken into lines of at most `width` inches, between words where possible.
-
-    size: font size in points.
-    """
+    """Return text broken into lines of at most `width` inches, between words where possible, at `size` points."""
     lines, text = [""], printable(text, "\n")
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -78,10 +72,9 @@ def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> s
 
 
 def break_at(word: str, width: float, size: float, weight: str) -> int:
-    """Return how many characters of a long word to keep on the first line.
+    """Return how many characters of a long word to keep on the first line, `width` inches wide.
 
-    The line ends after a separator such as a hyphen if that fills more than half of the line. width: inches. size: font
-    size in points.
+    The line ends after a separator such as a hyphen if that fills more than half of the line.
     """
     fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
     joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
@@ -119,13 +112,13 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 
 def text_height(text: str, size: float) -> float:
-    """Return the height of a block of lines in inches, or 0 for an empty text. size: font size in points."""
+    """Return the height of a block of lines in inches, at a font size in points; 0 for an empty text."""
     return (text.count("\n") + 1) * size * max(LEADING, line_spacing(current().family)) / 72 if text else 0.0
 
 
 @lru_cache
 def line_spacing(family: str) -> float:
-    """Return matplotlib's distance between lines, as a multiple of the font size. family: font family."""
+    """Return matplotlib's distance between lines, as a multiple of the font size."""
     page, font = Figure(dpi=72), FontProperties(family=family, size=100)
     two, three = (page.text(0, 0, "lp" + "\nlp" * k, fontproperties=font).get_window_extent().height for k in (1, 2))
     return float(three - two) / 100
@@ -142,10 +135,7 @@ def rotate_crowded_ticks(figure: Figure) -> None:
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Fix the layout of a figure, with positions rounded to 4 decimal places.
-
-    The last bits of the layout solver's positions vary between runs.
-    """
+    """Fix the layout of a figure, rounded to 4 decimals: the solver's last bits vary between runs."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         ax.set_position(Bbox.from_bounds(*(round(side, 4) for side in ax.get_position().bounds)))
@@ -153,20 +143,17 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Return a line for each arm with fewer finished trials than planned.
-
-    At most NAMED arms are listed. A last line gives the number of further arms.
-    """
+    """Return a line for each of up to NAMED arms with fewer finished trials than planned, and a count of the others."""
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
 def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Draw the legend of each panel above the panel, or across the figure if a legend is tall.
+    """Draw the legend of each panel above the panel, or across the figure.
 
-    A legend is tall if it has more than STACKED rows. Only a figure with two panels next to each other has legends
-    across it. panels: the axes and the title of the legend of each panel.
+    Two panels next to each other have legends across the figure if one would have more than STACKED rows. panels: the
+    axes and the title of the legend of each panel.
     """
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
@@ -179,7 +166,7 @@ def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
 def legend_above(ax: Axes, title: str) -> None:
     """Draw a legend above `ax` in as many columns as fit, and enlarge the figure to hold it.
 
-    The title alone is drawn if there are no legend entries.
+    Without legend entries the title alone is drawn.
     """
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
@@ -196,9 +183,9 @@ def legend_above(ax: Axes, title: str) -> None:
 
 
 def legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """Draw the legend of `ax` across the whole figure.
+    """Draw the legend of `ax` across the whole figure, to be placed by `compose`.
 
-    `compose` places the legend later. The title alone is drawn if there are no legend entries.
+    Without legend entries the title alone is drawn.
     """
     handles, labels = ax.get_legend_handles_labels()
     if not handles:

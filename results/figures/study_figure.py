@@ -1,6 +1,7 @@
 """The figure of a study as a file, or as picture and caption for the report.
 
-Fonts are embedded. Equal results give equal bytes.
+Fonts are embedded. Equal results give equal bytes. Wherever `x` is given, training curves over this axis (step, epoch,
+images or seconds) replace the study's figure.
 """
 
 from pathlib import Path
@@ -29,19 +30,14 @@ OVER_THE_GRID = ("learning-rate", "curves")  # of a tuned study; the others show
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """Return the file name of the study's figure.
-
-    x: axis of the figure of training, as for `picture`. Raises ValueError if the study's name is not safe as a file
-    name.
-    """
+    """Return the file name of the study's figure; raise ValueError if the study's name is not safe in one."""
     return f"{safe_name(study.name)}{f'-{x}' if x else ''}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
     """Write the study's figure to `path`, in the format of its suffix. Return `path`.
 
-    x: axis of the figure of training, as for `picture`. Raises ValueError if the format, kind of figure, axis `x` or
-    font is unknown.
+    Raises ValueError if the format, kind of figure, axis `x` or font is unknown.
     """
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
     return path
@@ -50,11 +46,10 @@ def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
 def picture(
     study: StudyResults, format: str, width: float | None = None, titled: bool = True, x: str | None = None
 ) -> bytes:
-    """Return the study's figure as the content of a file. Equal results give equal bytes.
+    """Return the study's figure as the content of a file.
 
-    width: inches, by default the style's width. titled: whether to write the question above the figure. x: step, epoch,
-    images or seconds, to draw training curves over this axis in place of the study's figure. Raises ValueError if the
-    format, kind of figure, axis `x` or font is unknown.
+    width: inches, by default the style's. titled: whether to write the question above the figure. Raises ValueError if
+    the format, kind of figure, axis `x` or font is unknown.
     """
     check_format(format)
     with style(), use_labels(objective_labels(study.plan)):
@@ -62,10 +57,9 @@ def picture(
 
 
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """Return the study's figure, with the question above it and notes on markers and absent trials.
+    """Return the study's figure, `width` inches wide, with the question above it and notes.
 
-    A style with `notes: false` leaves the notes to the caption. A figure without a title always has notes. width:
-    inches. x: axis of the figure of training, as for `picture`.
+    A style with `notes: false` leaves the notes to the caption. A figure without a title always has notes.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current().notes:
@@ -75,20 +69,16 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure. The first is the line above the figure.
-
-    x: axis of the figure of training, as for `picture`.
-    """
+    """Return the lines that explain the figure, of which the first is written above it."""
     with style(), use_labels(objective_labels(study.plan)):
         _, above, below = draw_with_notes(study, current().width, x)
     return [above, *below]
 
 
 def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[Figure, str, list[str]]:
-    """Return the study's figure, the line above it and the lines below it.
+    """Return the study's figure, `width` inches wide, the line above it and the lines below it.
 
-    width: inches. x: axis of the figure of training, as for `picture`. Raises ValueError if the axis `x` or the plan's
-    kind of figure is unknown.
+    Raises ValueError if the axis `x` or the plan's kind of figure is unknown.
     """
     if x and x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
@@ -110,14 +100,14 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
 
 
 def objective_labels(plan: Plan) -> dict[str, str]:
-    """Return labels by metric if the study's objective is masked-patch or mae, or {} for other objectives."""
+    """Return labels by metric for the objectives masked-patch and mae, or {} for others."""
     if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
         return {}
     return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 
 
 def unknown_figure(plan: Plan) -> str:
-    """Return the error message for a plan with an unknown kind of figure, or "" if the kind is known."""
+    """Return the error message for a plan with an unknown kind of figure, or "" if it is known."""
     if plan.figure in kinds.FIGURES:
         return ""
     return f"figure={plan.figure} of study {plan.study}: one of {', '.join(kinds.FIGURES)}"

@@ -30,7 +30,6 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 
 
 def matplotlib_settings(chosen: Style) -> Any:
-    """Return the rcParams of matplotlib that apply a style."""
     return {
         "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # which has what the first lacks
         "font.size": chosen.text,
@@ -82,7 +81,7 @@ def style() -> Iterator[None]:
 
 
 def check_format(format: str) -> None:
-    """Check that figures can be written in a format. Raises ValueError if the format is not png, pdf or svg."""
+    """Raise ValueError if the format is not png, pdf or svg."""
     if format not in UNSTAMPED:
         raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
 

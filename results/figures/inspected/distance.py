@@ -12,10 +12,7 @@ from results.style import current
 
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the mean attention distance of each layer and head. Return the lines to write below.
-
-    A dashed line shows the distance of uniform attention.
-    """
+    """Draw the mean attention distance of each layer and head. Return the lines to write below."""
     distances = inside.arrays["distance"]
     figure.set_figheight(2.4)
     legend_above(distance_by_depth(distances, inside.facts["uniform_distance"], figure.subplots()), "")
@@ -28,9 +25,9 @@ def distance(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def distance_by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> Axes:
-    """Plot mean attention distances (layers, heads), in pixels, over the layers. Return `ax`.
+    """Plot mean attention distances (layers, heads), in pixels, over the layers.
 
-    uniform: the distance of uniform attention in pixels.
+    uniform: the distance of uniform attention in pixels, drawn as a dashed line.
     """
     depth, heads = distances.shape
     palette = current().palette

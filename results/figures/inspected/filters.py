@@ -30,7 +30,7 @@ def filters(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_tiles(components: np.ndarray, ax: Axes) -> Axes:
-    """Draw components (K, C, H, W) as pictures in rows of at most COLUMNS. Return `ax`."""
+    """Draw components (K, C, H, W) as pictures in rows of at most COLUMNS."""
     strip_axes(ax).set_frame_on(False)
     pictures = [to_rgb(normalized(one)) for one in components]
     ax.imshow(tile_pictures(pictures, min(COLUMNS, len(pictures))), interpolation="nearest")
@@ -38,9 +38,9 @@ def draw_tiles(components: np.ndarray, ax: Axes) -> Axes:
 
 
 def tile_pictures(tiles: list[np.ndarray], columns: int) -> np.ndarray:
-    """Return pictures (H, W, 3) as tiles of one picture on pale gray.
+    """Return pictures (H, W, 3) as tiles of one picture on pale gray, `columns` in a row.
 
-    Small tiles are enlarged by a whole factor to at most SIDE pixels. columns: tiles per row.
+    Small tiles are enlarged by a whole factor to at most SIDE pixels.
     """
     zoom = max(1, SIDE // max(tiles[0].shape[:2]))
     tiles = [tile.repeat(zoom, axis=0).repeat(zoom, axis=1) for tile in tiles]

@@ -41,7 +41,7 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, left: float = 0.0) -> Axes:
-    """Draw a picture (H, W, 3) one unit wide, starting at x = `left`. Return `ax`.
+    """Draw a picture (H, W, 3) one unit wide, starting at x = `left`.
 
     share: attention (rows, columns). The picture is darkened where attention is low.
     """
@@ -54,10 +54,7 @@ def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, l
 
 
 def draw_attention(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
-    """Draw a map of attention one unit wide, starting at x = `left`. Return `ax`.
-
-    share: attention (rows, columns), whose range is stretched to the whole color scale.
-    """
+    """Draw attention (rows, columns) one unit wide from x = `left`, stretched to the whole color scale."""
     framed_axes(ax, left).imshow(
         normalized(share), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=unit_extent(left)
     )
@@ -65,12 +62,11 @@ def draw_attention(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
 
 
 def unit_extent(left: float) -> tuple[float, float, float, float]:
-    """Return (left, right, bottom, top) of a picture one unit wide and high, starting at x = `left`."""
     return left, left + 1.0, 0.0, 1.0
 
 
 def framed_axes(ax: Axes, left: float) -> Axes:
-    """Prepare `ax` for a picture one unit wide, with a thin frame around it. Return `ax`."""
+    """Prepare `ax` for a picture one unit wide, with a thin frame around it."""
     strip_axes(ax)
     ax.spines[:].set_visible(False)
     ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))

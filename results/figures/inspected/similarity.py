@@ -23,15 +23,11 @@ LABELS = {"tokens": "cosine similarity", "rotate": "similarity of query and key"
 
 
 def notes_by_site(inside: Inspection) -> dict[str, str]:
-    """Return the note of each site that has maps of the position embedding."""
     return {site["site"]: site["note"] for site in inside.facts["sites"] if site["site"]}
 
 
 def middle_maps(inside: Inspection, site: str) -> np.ndarray:
-    """Return the middle patch's maps (layers, heads, patches) at a site.
-
-    The shape is (1, 1, patches) if the maps of all layers and heads are equal.
-    """
+    """Return the middle patch's maps (layers, heads, patches) at a site; (1, 1, patches) if all are equal."""
     return np.asarray(inside.arrays[f"{site}_centre"])
 
 
@@ -41,10 +37,7 @@ def sites_with_several_maps(inside: Inspection) -> list[str]:
 
 
 def pairs(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw a panel per site with the maps of all patches. Return the lines to write below.
-
-    The map at (row, column) shows the patch at this position with all patches.
-    """
+    """Draw a panel per site with the map of each patch at its place in the grid. Return the lines to write below."""
     rows, columns = inside.facts["grid"]
     sites = list(notes_by_site(inside))
     figure.set_figheight(((figure.get_figwidth() - 1.3) * rows / columns + 0.45) * len(sites))
@@ -63,15 +56,11 @@ def site_note(inside: Inspection, site: str) -> str:
 
 
 def pair_map(inside: Inspection, site: str) -> np.ndarray:
-    """Return the maps of all patches at a site, as an array (rows, columns, rows, columns).
-
-    The first two axes are the position of a patch, and the last two are positions on its map.
-    """
+    """Return the maps of all patches at a site (rows, columns, rows, columns): a patch's position, then its map."""
     return np.asarray(inside.arrays[f"{site}_pairs"]).reshape(*inside.facts["grid"], *inside.facts["grid"])
 
 
 def comparable(insides: Sequence[Inspection]) -> list[int]:
-    """Return the indices of the trials that have maps at the most common site."""
     counts = Counter(site for inside in insides for site in notes_by_site(inside))
     most = max(counts, key=lambda site: counts[site], default="")
     return [place for place, inside in enumerate(insides) if most in notes_by_site(inside)]
@@ -86,7 +75,7 @@ def incomparable_text(inside: Inspection) -> str:
 def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
     """Draw a panel per trial for each site that all trials have. Return the lines to write below.
 
-    All trials share the color scale of a site. Panels are stacked on a narrow page. names: titles of the panels.
+    All trials share the color scale of a site. Panels, titled with `names`, are stacked on a narrow page.
     """
     sites = [site for site in notes_by_site(insides[0]) if all(site in notes_by_site(other) for other in insides)]
     count, stacked = len(insides), is_narrow(figure)
@@ -105,10 +94,9 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
 
 
 def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> Axes:
-    """Draw the map of each patch at the patch's place in the grid. Return `ax`.
+    """Draw the map of each patch at the patch's place in the grid.
 
-    related: similarities or biases (rows, columns, rows, columns). site: tokens, rotate or bias. scale: the color
-    scale, by default computed from `related` alone.
+    related: similarities or biases (rows, columns, rows, columns). scale: by default computed from `related` alone.
     """
     rows, columns = related.shape[:2]
     gap = max(1, round(max(rows, columns) / 8))
@@ -124,7 +112,7 @@ def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str,
 def label_patches(axis: Axis, count: int, gap: int) -> None:
     """Label at most TICKS patches on an axis, counted from 1 as in arXiv 2010.11929.
 
-    count: number of patches along the axis. gap: cells between neighboring maps.
+    gap: cells between neighboring maps.
     """
     places = mosaic_centers(count, count, gap)
     shown = range(0, count, -(-count // TICKS))
@@ -132,14 +120,12 @@ def label_patches(axis: Axis, count: int, gap: int) -> None:
 
 
 def remove_frame(ax: Axes) -> None:
-    """Remove grid, tick marks and spines from `ax`."""
     ax.grid(visible=False)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
 
 def add_colorbar(axes: list[Axes], site: str) -> None:
-    """Add a color bar to the right of panels that share a color scale."""
     figure = axes[0].get_figure()
     assert figure is not None
     scale = figure.colorbar(axes[0].images[0], ax=axes, label=LABELS[site], fraction=0.05, pad=0.02)
@@ -147,10 +133,7 @@ def add_colorbar(axes: list[Axes], site: str) -> None:
 
 
 def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
-    """Draw the middle patch's maps of each layer (rows) and head (columns). Return the lines to write below.
-
-    A map shows the middle patch with all patches. There is a panel per site.
-    """
+    """Draw each site's maps of the middle patch by layer (rows) and head (columns). Return the lines to write below."""
     rows, columns = inside.facts["grid"]
     maps = {site: middle_maps(inside, site) for site in sites_with_several_maps(inside)}
     width = figure.get_figwidth() - 1.0
@@ -164,10 +147,7 @@ def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def draw_by_layer_and_head(related: np.ndarray, site: str, ax: Axes) -> Axes:
-    """Draw the maps of all layers and heads on one color scale. Return `ax`.
-
-    related: similarities or biases (layers, heads, rows, columns). site: tokens, rotate or bias.
-    """
+    """Draw similarities or biases (layers, heads, rows, columns) on one color scale."""
     count, heads, rows, columns = related.shape
     ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
     ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])

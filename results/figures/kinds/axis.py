@@ -14,7 +14,6 @@ from results.study_results import StudyResults
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame = with_positions(arms_frame(study, table))
     figure.set_figheight(2.6)
     ax = figure.subplots()
@@ -31,17 +30,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a label for each tick: the factor's value, with the arm's verdict below it.
-
-    frame: rows of `arms_frame` with column `at`, one for each tick.
-    """
+    """Return a label for each tick: the factor's value, with the arm's verdict below it."""
     rows = rows_of(frame.sort_values("at", kind="stable"))
     words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
     return [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
 
 
 def draw_compute(frame: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw forward FLOPs per image in gray on a log axis. Return `ax`. frame: rows of `arms_frame` with column `at`."""
+    """Draw forward FLOPs per image in gray on a log axis."""
     size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")

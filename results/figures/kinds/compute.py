@@ -20,7 +20,6 @@ MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open on
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame = arms_frame(study, table)
     size, name = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
@@ -37,10 +36,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw means, intervals and seeds over compute, with one style per series. Return `ax`.
-
-    frame: rows of `arms_frame` with column `at`. seeds: rows of `seeds_frame`.
-    """
+    """Draw means, intervals and seeds over compute, with one style per series."""
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
@@ -75,7 +71,7 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
 def covered_boxes(known: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> list[Bbox]:
     """Return boxes, in pixels, of all markers, intervals, seeds, lines and texts.
 
-    known: rows of `arms_frame` with column `at`, of arms with a mean. seeds: rows of `seeds_frame`.
+    known: the arms with a mean.
     """
     ends = (known[end].fillna(known["mean"]) for end in ("low", "high"))
     boxes = [box_around(ax, *row) for row in zip(known["at"], *ends, strict=True)]

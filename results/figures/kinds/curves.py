@@ -33,7 +33,7 @@ BANDS = 6  # at most: more of them hide each other, and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
-    """Draw the study's training over `x`. Return the lines to write below. x: step, epoch, images or seconds."""
+    """Draw the study's training over `x`: step, epoch, images or seconds. Return the lines to write below."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
     figure.set_figheight(2.9)
     ax = figure.subplots()
@@ -50,8 +50,7 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
     """Draw training over `x` for the arms that `arms_to_follow` selects.
 
     Returns the rows of these arms, whether they are at tuned values, and the lines to write below. Only arms at tuned
-    values, which are few, get legend entries. frame: rows of `arms_frame` with column `at`. x: step, epoch, images or
-    seconds.
+    values, which are few, get legend entries.
     """
     lines, said = arms_to_follow(study, frame)
     history = evaluations_frame(study, training_metric(study))
@@ -64,11 +63,7 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
-    """Return a warning about uneven machines, or [] if their speeds are similar.
-
-    Speeds are similar if step times of trials with equal FLOPs and batch size differ by at most a factor of
-    MAX_SPEED_RATIO.
-    """
+    """Return a warning if step times of trials with equal FLOPs and batch differ by more than MAX_SPEED_RATIO."""
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
     planned = {arm.name: (arm.flops, arm.config.get("batch")) for arm in study.plan.arms}
@@ -86,9 +81,9 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
-    By default all arms are drawn. The dashes show an arm's value of the swept setting (`curves`). In a tuned study,
-    validation selects a value of a setting for each arm, and the arm is drawn at this tuned value. It is also drawn,
-    dashed, at the tuned value of its baseline if the two values differ. frame: rows of `arms_frame` with column `at`.
+    By default all arms are drawn, with dashes that show the value of the swept setting (`curves`). In a tuned study,
+    each arm is drawn at the value that validation selects for it. It is also drawn, dashed, at its baseline's tuned
+    value if that differs.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -107,10 +102,7 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Return dashes by arm for each arm at its tuned value, and at its baseline's tuned value.
-
-    The line at an arm's tuned value is solid. The result is {} before any value can be chosen.
-    """
+    """Return dashes by arm for each arm at its tuned value (solid) and at its baseline's; {} before any is chosen."""
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
@@ -118,7 +110,7 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
 
 
 def lines_note(frame: pd.DataFrame) -> str:
-    """Return the note below a figure that explains lines and bands. frame: a row per line."""
+    """Return the note below a figure that explains lines and bands."""
     band = (
         f"; band: 95% t interval, from {BAND} seeds on" if has_bands(frame) else f"; no bands: more than {BANDS} lines"
     )
@@ -129,16 +121,13 @@ def lines_note(frame: pd.DataFrame) -> str:
 
 
 def unevaluated_note(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """Return a line that names the arms without an evaluated trial.
-
-    Returns [] if every arm has an evaluated trial, or if no arm has one.
-    """
+    """Return a line that names the arms without an evaluated trial, unless no arm has one."""
     names = [row.label for row in rows_of(frame) if row.arm not in set(history["arm"])]
     return [f"No line, as no trial was evaluated: {', '.join(names)}."] if names and not history.empty else []
 
 
 def has_bands(frame: pd.DataFrame) -> bool:
-    """Return whether bands over seeds are drawn. More than BANDS of them would hide each other."""
+    """Return whether bands over seeds are drawn: more than BANDS of them would hide each other."""
     return len(frame) <= BANDS
 
 
@@ -153,10 +142,9 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> Axes:
-    """Draw the metric over `x`, with a line per arm in the color of its series. Return `ax`.
+    """Draw the metric over `x`, with a line per arm in the color of its series.
 
-    frame: rows of `arms_frame` with columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch,
-    images or seconds.
+    frame: with columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or seconds.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = axis_unit(x, found[x])
@@ -181,7 +169,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return the style of each arm by name: the color of its series, its dashes, and possibly markers.
 
-    Lines have markers if two arms would share color and dashes. frame: rows of `arms_frame` with column `dash`.
+    Lines have markers if two arms would share color and dashes.
     """
     table = series_styles(frame)
     pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
@@ -202,10 +190,7 @@ def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
-    """Add a legend entry to `ax` for each dash pattern, labelled with the value of the swept setting.
-
-    of: text before each value.
-    """
+    """Add a legend entry for each dash pattern: `of`, then the value of the swept setting."""
     for k, value in enumerate(tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
@@ -223,10 +208,7 @@ def training_metric(study: StudyResults) -> str:
 
 
 def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
-    """Return (size, name) of the unit of axis `x`, where long times are in minutes or hours.
-
-    size: number of seconds in the unit, or 1 for an axis other than time. found: values on the axis.
-    """
+    """Return (size, name) of the unit of axis `x`: long times are in minutes or hours, of `size` seconds."""
     if x != "seconds":
         return 1.0, AXES[x]
     longest = found.max() if len(found) else 0.0
@@ -237,9 +219,8 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds at the steps that all seeds have, in columns at, mean, low and high.
 
-    The mean is over finished trials, or over running trials if no trial has finished. low and high are the ends of the
-    95% t interval. They are NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column
-    `at`.
+    The mean is over finished trials, or over running trials if none has finished. low and high are the 95% t interval,
+    NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
@@ -251,7 +232,7 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_mean(rows: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the mean over seeds and its band. rows: from `mean_over_seeds`."""
+    """Draw the mean over seeds and its band, from `mean_over_seeds`."""
     if rows.empty:
         return
     if rows["low"].notna().any():
@@ -270,7 +251,7 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the arguments of `plot` for markers along a line. A single evaluation gets a dot."""
+    """Return the arguments of `plot` for markers along a line, or for a dot if there is a single evaluation."""
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

@@ -25,7 +25,6 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, metric = families_frame(study, table), table.metric
     size, name = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
@@ -45,10 +44,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return the data frame of `arms_frame` with the model family as `series` and training FLOPs as `flops`.
-
-    An arm without a family has a separate series.
-    """
+    """Return `arms_frame` with the model family, if any, as `series` and training FLOPs as `flops`."""
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
     planned = {arm.name: arm for arm in study.plan.arms}
     family = [planned[arm].model_family or "" for arm in frame["arm"]]
@@ -61,18 +57,14 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def training_flops(arm: Arm) -> float:
-    """Return the training FLOPs of an arm.
-
-    If the plan does not give them, they are 6 x multiply-adds of a forward pass x images.
-    """
+    """Return the training FLOPs of an arm: the plan's, or 3 times those of the forward passes over all images."""
     return float(arm.train_flops or 3 * (arm.flops or 0) * arm.config["steps"] * arm.config["batch"])
 
 
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> power_law.Points:
-    """Return arrays of compute and error for each seed, as (compute, error) by seed.
+    """Return arrays (compute, error) by seed, for the rows of one series.
 
-    The error is 1 - accuracy if the metric is an accuracy, or the metric itself if it is a loss. rows: rows of
-    `arms_frame` with column `at`, of one series. points: rows of `seeds_frame`.
+    The error is 1 - accuracy if the metric is an accuracy, or the metric itself if it is a loss.
     """
     own = points.merge(rows[["arm", "at"]], on="arm")
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
@@ -84,10 +76,7 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
 def draw_over_compute(
     frame: pd.DataFrame, points: pd.DataFrame, fitted: dict[str, Fits], ax: Axes, metric: str
 ) -> Axes:
-    """Draw means, intervals and seeds over compute, with the fit of each family. Return `ax`.
-
-    frame: rows of `arms_frame` with column `at`. points: rows of `seeds_frame`. fitted: the fits by series.
-    """
+    """Draw means, intervals and seeds over compute, with the fit of each series in `fitted`."""
     axes.compute_axis(frame, ax)
     looks = lines.series_styles(frame.assign(reference=False))  # none is black: the baseline is in a family
     for name, look in looks.items():
@@ -129,10 +118,7 @@ def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
 
 
 def exponent_text(fit: Fits, planned: int) -> str:
-    """Return a fitted exponent as text: "0.31 [0.27, 0.35]".
-
-    The number of fitted seeds follows if it is not the number of planned seeds.
-    """
+    """Return a fitted exponent as text: "0.31 [0.27, 0.35]", with the number of seeds if not all were fitted."""
     interval, seeds = fit.exponent().interval(), len(fit.b)
     b = minus_text(float(fit.b.mean()), 2)
     b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
@@ -140,10 +126,7 @@ def exponent_text(fit: Fits, planned: int) -> str:
 
 
 def excluded_trials_note(found: dict[str, power_law.Points]) -> list[str]:
-    """Return a line with the number of trials that no fit can use, or [] if there are none.
-
-    found: (compute, error) of each seed, by series.
-    """
+    """Return a line with the number of trials that no fit can use, if there are any."""
     count = sum(int((error <= 0).sum()) for points in found.values() for _, error in points.values())
     trials = "1 trial" if count == 1 else f"{count} trials"
     return [f"In no fit, as an error of 0 has no logarithm: {trials}."] * bool(count)

@@ -36,7 +36,7 @@ MARKS = (
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`, with a height for its number of arms. Return the lines to write below the figure."""
+    """Draw the study on `figure`, as high as its arms need. Return the lines to write below."""
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
@@ -82,10 +82,7 @@ def baseline_mean(frame: pd.DataFrame) -> float | None:
 
 
 def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
-    """Draw the interval and seeds of each arm, with the first arm on top. Return `ax`.
-
-    frame: rows of `arms_frame`. points: rows of `seeds_frame`.
-    """
+    """Draw the interval and seeds of each arm, with the first arm on top."""
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
         ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, alpha=0.45, markersize=3, markeredgewidth=0)
@@ -166,10 +163,7 @@ def decimals(metric: str) -> int:
 
 
 def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
-    """Write names to the left of the rows and verdicts to the right.
-
-    dense: whether verdict and difference are on one line.
-    """
+    """Write names to the left of the rows and verdicts to the right, on one line if `dense`."""
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
     words = [verdict_text(row, metric) for row in rows_of(frame)]
@@ -197,7 +191,7 @@ def wrapped_names(frame: pd.DataFrame) -> list[str]:
 def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
     """Write names above the rows and verdicts below the rows, on a narrow page.
 
-    dense: whether to write a short verdict above each row in place of the text below it.
+    dense: write a short verdict above each row in place of the text below it.
     """
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
@@ -215,7 +209,7 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) 
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
-    """Draw published values on a separate gray axis, because they come from another setting. Return `ax`.
+    """Draw published values on a separate gray axis, because they come from another setting.
 
     source: label below the axis.
     """

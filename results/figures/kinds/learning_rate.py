@@ -19,7 +19,6 @@ HEIGHT = 2.9  # inches a panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     final, *others = panels(figure, 2 if has_curves(study) else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
@@ -38,17 +37,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_curves(study: StudyResults) -> bool:
     """Return whether the figure needs a second panel, with training curves.
 
-    It does if some trial was evaluated more than once, or if no trial has been evaluated yet.
+    It does unless trials were evaluated only once.
     """
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Return a line with the arms' differences from their baselines at tuned values, or [] if there are none.
-
-    A tuned value is the value of a setting, such as the learning rate, that validation selects for an arm.
-    """
+    """Return a line with the arms' differences from their baselines at the values that validation selects, if any."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

@@ -24,7 +24,6 @@ TRAINED = "\n(trained)"
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     sizes, metric = metrics_by_size(study), base_metric(table.metric)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
@@ -49,10 +48,7 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
 
 
 def kind_of(study: StudyResults) -> str:
-    """Return what the study's metric varies in the test, as a key of SETTING.
-
-    "" is the size of test images, "patch" is the size of patches, and "merge" is the number of merged tokens.
-    """
+    """Return what the study's metric varies in the test, as a key of SETTING."""
     found = TESTED.fullmatch(study.plan.metric)
     return found[1] if found else ""
 
@@ -69,10 +65,10 @@ def training_size(study: StudyResults) -> float:
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the data frames of `arms_frame` and `seeds_frame` at one test size, with an arm per series.
+    """Return `arms_frame` and `seeds_frame` at one test size, where `metric` is measured, with an arm per series.
 
     The size is part of each arm's name, so that seeds are drawn at the size of their mean. Only the metric that the
-    study tests has verdicts. metric: the metric measured at `size`.
+    study tests has verdicts.
     """
     here = table if metric == table.metric else measured_by(study, metric)[1]
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"
@@ -85,10 +81,9 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
 def draw_over_sizes(
     frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float, setting: str = "image_size"
 ) -> Axes:
-    """Draw the metric over test size, with a line at the baseline's training size. Return `ax`.
+    """Draw the metric over test size, with a line at the baseline's training size `trained`.
 
-    frame: rows of `arms_frame` with each arm as a series and the size as `at`. points: rows of `seeds_frame`. trained:
-    the training size. setting: the setting that varies, for the axis label.
+    frame: with each arm as a series and the size as `at`. setting: what varies, for the axis label.
     """
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
     draw_over_axis(frame, points, ax, metric, setting, places)
@@ -98,7 +93,7 @@ def draw_over_sizes(
 
 
 def marks_note(study: StudyResults, metric: str) -> str:
-    """Return the note below a figure that explains filled and open markers. metric: the metric that the study tests."""
+    """Return the note below a figure that explains filled and open markers; the study tests `metric`."""
     where = units.where(metric)
     here = f"{where}, where the study tests" if where else "at the size of training, where the study tests"
     return (

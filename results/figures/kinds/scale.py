@@ -18,7 +18,6 @@ HEIGHT = 2.6  # inches a panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
     own, *others = panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
@@ -38,7 +37,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_few_shot(study: StudyResults, metric: str) -> bool:
     """Return whether some trial has 5-shot accuracy that the plan asks for in addition to its metric.
 
-    Without a plan that asks for it, only arms shared with another study would have values.
+    If the plan does not, only arms shared with another study would have values.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
     return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
@@ -47,8 +46,8 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label for each value of `at`, in increasing order.
 
-    x: the setting on the axis. Labels give numbers of images for data_fraction, but not for the data fraction of a
-    stage, as trials count only the images of their arms. frame: rows of `arms_frame` with column `at`.
+    Numbers of images are given for data_fraction, but not for that of a stage: trials count only the images of their
+    arms.
     """
     if x == "data_fraction":
         return fraction_labels(frame, history)
@@ -60,7 +59,7 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
 def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
     """Return labels of the data fraction in percent, with the number of images below it if known.
 
-    Folds differ in size, so the number of images may be a range. frame: rows of `arms_frame` with column `at`.
+    Folds differ in size, so the number of images may be a range.
     """
     images, places = images_per_epoch(history), dict(zip(frame["arm"], frame["at"], strict=True))
     images = images[images.index.isin(places.keys())]
@@ -72,10 +71,7 @@ def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
 
 
 def image_count_text(found: pd.Series) -> str:
-    """Return the number of images below a label, such as "1,294 images". A range takes two lines.
-
-    found: the numbers of images `min` and `max`.
-    """
+    """Return the number of images below a label: "1,294 images", or a range (`min` to `max`) on two lines."""
     low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
     return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 

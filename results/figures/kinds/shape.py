@@ -21,7 +21,6 @@ APART = 6.0  # points (1/72 inch) between markers at one position
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`. Return the lines to write below the figure."""
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     figure.set_figheight(3.2)
     ax = figure.subplots()
@@ -34,10 +33,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return the data frame of `arms_frame` with the scaled dimension as `series`, and two more columns.
+    """Return `arms_frame` with the scaled dimension as `series`, and two more columns.
 
-    at: compute relative to the baseline. aside: offset in points (1/72 inch) that keeps markers from covering each
-    other.
+    at: compute relative to the baseline. aside: offset in points (1/72 inch) that keeps markers apart.
     """
     frame, plan = arms_frame(study, table), study.plan
     planned = {arm.name: arm for arm in plan.arms}
@@ -52,7 +50,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 def scaled_dimension(arm: Arm, plan: Plan) -> str:
     """Return the only factor in which an arm differs from its baseline.
 
-    An arm that differs in several factors gets its model family, or ALL if it has no family. A baseline gets BASE.
+    If there are several, it is the model family or ALL. For a baseline it is BASE.
     """
     if arm.name == arm.baseline:
         return BASE
@@ -61,10 +59,7 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
 
 
 def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw means, intervals and seeds over relative compute. Return `ax`.
-
-    Every line runs through the baseline. frame: rows of `shape_frame`. points: rows of `seeds_frame`.
-    """
+    """Draw means, intervals and seeds over relative compute, with every line through the baseline."""
     base = frame[frame["series"] == BASE]
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
