@@ -16,6 +16,7 @@ from vitcore.runtime.device import device_of, flushing, in_precision
 from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import Moments, decays, moments
 from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.step import Batch
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}
@@ -61,21 +62,21 @@ class Rival:
     def advance(self) -> None:
         """Take one training step."""
         with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
-            self.step()
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(self.source.step, self.config)
+            self.loss = self.update(self.source.batch())
+            self.source.step += 1
 
-    def step(self) -> None:
-        batch = self.source.batch()
+    def update(self, batch: Batch) -> Tensor:
+        """Update the weights with a batch of images; return its loss."""
         logits = in_precision(self.config, self.model, batch.images)
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.source.step, self.config)
         self.optimizer.step()
-        self.source.step += 1
-        self.loss = loss.detach()
+        return loss.detach()
 
 
 def side_of(name: str, config: Config, data: Data) -> Ours | Rival:

@@ -12,36 +12,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gpu_study
 import torch
-import torch.nn.functional as F
 from gpu_experiments import EXPERIMENTS, TOKENS, low_weights
 from pydantic_core import to_jsonable_python
-from torch import nn
 
 from ablations.bench import startup
 from ablations.bench.floor import peak
 from ablations.bench.process import Source
-from ablations.bench.rivals import Rival, adamw
+from ablations.bench.rivals import Rival
 from ablations.bench.step import CHECKED, check_in_float32, telling
-from ablations.bench.timing import Call, interleaved, ratios, spread
+from ablations.bench.timing import Call, interleaved, ratios, repeat, spread
 from ablations.execution.provenance import environment_record
 from ablations.planning.measure_steps import with_steps
 from results import store
 from vitcore import Config
 from vitcore.analysis.cost import measure
-from vitcore.interop.convert import to_timm
 from vitcore.runtime.cuda_graph import capture, on_side_stream
-from vitcore.runtime.device import computing, device_of, hardware, in_precision
+from vitcore.runtime.device import computing, device_of, hardware
 from vitcore.runtime.memory import release
 from vitcore.training.loop import Training
 from vitcore.training.step import WARM_UP, capturable, first_line
 
 Json = dict[str, Any]
 RANDOM = Source(random=True)
-COMPILED = "timm compiled and captured"
+EAGER = {"compile": False, "cuda_graph": "off"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,11 @@ class Scale:
         """The number of rounds, and of steps per turn."""
         return (2, 1) if self.small else (5, 20)
 
+    @property
+    def tuned(self) -> str:
+        """The name of timm's fastest step: on a GPU compiled, with the fused AdamW."""
+        return "timm compiled" if self.device == "cuda" else "timm"
+
     def config(self, **settings: Any) -> Config:
         """Return a config for random images, of CIFAR-10's size unless set."""
         common = {"data": "cifar10", "pool": "gap", "augment": "flip-crop", "precision": "bf16", "steps": 10_000}
@@ -69,48 +72,28 @@ class Scale:
         return Config(**(common | settings | {"device": self.device} | (tiny if self.small else {})))
 
 
-class Step:
-    """Our training step on random images."""
-
-    def __init__(self, config: Config, **how: Any) -> None:
-        self.config = config.model_copy(update=how)
-        self.training = Training(self.config, RANDOM.images(self.config))
-
-    def advance(self) -> None:
-        self.training.advance()
+def ours(config: Config, **how: Any) -> Training:
+    """Return our training on random images. how: settings that differ from the config's."""
+    return Training(config.model_copy(update=how), RANDOM.images(config))
 
 
-class Captured:
-    """timm's model in an optimized step: compiled, fused AdamW, one CUDA graph, always on one batch of images."""
+def rival(name: str, config: Config) -> Rival:
+    return Rival(name, config, RANDOM.images(config))
 
-    def __init__(self, config: Config) -> None:
-        source = Training(config.model_copy(update={"cuda_graph": "off", "compile": False}), RANDOM.images(config))
-        self.config, self.device = config, source.device
-        model = to_timm(source.model)  # type: ignore[arg-type]
-        self.batch = source.batch()
-        self.parameters = list(model.parameters())
-        self.model = torch.compile(model, dynamic=False) if self.device.type == "cuda" else model
-        self.optimizer = adamw(model, config, fused=True)
-        for group in self.optimizer.param_groups:
-            group["lr"] = torch.full((), 1e-4, device=self.device)
-        if self.device.type == "cuda":
-            with on_side_stream(self.device):
-                for _ in range(WARM_UP):
-                    self.step()
-            self.optimizer.zero_grad()
-            with capturable(self.optimizer):
-                self.advance, _ = capture(self.step)
-        else:
-            self.advance = self.step  # type: ignore[assignment]
 
-    def step(self) -> torch.Tensor:
-        self.optimizer.zero_grad()
-        logits = in_precision(self.config, self.model, self.batch.images)
-        loss = F.cross_entropy(logits, self.batch.targets, label_smoothing=self.config.label_smoothing)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        self.optimizer.step()
-        return loss.detach()
+def captured(tuned: str, config: Config) -> Any:
+    """Return timm's compiled step as one CUDA graph, always on one batch of images and at one learning rate."""
+    timm = rival(tuned, config)
+    device, step = timm.source.device, partial(timm.update, timm.source.batch())
+    for group in timm.optimizer.param_groups:
+        group["lr"] = torch.full((), 1e-4, device=device)
+    if device.type == "cpu":
+        return SimpleNamespace(advance=step)
+    with on_side_stream(device):
+        repeat(step, WARM_UP)
+    timm.optimizer.zero_grad()
+    with capturable(timm.optimizer):
+        return SimpleNamespace(advance=capture(step)[0], step=step)  # whose tensors the graph needs
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -136,7 +119,7 @@ def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
         "config": config.model_dump(),
         "seconds_per_step": {name: asdict(spread(own)) for name, own in seconds.items()},
         "ratio": {name: asdict(ratio) for name, ratio in ratios(seconds, first).items()},
-        "computed": {name: one.training.train_step.facts for name, one in made.items() if hasattr(one, "training")},
+        "computed": {name: one.train_step.facts for name, one in made.items() if hasattr(one, "train_step")},
     }
 
 
@@ -144,31 +127,29 @@ def step_small(scale: Scale) -> Json:
     config = scale.config(width=192, depth=6, heads=3, batch=256)
     check_in_float32(with_steps(telling(config), CHECKED), RANDOM.images(config))  # equal losses, or no comparison
     return beside(scale, config, {
-        "ours": lambda: Step(config),
-        "ours, uncompiled": lambda: Step(config, compile=False),
-        "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
-        "timm, a plain script": lambda: Rival("timm", config, RANDOM.images(config)),
-        COMPILED: lambda: Captured(config),
+        "ours": lambda: ours(config),
+        "ours, uncompiled": lambda: ours(config, compile=False),
+        "ours, eager": lambda: ours(config, **EAGER),
+        "timm, a plain script": lambda: rival("timm", config),
+        "timm compiled and captured": lambda: captured(scale.tuned, config),
     })  # fmt: skip
 
 
 def step_s4(scale: Scale) -> Json:
     config = scale.config(model="S/4", batch=256)
-    full = {"augment": "flip-crop-randaugment", "mixup": 0.2, "drop_path": 0.1}
-    ours = scale.config(model="S/4", batch=256, **full)
-    tuned = "timm compiled" if scale.device == "cuda" else "timm"
+    full = scale.config(model="S/4", batch=256, augment="flip-crop-randaugment", mixup=0.2, drop_path=0.1)
     return beside(scale, config, {
-        "ours with RandAugment, mixup and drop path": lambda: Step(ours),
-        "ours without": lambda: Step(config),
-        f"{tuned}, without": lambda: Rival(tuned, config, RANDOM.images(config)),
+        "ours with RandAugment, mixup and drop path": lambda: ours(full),
+        "ours without": lambda: ours(config),
+        f"{scale.tuned}, without": lambda: rival(scale.tuned, config),
     })  # fmt: skip
 
 
 def step_tiny(width: int, depth: int, batch: int, scale: Scale) -> Json:
     config = scale.config(width=width, depth=depth, heads=width // 16, batch=batch)
     return beside(scale, config, {
-        "ours": lambda: Step(config),
-        "ours, eager": lambda: Step(config, compile=False, cuda_graph="off"),
+        "ours": lambda: ours(config),
+        "ours, eager": lambda: ours(config, **EAGER),
     })  # fmt: skip
 
 
@@ -178,11 +159,10 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
     A step has three times the FLOPs of the forward pass.
     """
     config = scale.config(model=model, batch=batch, augment="none", image_size=224, classes=1000)
-    tuned = "timm compiled" if scale.device == "cuda" else "timm"
-    sides: dict[str, Callable[[], Any]] = {"ours": lambda: Step(config)}
+    sides: dict[str, Callable[[], Any]] = {"ours": lambda: ours(config)}
     if model == "S/16":
-        sides["ours, attention=pinned"] = lambda: Step(config, attention="pinned")
-        sides[tuned] = lambda: Rival(tuned, config, RANDOM.images(config))
+        sides["ours, attention=pinned"] = lambda: ours(config, attention="pinned")
+        sides[scale.tuned] = lambda: rival(scale.tuned, config)
     found = beside(scale, config, sides)
     rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
     most = peak(config)
@@ -192,16 +172,14 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
 def position(tokens: int, scale: Scale) -> Json:
     """Measure arms with a learned bias beside an arm without a bias."""
     arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
-    return beside(scale, arms["1d"], {kind: (lambda one=one: Step(one)) for kind, one in arms.items()})
+    return beside(scale, arms["1d"], {kind: partial(ours, one) for kind, one in arms.items()})
 
 
 def input_share(scale: Scale) -> Json:
     """Measure the step with flips and crops, and with RandAugment, beside the step without."""
-    sides = {
-        name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name)
-        for name in ("none", "flip-crop", "flip-crop-randaugment")
-    }
-    return beside(scale, sides["none"], {name: (lambda one=one: Step(one)) for name, one in sides.items()})
+    kinds = ("none", "flip-crop", "flip-crop-randaugment")
+    sides = {name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name) for name in kinds}
+    return beside(scale, sides["none"], {name: partial(ours, one) for name, one in sides.items()})
 
 
 def experiment(name: str, scale: Scale) -> Json:

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 from ablations.bench.process import Source
-from ablations.bench.rivals import Ours
+from ablations.bench.rivals import Ours, losses
 from ablations.bench.step import CHECKED, TOLERANCE, refuse_unequal, telling
 from vitcore import Config
 from vitcore.model import self_attention
@@ -41,13 +41,10 @@ class Changed:
         self.change = change
         with change():
             self.training = Ours(config, Source(random=True).images(config))
-            self.losses = []
-            for _ in range(max(CHECKED, WARM_UP + 3)):
-                self.training.advance()
-                self.losses.append(self.training.loss.item())
-        self.facts = dict(self.training.train_step.facts)
-        if "compile_failed" in self.facts:
-            raise ValueError(f"not compiled: {self.facts['compile_failed']}")
+            self.losses = losses(self.training, max(CHECKED, WARM_UP + 3))
+        self.train_step = self.training.train_step
+        if "compile_failed" in self.train_step.facts:
+            raise ValueError(f"not compiled: {self.train_step.facts['compile_failed']}")
 
     def advance(self) -> None:
         with self.change():  # a graph does not need it any more

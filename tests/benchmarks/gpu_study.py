@@ -6,11 +6,9 @@ the deadline the command is interrupted. Its trials resume at the next call, and
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from ablations.bench import loop
-from ablations.bench.process import Source, python
+from ablations.bench.process import Source, environment, python
 from ablations.bench.timing import spread
-from ablations.execution.provenance import HOME
 from results import store
 from vitcore import Config
 from vitcore.config import merge
@@ -52,16 +49,15 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     for number in range(1, seeds + 1):
         if len(state.script) < number:
             one = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}", Source())
-            seconds, done = timed([sys.executable, str(Path(loop.__file__).with_name("script.py")), str(one)], deadline)
+            seconds, done = timed(loop.trial(one), deadline)
             if not done:
                 return None
             state.script.append(seconds)
             state.write()
         if state.seeds < number:
-            words = ["run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs", "runs"]
-            words += ["--seeds", str(number)]
+            command = python("ablations.cli", *loop.RUN, "--runs", "runs", "--seeds", str(number))
             with busy() as samples:
-                seconds, done = timed(python("ablations.cli", *words), deadline, folder)
+                seconds, done = timed(command, deadline, folder)
             state.add(number, seconds, samples, done)
             if not done:
                 return None
@@ -104,16 +100,8 @@ def timed(command: list[str], deadline: float, folder: Path | None = None) -> tu
 
     Raises ValueError with its last line if it fails.
     """
-    path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-    began = time.monotonic()
-    with subprocess.Popen(
-        command,
-        env=os.environ | {"PYTHONPATH": path},
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    began, out, err = time.monotonic(), subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, env=environment(), cwd=folder, stdout=out, stderr=err, text=True) as process:
         try:
             _, errors = process.communicate(timeout=max(0.0, deadline - began))
         except subprocess.TimeoutExpired:
