@@ -1,7 +1,7 @@
 """Exports of results to one file: Parquet, which every command that reads results accepts, or flat CSV.
 
-A Parquet export has one row per trial, even if several studies share the trial. The plans of the studies are in the
-metadata of the Parquet schema. Equal results give equal bytes.
+A Parquet export has one row per trial, even if several studies share it, and the plans in the metadata of its schema.
+Equal results give equal bytes.
 """
 
 import hashlib
@@ -53,8 +53,8 @@ SCHEMA = pa.schema(
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
     """Write an export of the studies to `path`, in the format that its suffix names.
 
-    A .parquet file holds everything and a .csv file has one row per planned trial. inside: dict from trial id to
-    inspection, for .parquet only. Raises ValueError if the suffix is neither .parquet nor .csv or `studies` is empty.
+    A .parquet file holds everything and a .csv file has one row per planned trial. inside: trial id -> inspection, for
+    .parquet only. Raises ValueError for another suffix, or if `studies` is empty.
     """
     if not studies:
         raise ValueError(f"{path}: nothing to export")
@@ -70,7 +70,7 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
-    """Return the content of a Parquet export. inside: dict from trial id to inspection."""
+    """Return the content of a Parquet export. inside: trial id -> inspection."""
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
     for row in rows:
         row["inspect"] = pack(inside[row["id"]]) if row["id"] in inside else ""
@@ -98,7 +98,7 @@ def trial_rows(study: StudyResults) -> list[Json]:
 
 
 def fingerprint(rows: Sequence[Json]) -> str:
-    """Return the SHA-256 of all rows in hexadecimal, which detects damage that Parquet's checksums do not cover."""
+    """Return the SHA-256 of all rows, which detects damage that Parquet's checksums do not cover."""
     digest = hashlib.sha256()
     for row in rows:
         plain = {name: value for name, value in row.items() if name not in ARRAYS}
@@ -129,15 +129,12 @@ def read(path: Path) -> list[StudyResults]:
 
 
 def read_plans(path: Path) -> list[Plan]:
-    """Return the plans of an export without reading its rows.
-
-    Raises ValueError if the file is not an export, its metadata is damaged, or a newer version wrote it.
-    """
+    """Return the plans of an export without reading its rows. Raises ValueError as `read_header` does."""
     return read_header(path).plans
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
-    """Return the inspections of an export as a dict by trial id. Raises ValueError if the file is damaged."""
+    """Return the inspections of an export by trial id; raise ValueError if the file is damaged."""
     packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
     try:
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
@@ -147,10 +144,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file within a `with` block. Raises ValueError if the file is damaged or not Parquet.
-
-    options: passed to ParquetFile.
-    """
+    """Open a Parquet file within a `with` block; raise ValueError if it is damaged or not Parquet."""
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file
@@ -162,8 +156,8 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 def read_header(path: Path) -> ExportHeader:
     """Return the header of an export from the metadata of its Parquet schema.
 
-    Raises ValueError if the file is not an export. Raises Broken if the header is damaged. Raises NewerSchema if a
-    newer version wrote the file.
+    Raises ValueError if the file is not an export: Broken if its header is damaged, NewerSchema if a newer version
+    wrote it.
     """
     with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
@@ -179,9 +173,9 @@ def read_header(path: Path) -> ExportHeader:
 
 
 def read_rows(path: Path) -> list[Json]:
-    """Return the checked rows of an export as dicts by column, in which the columns ARRAYS hold NumPy arrays or None.
+    """Return the rows of an export as dicts by column, in which the columns ARRAYS hold NumPy arrays or None.
 
-    Raises ValueError if the file is not a whole Parquet file. Raises Broken if columns or values are not as expected.
+    Raises ValueError if the file is not a whole Parquet file, Broken if columns or values are not as expected.
     """
     with open_parquet(path) as file:
         missing = OPTIONAL_COLUMNS - set(file.schema_arrow.names)
@@ -207,8 +201,8 @@ def read_rows(path: Path) -> list[Json]:
 def read_table(path: Path) -> pa.Table:
     """Return the table of an export, after a check of its size that protects memory.
 
-    Parquet's dictionary encoding stores a text once for many rows, so the length of all texts is checked before the
-    dictionaries are expanded. Raises ValueError if the file is damaged or its contents exceed a limit.
+    Parquet's dictionary encoding stores a text once for many rows, so the length of all texts is checked before
+    dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.
     """
     with open_parquet(path) as file:
         texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
@@ -226,7 +220,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def check_limit(path: Path, what: str, found: int, most: int) -> None:
-    """Check a count against its limit. Raises Broken if `found` is greater than `most`."""
+    """Raise Broken if `found` is greater than `most`."""
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
 
@@ -249,9 +243,6 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
 
 
 def flat_settings(config: str) -> dict[str, Plain]:
-    """Return the settings of a trial's config by name, with lists and dicts as JSON text.
-
-    config: JSON text, or "" for no settings.
-    """
+    """Return the settings of a trial's config (JSON text or "") by name, with lists and dicts as JSON text."""
     fields = json.loads(config or "{}")
     return {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in fields.items()}

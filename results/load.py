@@ -1,4 +1,4 @@
-"""Loading of results from a run directory or from a Parquet file that `ablate export` wrote."""
+"""Reading results from a run directory, or from a Parquet file that `ablate export` wrote."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -15,12 +15,11 @@ def load_studies(
     studies: Sequence[str] = (),
     parts: Collection[str] = PARTS,
 ) -> list[StudyResults]:
-    """Return the results of the named studies, or of all studies if `studies` is empty.
+    """Return the results of the named studies, or of all.
 
-    source: run directory or Parquet export. studies: names; "pooling" selects the study under every recipe and
-    "pooling@digits" only under the recipe digits. parts: what to read of each trial in a run directory besides its
-    result. Parts that are not read stay empty. Raises ValueError if a name is unknown, if the source is empty, if the
-    file is not an export, or if a newer version wrote it.
+    source: run directory or Parquet export. studies: "pooling" selects the study under every recipe, "pooling@digits"
+    only under the recipe digits. parts: what to read of each trial in a run directory besides its result; the rest
+    stays empty. Raises ValueError if a name is unknown, or the source is empty, no export, or of a newer version.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
@@ -31,9 +30,9 @@ def load_studies(
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Return a dict from trial id to inspection, for the first finished seed of each arm.
+    """Return the inspections of each arm's first finished seed by trial id, or all that an export holds.
 
-    Missing and damaged inspections of a run directory are left out. An export gives all inspections that it holds.
+    Missing and damaged inspections of a run directory are left out.
     """
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader

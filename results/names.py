@@ -1,6 +1,6 @@
 """Names of metrics, axes and measures that a study may use, and suggestions for misspelled names.
 
-This module does not load the code that computes or draws what is named.
+The code that computes or draws what is named is not loaded.
 """
 
 import difflib

@@ -14,8 +14,8 @@ Interval = tuple[float, float]
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: number of finished trials. delta, p, verdict: comparison of the arm with the arm `baseline` over n_pairs seeds.
-    measured: mean of each further metric by metric name, and its confidence interval by that name plus INTERVAL.
+    n: number of finished trials. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. measured:
+    mean of each further metric by name, and its confidence interval by that name plus INTERVAL.
     """
 
     arm: str
@@ -49,11 +49,10 @@ class Row:
         return self.n + self.diverged
 
     def value(self, column: str) -> Any:
-        """Return the value of a column by its name."""
+        """Return the value of a column, which may be a further metric."""
         return self.measured[column] if column in self.measured else getattr(self, column)
 
     def with_notes(self, notes: Sequence[str]) -> "Row":
-        """Return a copy of the row with `notes` added."""
         return replace(self, notes=[*self.notes, *notes]) if notes else self
 
 
@@ -73,7 +72,7 @@ class Claim:
     note: str = ""
 
     def without_verdict(self, note: str) -> "Claim":
-        """Withhold p and the verdict, if there is one, for the reason in `note`."""
+        """Return the claim without p and verdict, if there is one, for the reason in `note`."""
         return self if self.verdict is None else replace(self, p_holm=None, verdict=None, note=note)
 
 
@@ -94,16 +93,13 @@ class Interaction:
     notes: Sequence[str]
 
     def without_verdict(self, note: str) -> "Interaction":
-        """Withhold p and the verdict, if there is one, for the reason in `note`."""
+        """Return the interaction without p and verdict, if there is one, for the reason in `note`."""
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """What the footnotes of a table are about.
-
-    arms: notes about arms. differences: notes about differences. columns: dict from a note to the column it is about.
-    """
+    """What the footnotes of a table are about: arms, differences, or (note -> column) a column of an arm."""
 
     arms: Sequence[str]
     differences: Sequence[str]
@@ -115,7 +111,7 @@ class Table:
     """A study's table: its rows, and the facts that its caption and footnotes are written from.
 
     interim: whether some planned trials are still to finish or diverge. judged: whether the rows have verdicts.
-    besides: names of further metrics in the rows. abridged: whether some notes were dropped.
+    besides: names of further metrics. abridged: whether some notes were dropped.
     """
 
     study: str
@@ -172,7 +168,7 @@ class Reached:
 class ChangedContrast:
     """A change between results A and B in the contrast of an arm with its baseline.
 
-    a, b: verdict of the contrast in A and in B. delta, delta_ci95, p_holm: change of the contrast, with its test.
+    a, b: its verdicts in A and B. The other fields are the change and its test.
     """
 
     a: str | None
@@ -184,10 +180,7 @@ class ChangedContrast:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of a comparison: one arm in results A and in results B.
-
-    a, b: results of the arm, None if that set of results does not have the arm.
-    """
+    """A row of a comparison: one arm in results A and in results B, either of which may lack it."""
 
     study: str
     recipe: str
@@ -216,7 +209,7 @@ class ComparedRow:
 class Contents:
     """The contents of one of the two sets of results in a comparison.
 
-    studies: names. planned: number of planned trials. over: number of trials that have finished or diverged.
+    over: number of trials that have finished or diverged.
     """
 
     studies: Sequence[str]
@@ -288,10 +281,7 @@ class PublishedClaim:
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of a comparison with published numbers.
-
-    studies: source of each study's claims. published_of: origin of the published numbers.
-    """
+    """The sources of a comparison with published numbers: of each study's claims, and of the numbers."""
 
     studies: Sequence[str]
     published_of: Sequence[str]
@@ -310,7 +300,7 @@ class PublishedComparison:
 
 
 def json_object(record: Any) -> dict[str, Any]:
-    """Return a dict of the record's fields by name, for use as the `default` function of `json.dumps`."""
+    """Return a record's fields by name; the `default` function of `json.dumps`."""
     if isinstance(record, Schema):
         return record.content()
     content = {one.name: getattr(record, one.name) for one in fields(record)}

@@ -31,14 +31,14 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write the report of `studies` to `path`, atomically. inside: dict from trial id to inspection."""
+    """Write the report of `studies` to `path`, atomically. inside: trial id -> inspection."""
     store.write_bytes(path, render(studies, datetime.now(UTC), inside).encode())
 
 
 def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}) -> str:
     """Return the HTML of the report, which is the same for equal arguments.
 
-    made: time shown as the report's date, in UTC. inside: dict from trial id to inspection.
+    made: the report's date, in UTC. inside: trial id -> inspection.
     """
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
@@ -63,7 +63,6 @@ def template() -> Template:
 
 
 def minus(text: str) -> str:
-    """Return the text with hyphens before numbers replaced by minus signs."""
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
@@ -75,7 +74,7 @@ def breakable(name: str) -> Markup:
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
     """Return the values for one study's section of the report, by their names in the template.
 
-    uses: dict from trial id to the number of studies that share the trial. inside: dict from trial id to inspection.
+    uses: trial id -> number of studies that share the trial.
     """
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
@@ -111,10 +110,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links to other studies of the report with the same question or shared trials.
-
-    Each link is a dict: slug (HTML id), name, and how the two studies are related.
-    """
+    """Return links (slug, name, how they are related) to other studies with the same question or shared trials."""
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -156,10 +152,7 @@ def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> l
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
-    """Return the study's figure as inline SVG by page width, "wide" and "narrow".
-
-    The dict is empty if this version does not know the kind of figure.
-    """
+    """Return the study's figure as inline SVG by page width, "wide" and "narrow"; {} if its kind is unknown."""
     if study_figure.unknown_figure(study.plan):
         return {}
     return {
@@ -171,15 +164,11 @@ def figures(study: StudyResults) -> dict[str, Markup]:
 
 
 def slug(name: str) -> str:
-    """Return an HTML id made from a study's name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
 def verdict_summary(table: Table) -> str:
-    """Return the number of arms with each verdict, such as "2 worse, 1 equivalent".
-
-    If a setting was tuned for each arm, only the rows with the tuned values count.
-    """
+    """Return the number of arms with each verdict, such as "2 worse, 1 equivalent", at tuned values if any."""
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
@@ -221,10 +210,7 @@ def stage_seconds(study: StudyResults) -> dict[str, float]:
 
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
-    """Return a phrase with the training time of a study and the number of its trials that other studies share.
-
-    uses: dict from trial id to the number of studies that share the trial.
-    """
+    """Return a phrase with the training time of a study and the number of its trials that other studies share."""
     trials, starts = study.trials, stage_seconds(study)
     own = trials["train_seconds"].dropna()
     if own.empty and not starts:
@@ -253,7 +239,7 @@ def duration_text(seconds: float) -> str:
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
     """Return the provenance of finished and diverged trials as text by field.
 
-    If the trials differ in a field, the text gives each value with its number of trials.
+    A text has each value with its number of trials if the trials differ.
     """
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
@@ -279,9 +265,9 @@ def rerun_command(plan: Plan) -> str:
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:
-    """Return an SVG as HTML to embed in the page, at the full width of its container and with unique ids.
+    """Return an SVG to embed in HTML, as wide as its container, its ids made unique by `prefix`.
 
-    prefix: text put before each id. label: text for screen readers.
+    label: text for screen readers.
     """
     text = svg.decode("utf-8")
     text = text[text.index("<svg") :]

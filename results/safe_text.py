@@ -12,7 +12,6 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def escape(character: str) -> str:
-    """Return the escape sequence for one character, such as "\\x1b"."""
     return character.encode("unicode_escape").decode()
 
 

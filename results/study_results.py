@@ -31,11 +31,11 @@ EVALUATION = ("arm", "seed", "id", *HISTORY)
 class StudyResults:
     """A study's plan and the results of its trials.
 
-    columns: dict from column name to values, one value per planned (arm, seed) in the plan's order. The columns are
-    arm, seed, id, status, reason (why a trial is absent or damaged), metrics and measures (NaN if absent), provenance,
-    weights_sha256, and evals and config (JSON text, or ""). evaluations: the training histories of all trials, as rows
-    with the columns EVALUATION. correct: dict from trial id to two arrays, image indices (images,) and whether each
-    image was classified correctly (images,).
+    columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
+    reason (why a trial is absent or damaged), metrics and measures (NaN if absent), provenance, weights_sha256, and
+    evals and config (JSON text, or ""). evaluations: the training histories of all trials, as rows with the columns
+    EVALUATION. correct: trial id -> two arrays, image indices (images,) and whether each image was classified correctly
+    (images,).
     """
 
     plan: Plan
@@ -65,7 +65,7 @@ class StudyResults:
 
     @property
     def first_finished(self) -> dict[str, tuple[int, str]]:
-        """The (seed, trial id) of the first finished trial of each arm that has one, by arm name."""
+        """The (seed, trial id) of the first finished trial of each arm that has one."""
         names = ("arm", "seed", "id", "status")
         rows = zip(*(self.columns[name] for name in names), strict=True)
         found: dict[str, tuple[int, str]] = {}
@@ -81,10 +81,9 @@ class StudyResults:
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of the plans, loaded from a run directory, one StudyResults per plan.
+    """Return the results of each plan, loaded from a run directory, whose own plan files are not read.
 
-    The plan files of the run directory are not read. parts: what to read of each trial besides its result.
-    Raises NewerSchema if a newer version wrote the results.
+    parts: what to read of each trial besides its result. Raises NewerSchema if a newer version wrote the results.
     """
     ids = {trial.id for plan in plans for arm in plan.arms for trial in arm.trials}
     records = record.of_many(source, sorted(ids), parts)
@@ -107,10 +106,10 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return completed records, by trial id, of the trials that start from the weights of a parent trial.
+    """Return the records of the trials that start from a parent's weights, by trial id, with two additions.
 
-    A missing trial's record gets the reason why it cannot start yet. An eval named `start` is added with the metrics of
-    the parent's evals, named start_<metric>.
+    A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the parent's
+    evals, as start_<metric>.
     """
     found = {}
     standings, start_metrics = Standings(runs), dependencies.start_metrics(runs, plan)
@@ -128,7 +127,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
 
 
 def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
-    """Return the results of a study, assembled from its plan and the records of its trials by trial id."""
+    """Return the results of a study from its plan and the records of its trials by trial id."""
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     mine = {trial_id: records[trial_id] for _, _, trial_id in cells}
     later = {trial_id: eval_metrics(record) for trial_id, record in mine.items() if record.values.get("evals")}
@@ -152,7 +151,6 @@ def eval_metrics(record: Record) -> dict[str, float]:
 
 
 def as_floats(values: list[Any]) -> list[float]:
-    """Return the values of a column as floats, with NaN for every value that is not a number."""
     kinds = set(map(type, values))
     return list(map(float, values)) if kinds <= {float, int} else [as_float(value) for value in values]
 

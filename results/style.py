@@ -23,10 +23,10 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "
 class Style:
     """A style: sizes, fonts, colors, labels, the order of arms and the number of decimal places.
 
-    full, column: text width and column width of a paper in inches. width: width of a figure in inches. dpi: resolution
-    of PNG files. title, text, small: font sizes in points. colours, labels: dicts by arm, setting ("pool=gap") or
-    family. Labels may also be given for a factor ("lr") or a metric. order: names that come first. digits: decimal
-    places by "accuracy", "loss" or "p". heading, notes: whether a figure shows the study's question and notes.
+    full, column: text width and column width of a paper in inches. width: of a figure in inches. dpi: of PNG files.
+    title, text, small: font sizes in points. colours, labels: by arm, setting ("pool=gap") or family; labels also by
+    factor ("lr") or metric. order: names that come first. digits: decimal places by "accuracy", "loss" or "p". heading,
+    notes: whether a figure shows the study's question and notes.
     """
 
     full: float = FULL
@@ -60,7 +60,7 @@ class Style:
         return next((self.colours[part] for part in (name, *name.split(",")) if part in self.colours), None)
 
     def rank(self, name: str) -> int:
-        """Return an arm's index in `order` as a sort key; arms that are not in `order` come last."""
+        """Return an arm's index in `order` as a sort key, after which all other arms come."""
         parts = {name, *name.split(",")}
         return next((i for i, entry in enumerate(self.order) if entry in parts), len(self.order))
 
@@ -70,13 +70,11 @@ _CURRENT: ContextVar[Style | None] = ContextVar("style", default=None)
 
 
 def current() -> Style:
-    """Return the style in use."""
     return _CURRENT.get() or _DEFAULT
 
 
 @contextmanager
 def use(style: Style) -> Iterator[None]:
-    """Apply a style within a `with` block."""
     token = _CURRENT.set(style)
     try:
         yield
@@ -85,10 +83,7 @@ def use(style: Style) -> Iterator[None]:
 
 
 def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Return a context manager that adds default labels to the current style.
-
-    Labels that the style sets take precedence over the defaults.
-    """
+    """Return a context manager that adds default labels to the current style, whose own labels win."""
     return use(replace(current(), labels={**labels, **current().labels}))
 
 
@@ -98,7 +93,6 @@ Rule = tuple[Callable[[Any], object], str]  # is true of an allowed value; what 
 
 
 def number(low: float, high: float) -> Rule:
-    """Return the rule that allows numbers from `low` to `high`."""
     return lambda value: type(value) in (int, float) and low <= value <= high, f"a number from {low:g} to {high:g}"
 
 
@@ -126,9 +120,9 @@ ROLES = ("baseline", "better", "worse")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
-    """Return the style that a style file describes.
+    """Return the style that the parsed content of a style file describes.
 
-    content: parsed file. Raises ValueError if a key is unknown or a value is not allowed.
+    Raises ValueError if a key is unknown or a value is not allowed.
     """
     check_keys("", content, SECTIONS)
     size, fonts, digits = (read_section(name, content) for name in KEYS)
@@ -161,13 +155,13 @@ def read_section(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_palette(value: Any) -> tuple[str, ...]:
-    """Return the palette as a tuple of colors. Raises ValueError if the list is empty or holds something else."""
+    """Return the palette as a tuple of colors; raise ValueError if the list is empty or holds something else."""
     palette = check("colours.palette", check("colours.palette", value, LIST), NOT_EMPTY)
     return tuple(check("colours.palette", one, COLOUR) for one in palette)
 
 
 def check(key: str, value: Any, rule: Rule) -> Any:
-    """Return the value unchanged. Raises ValueError if the rule does not allow it."""
+    """Return the value; raise ValueError if the rule does not allow it."""
     holds, allowed = rule
     if not holds(value):
         raise ValueError(f"{key}={value}: allowed is {allowed}")
@@ -175,7 +169,7 @@ def check(key: str, value: Any, rule: Rule) -> Any:
 
 
 def check_keys(section: str, found: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
-    """Return the mapping `found` unchanged. Raises ValueError, with a suggestion, if a key is not allowed."""
+    """Return the mapping; raise ValueError, with a suggestion, if it has a key that is not allowed."""
     for name in found:
         if name not in allowed:
             key = f"{section}.{name}" if section else name

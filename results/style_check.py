@@ -1,4 +1,4 @@
-"""A check for names in a style file that no study has, because a typo would have no effect and stay unnoticed."""
+"""A check for names in a style file that no study has: such a typo would have no effect and stay unnoticed."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ MANY = 12  # names that are listed at most
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
-    """Return a warning about the names in labels, colors and order that no plan has, or "" if all names are known.
+    """Return a warning about the names in labels, colors and order that no plan has, or "".
 
     Settings that no plan varies are skipped, because one style may serve several studies.
     """

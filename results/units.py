@@ -14,10 +14,10 @@ LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of a metric: its scale, its number of decimal places and its names.
+    """The unit of a metric.
 
-    scale: factor from the stored number to the printed number. of_value, of_difference: text printed after a value or
-    a difference. range: the largest possible difference between two stored numbers.
+    scale: factor from the stored number to the printed number. of_value, of_difference: text after a value or a
+    difference. range: the largest possible difference between two stored numbers.
     """
 
     scale: float
@@ -59,14 +59,13 @@ def unit(metric: str) -> Unit:
 
 
 def is_accuracy(metric: str) -> bool:
-    """Return whether the metric is an accuracy, at any image size."""
     return metric.partition("@")[0].endswith("accuracy")
 
 
 def metric_name(metric: str, objective: str = "") -> str:
     """Return a readable name: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
 
-    objective: training objective. If it uses no labels, its targets are added: "test accuracy of predicted colours".
+    An objective without labels adds its targets: "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = f"{text.partition('@')[0]} {where(metric)}".rstrip()
@@ -84,7 +83,6 @@ def where(metric: str) -> str:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Return whether a larger value of the metric is better."""
     return not metric.partition("@")[0].endswith(LOWER_IS_BETTER)
 
 

@@ -13,10 +13,9 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return the total in days and the best saving as one line of text.
+    """Return one line with the total in days, and the best saving if at most SAVES of the hours remain.
 
-    hours: estimated total. unit: CORE_HOURS or GPU_HOURS. The list is empty if `hours` is below EXPENSIVE[unit]. The
-    line names a saving only if at most SAVES of the hours remain.
+    unit: CORE_HOURS or GPU_HOURS. Returns [] if `hours` is below EXPENSIVE[unit].
     """
     if hours < EXPENSIVE[unit]:
         return []
@@ -30,10 +29,9 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield the remaining fraction of the training FLOPs and the text of the setting, for each cheaper setting.
+    """Yield the remaining fraction of the training FLOPs and the setting as text, for each cheaper setting.
 
-    The cheaper settings are half the image size, half the steps and twice the patch size. varied: settings that the
-    study varies, which are not suggested.
+    These are half the image size, half the steps and twice the patch size, unless the study varies them.
     """
     from vitcore.analysis.cost import measure
 

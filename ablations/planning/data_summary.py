@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def data(design: "Design") -> PlannedData:
-    """Return the facts about the data of a design that its plan records."""
     about = describe(design.data)
     return PlannedData(
         name=data_name(design.data),
@@ -27,7 +26,7 @@ def data(design: "Design") -> PlannedData:
 
 
 def data_name(name: str) -> str:
-    """Return the name of a data set. For a folder of images (`imagefolder:PATH`), return the folder's name."""
+    """Return the name of a data set, or of the folder of `imagefolder:PATH`."""
     return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
 
 
@@ -45,10 +44,7 @@ def images_text(data: PlannedData, plan: Plan) -> str:
 
 
 def data_text(data: PlannedData) -> str:
-    """Return the numbers of images and classes as text.
-
-    An example is "pets: 240 images to train on and 60 to test on, 10 classes".
-    """
+    """Return "pets: 240 images to train on and 60 to test on, 10 classes"."""
     images = f"{data.train:,} images to train on and {data.test:,} to test on"
     if data.folds:
         images = f"{data.train + data.test:,} images in {data.folds} folds"
@@ -56,10 +52,7 @@ def data_text(data: PlannedData) -> str:
 
 
 def description(design: "Design") -> str:
-    """Return a description of the data, the baseline's model and its training.
-
-    The recipe's description of the data is used if the recipe describes these data.
-    """
+    """Return a description of the data (the recipe's, if it is of these data), the baseline's model and training."""
     config, own = design.reference, design.stated.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
@@ -72,10 +65,7 @@ def description(design: "Design") -> str:
 
 
 def notes(design: "Design") -> list[str]:
-    """Return a note if changed data make the recipe's equivalence margin invalid.
-
-    The list is empty if the margin applies, or if the study sets a margin.
-    """
+    """Return a note if changed data make the recipe's equivalence margin invalid and the study sets none."""
     own = design.recipe.margin
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []

@@ -50,10 +50,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Cost:
-    """The total cost of trials on a device.
-
-    hours: core-hours or GPU-hours. sources: key of SOURCES -> number of arms.
-    """
+    """The total cost of trials on a device, in core-hours or GPU-hours. sources: key of SOURCES -> number of arms."""
 
     hours: float
     device: Device
@@ -65,7 +62,6 @@ class Cost:
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
-    """Return the sources of an estimate as text. sources: key of SOURCES -> number of arms."""
     arms = {name: "1 arm" if count == 1 else f"{count} arms" for name, count in sources.items()}
     return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
 
@@ -85,7 +81,7 @@ def local_device(plans: Iterable[Plan]) -> Device:
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
     """Raise ValueError if training the unfinished jobs among `wanted` would take more than `most` hours.
 
-    most: core-hours or GPU-hours, depending on `device`. Parents whose weights were lost count too, because they are
+    These are core-hours or GPU-hours, depending on `device`. Parents whose weights were lost count too: they are
     trained again.
     """
     asked = list(wanted)
@@ -109,7 +105,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
 
 
 def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
-    """Return the cost of training the wanted trials, each counted once. wanted: trial ids."""
+    """Return the cost of training the trials with the ids `wanted`, each counted once."""
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
@@ -122,7 +118,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterable[tuple[Entry, Estimate]]:
-    """Return each of `arms` with the estimate for one of its trials. arms: arms and stages of the plan."""
+    """Return each of `arms`, which are arms and stages of the plan, with the estimate for one of its trials."""
     measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
     took = plan.cost.of(device.gpu) if plan.cost else None
     as_stated = took.seconds / plan.cost.work if plan.cost and took else None
@@ -135,7 +131,7 @@ def estimate_arm(
     """Return the estimated training time of one trial of an arm, from the best available source.
 
     measured: step_times.key -> seconds per training step. rate: returns the seconds per training FLOP of other arms'
-    trials. stated: the seconds per training FLOP that the recipe states.
+    trials. stated: the same, from the recipe.
     """
     flops = training_flops(arm)
     if past := past_trials.seconds(arm, runs, device):

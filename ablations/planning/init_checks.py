@@ -19,10 +19,9 @@ GO_ON = ("finished", "interrupted", "running")
 
 
 def check(config: Config, parent: Config | None) -> None:
-    """Raise ConfigError if initial weights or a teacher do not fit the config.
+    """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    A parent that was trained on this trial's test images is refused too. parent: the config of the trial that `config`
-    starts or learns from, or None for a file or random initial weights.
+    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights.
     """
     if parent is not None:
         check_no_leak(config, parent)
@@ -35,7 +34,7 @@ def check(config: Config, parent: Config | None) -> None:
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
     """Return the weights in a file as meta tensors, which have shapes but no values.
 
-    sha256: the checksum of the file, which is part of the cache key. Raises ConfigError if the file cannot be read.
+    sha256: part of the cache key. Raises ConfigError if the file cannot be read.
     """
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
@@ -43,7 +42,7 @@ def read_shapes(path: str, sha256: str) -> transfer.Weights:
 def check_no_leak(config: Config, parent: Config) -> None:
     """Raise ConfigError if the parent was trained on this trial's test images.
 
-    This is the case if both use folds of equal data, but with different values of data_seed.
+    It was if both use folds of equal data, with different values of data_seed.
     """
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
@@ -56,9 +55,9 @@ def check_no_leak(config: Config, parent: Config) -> None:
 def ancestors(config: Config, runs: Path) -> list[Job]:
     """Return the jobs in `runs` that must run before a trial with this config, oldest first.
 
-    The chain ends at the nearest ancestor that has weights. A finished ancestor without weights is trained again. An
-    interrupted ancestor is resumed. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again,
-    or does not fit.
+    The chain ends at the nearest ancestor that has weights. Finished ancestors without weights are trained again,
+    interrupted ones resumed. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or does
+    not fit.
     """
     found: list[Job] = []
     while link := parent_of(config):
@@ -83,11 +82,11 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
 
 
 def named_parent(config: Config) -> str:
-    """Return the setting that names the parent trial, with its value, as in init_from=0123456789ab."""
+    """Return the setting that names the parent trial, as in init_from=0123456789ab."""
     link = parent_of(config)
     return f"{link}={getattr(config, link)}"
 
 
 def parent_names(before: Sequence[Job]) -> dict[str, str]:
-    """Return job id -> display name, nearest ancestor first. before: the ancestors' jobs, oldest first."""
+    """Return job id -> display name, nearest ancestor first, of jobs that are oldest first."""
     return {job.id: f"trial {job.id}" for job in reversed(before)}

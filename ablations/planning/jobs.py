@@ -18,7 +18,7 @@ TURN_SECONDS = 30.0
 
 
 def read(runs: Path, plan_name: str) -> Plan | None:
-    """Return the plan named `plan_name` in the run directory, or None if it does not exist."""
+    """Return the plan of this name in the run directory, or None if there is none."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
@@ -28,7 +28,7 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has changed plan.json, unless its content already equals `plan`.
+    Raises ValueError if another run has changed plan.json to anything but `plan`.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -45,7 +45,6 @@ def write(runs: Path, plan: Plan) -> None:
 
 
 def digest(plan: Plan | None) -> str:
-    """Return the checksum of the content of a plan, or "" for None."""
     return "" if plan is None else store.checksum(store.plan_content(plan))
 
 
@@ -88,10 +87,7 @@ class Job:
     cost: Cost | None = None  # cost of the model, if the plan records it
 
     def standing(self, known: Standings) -> Standing:
-        """Return where the trial stands: over, running, ready to begin, or waiting for a parent.
-
-        known: the standings of all trials in the run directory.
-        """
+        """Return whether the trial is over, running, ready to begin, or waiting for a parent."""
         return known.of(self.id, self.evals, self.parents)
 
     @property
@@ -103,8 +99,8 @@ class Job:
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     """Return the jobs of all plans, each trial once, ordered by plan and seed, parents first.
 
-    arms: glob patterns of arm names. The stages of matching arms are included. Raises ValueError if a pattern matches
-    no arm of a plan.
+    arms: glob patterns of arm names, whose stages are included. Raises ValueError if a pattern matches no arm of a
+    plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:
@@ -131,15 +127,12 @@ def all_on_cpu(jobs: Iterable[Job]) -> bool:
 
 
 def recorded_cost(entry: Entry) -> Cost | None:
-    """Return the recorded cost of the model of an arm or stage, or None in plans of earlier versions."""
+    """Return the recorded cost of the model of an arm or stage; None in plans of earlier versions."""
     names = {field.name for field in fields(Cost)}
     return Cost(**{name: getattr(entry, name) for name in names}) if entry.model_fields_set >= names else None
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
-    """Return the arms of a plan whose names match any of the glob patterns.
-
-    Raises ValueError if a pattern matches no arm.
-    """
+    """Return the arms whose names match any of the glob patterns; raise ValueError if one matches no arm."""
     named = matching([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]

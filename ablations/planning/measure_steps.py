@@ -23,8 +23,7 @@ WARM_UP, STEPS = 5, 50
 def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
     """Measure the step times that are missing for this device, and write each one to disk immediately.
 
-    data_dir: folder of the data sets. say: a function that is called with one line of text per measurement. Raises
-    ValueError if an arm trains on several GPUs.
+    say: called with one line of text per measurement. Raises ValueError if an arm trains on several GPUs.
     """
     for arm in (arm for plan in plans for arm in trained(plan)):
         config = Config(**arm.config)
@@ -41,7 +40,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
 
 
 def step_time(config: Config, data_dir: Path | None) -> float:
-    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps. Writes no files."""
+    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps, without writing files."""
     short = with_steps(config, WARM_UP + STEPS)
     with computing(config):
         training = Training(short, load(short, data_dir).to(torch.device(device_of(config))))

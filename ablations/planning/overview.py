@@ -39,10 +39,7 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class HoursSource:
-    """The source of the estimated hours.
-
-    unit: CORE_HOURS or GPU_HOURS. sources: key of estimate.SOURCES -> number of arms.
-    """
+    """The source of the estimated hours, of a core or GPU. sources: key of estimate.SOURCES -> number of arms."""
 
     device: str
     unit: str
@@ -51,10 +48,7 @@ class HoursSource:
 
 @dataclass(frozen=True)
 class Disk:
-    """The peak disk use in bytes.
-
-    weights: final weights that are kept. checkpoints: checkpoints of trials that run at once. files: all other files.
-    """
+    """The peak disk use in bytes: kept final weights, checkpoints of trials that run at once, and other files."""
 
     weights: int
     checkpoints: int
@@ -63,7 +57,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Wall:
-    """The wall-clock time on this machine. devices: the number of cores or GPUs that trials keep busy."""
+    """The wall-clock time on this machine, and the number of cores or GPUs that trials keep busy."""
 
     seconds: float
     devices: int
@@ -99,8 +93,8 @@ def overview(
     """Return the overview of a plan.
 
     earlier: plans of the same command, whose trials are not counted again. device: the device to estimate hours for.
-    keep: the trials whose final weights are kept. workers: number of trials at once, by default as many as this machine
-    runs. arms: glob patterns of arm names. here: whether trials run on this machine, so that `wall` is estimated.
+    workers: trials at once, by default as many as this machine runs. arms: glob patterns of arm names. here: whether
+    trials run on this machine, so that `wall` is estimated.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -127,10 +121,9 @@ def overview(
 
 
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
-    """Return the wall-clock time of the remaining trials on this machine, or None if none remain.
+    """Return the wall-clock time of the `todo` remaining trials on this machine, or None if none remain.
 
-    cost: the cost of the remaining trials. todo: their number. workers: number of trials at once, by default as many as
-    fit.
+    cost: of the remaining trials. workers: trials at once, by default as many as fit.
     """
     if not todo:
         return None
@@ -139,10 +132,7 @@ def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wal
 
 
 def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
-    """Return the number of remaining trials that this machine runs at once.
-
-    todo: the number of remaining trials. workers: the requested number, by default as many as fit.
-    """
+    """Return how many of the `todo` remaining trials this machine runs at once, by default as many as fit."""
     return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
 
 
@@ -152,10 +142,7 @@ def ranks(plan: Plan) -> int:
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
-    """Return the maximum disk space of the trials with these ids. todo: number of trials still to train.
-
-    keep: the trials whose final weights are kept. workers: number of trials at once, by default as many as fit.
-    """
+    """Return the maximum disk space of the trials with these ids, of which `todo` are still to train."""
     stay = trials_with_kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
     running = concurrent(plan, todo, workers)
@@ -167,7 +154,7 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
-    """Return the overview as text. arms: glob patterns of arm names."""
+    """Return the overview as text, with the arms that match the glob patterns `arms`."""
     trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
     counted = "1 arm" if len(shown) == 1 else f"{len(shown)} arms"
     resolved = resolution.resolution_lines(view.resolution, plan.metric, objective(plan))
@@ -191,7 +178,6 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 
 
 def time_text(view: Overview, plan: Plan) -> str:
-    """Return the estimated hours and their source as text."""
     about = view.hours_from
     origin = estimate.sources_text(about.sources)
     if "recipe" in about.sources and plan.cost and (took := plan.cost.of(gpu=about.unit == estimate.GPU_HOURS)):

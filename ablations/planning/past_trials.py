@@ -22,7 +22,7 @@ ALIKE = ("data", "threads", "precision")
 def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
     """Return the training seconds of at most `most` finished trials of the arm on the device.
 
-    Diverged trials ended early and do not count.
+    Diverged trials, which ended early, do not count.
     """
     found: list[float] = []
     for key in arm.ids.values():
@@ -39,10 +39,10 @@ def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[
 
 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
-    """Return a function from an arm to the median seconds per training FLOP of comparable past trials.
+    """Return a function from an arm to the median seconds per training FLOP of comparable past trials, or None.
 
-    The function returns None if no past trial is comparable. Trials are comparable if they have the plan's recipe, in
-    any study of the run directory, and equal comparable_settings.
+    Trials are comparable if they have the plan's recipe, in any study of the run directory, and equal
+    comparable_settings.
     """
 
     @cache
@@ -64,5 +64,5 @@ def comparable_settings(arm: Entry) -> tuple[Any, ...]:
 
 
 def training_flops(arm: Entry) -> float:
-    """Return the FLOPs per GPU to train one trial. A backward pass costs twice as much as a forward pass."""
+    """Return the FLOPs per GPU to train one trial: a backward pass costs twice as much as a forward pass."""
     return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks

@@ -1,8 +1,7 @@
 """The plan of a study: its arms and trials, merged with an earlier plan.
 
 A plan holds all that tables, plots, reports, comparisons and exports need, so these load neither torch nor YAML.
-Merging keeps the arms and seeds of the plan on disk and adds new ones. A pruned plan keeps only the arms and seeds that
-are asked for.
+Merging keeps the arms and seeds of the plan on disk and adds new ones; pruning keeps only what is asked for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ Extended = TypeVar("Extended", bound=Entry)
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
-    """Return the plan of a design. Raises ValueError if an arm cannot be built, trained or evaluated."""
+    """Return the plan of a design; raise ValueError if an arm cannot be built, trained or evaluated."""
     study, recipe = design.study, design.stated
     check(design)
     made = {arm.name: arm for arm in design.arms}
@@ -99,7 +98,7 @@ def check(design: Design) -> None:
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
-    """Return the number of contrasts: entries that are compared with another entry as their baseline."""
+    """Return the number of entries that have another entry as their baseline."""
     return sum(entry.name != entry.baseline for entry in entries)
 
 
@@ -148,10 +147,7 @@ def margin(design: Design) -> float | None:
 
 
 def claimable(design: Design) -> list[str]:
-    """Return the names that a claim may use.
-
-    The names may be of arms, of arms at their tuned values, or of arms without their point on the curves.
-    """
+    """Return the names that a claim may use: of arms, of tuned arms, or of arms without their point on the curves."""
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 
@@ -195,7 +191,7 @@ def enlarged_evals(design: Design) -> list[str]:
 def check_starts(design: Design) -> None:
     """Raise ValueError if an arm or stage does not fit its data or its initial weights.
 
-    Initial weights that were trained on the test images are refused too.
+    Initial weights that were trained on the test images do not fit.
     """
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
@@ -208,20 +204,14 @@ def check_starts(design: Design) -> None:
 
 
 def expected(design: Design) -> list[schemas.Expected]:
-    """Return the recipe's expected results that hold for the settings of the command line.
-
-    The list is empty if the study has stages.
-    """
+    """Return the recipe's expected results that hold for the command line's settings; none if there are stages."""
     asked = {key: value for key, value in design.overrides.items() if key not in HOW_IT_RUNS}
     fits = [one for one in design.stated.expected if one.settings == asked]
     return [] if design.study.stages else [schemas.Expected(**one.model_dump()) for one in fits]
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the training time that the recipe states for one trial, with the trial's training FLOPs.
-
-    Returns None if the recipe states no time.
-    """
+    """Return the training time that the recipe states for one trial, if any, with the trial's training FLOPs."""
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -288,16 +278,13 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 def is_stage_eval(design: Design, eval_name: str) -> bool:
     """Return whether stages compute this eval, instead of arms.
 
-    Stages compute few-shot probes of pre-trained weights, unless the probes are the study's metric.
+    They compute few-shot probes of pre-trained weights, unless the probes are the study's metric.
     """
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 
 
 def owed_evals(design: Design) -> list[str]:
-    """Return the names of the evals that a study asks for, including the eval of its metric.
-
-    Raises ValueError if an eval is unknown.
-    """
+    """Return the evals that a study asks for, with its metric's; raise ValueError if one is unknown."""
     names = [*design.evals, *filter(None, [eval_of(design.metric)])]
     for name in names:
         find(name)
@@ -344,7 +331,7 @@ def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.Later
 
 
 def family_of(design: Design, arm: Arm) -> str:
-    """Return the name of the first model family that matches the arm's settings, or "" if none does."""
+    """Return the name of the first model family that matches the arm's settings, or ""."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
         if all(matches(own.get(key), value) for key, value in wanted.items()):
@@ -360,9 +347,9 @@ def matches(own: Any, wanted: Any) -> bool:
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config of an arm or stage without its seeds and its parent.
+    """Return the resolved config of an arm or stage without its seeds and its parent, which differs by seed.
 
-    `data_seed` stays if it was set explicitly. The parent is left out because each seed has a different parent trial.
+    `data_seed` stays if it was set explicitly.
     """
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
@@ -372,8 +359,7 @@ def settings(arm: Arm | Stage) -> Settings:
 def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
     """Return the trials of a config, one per seed.
 
-    settings: the config as the plan entry records it. parent: the entry of the stage that the trials start or learn
-    from.
+    settings: the config as the plan entry records it. parent: the stage that the trials start or learn from.
     """
     before = parent.ids if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before, dependencies.link(settings))
@@ -381,7 +367,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
 
 
 def published(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, or None if the study has none.
+    """Return the arm's published number, or None.
 
     A study without curves may name the arm by the values of all factors.
     """
@@ -435,10 +421,9 @@ def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return the stages of the new plan and the old stages that `arms` need, by name, and the new names.
+    """Return the stages of the new plan and the old stages that `arms` need, by name, and old name -> new name.
 
-    The second dictionary maps old names to new names. Trials identify a stage: an edited stage is a new stage, and both
-    are kept.
+    Trials identify a stage: an edited stage is a new stage, and both are kept.
     """
     found = {stage.name: stage for stage in new.stages}
     before = dependencies.by_name(old)
@@ -460,9 +445,9 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an arm or stage of the old plan with trials for the new seeds.
+    """Return an arm or stage of the old plan with trials for the new seeds, or its old trials if it cannot be built.
 
-    Its old trials are kept if it can no longer be built. stages: name -> plan entry. names: old stage name -> new name.
+    stages: name -> plan entry. names: old stage name -> new name.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)

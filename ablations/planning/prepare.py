@@ -1,6 +1,6 @@
-"""Preparation of the plan to run, from a design and the plan with its name on disk.
+"""Preparation of the plan to run, from a design and the plan of its name on disk.
 
-A plan records a digest of its inputs. While the digest stays equal, the plan on disk is used without loading torch.
+A plan records a digest of its inputs. While that stays equal, the plan on disk is used without loading torch.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
-    """Return the plan of a design, extended by the arms and seeds of the plan with its name on disk.
+    """Return the plan of a design, extended by the arms and seeds of the plan of its name on disk.
 
-    seeds: the number of seeds, by default the recipe's. prune: whether to drop the arms and seeds that are not asked
-    for. code: provenance.code_digest. With plug-ins, or if `code` is "", the plan is always rebuilt. The plan records
-    the digest of the plan that it extends, for `jobs.write`. Raises ValueError if an arm is impossible, or if old and
-    new plan cannot share a table.
+    seeds: their number, by default the recipe's. prune: whether to drop arms and seeds that are not asked for. code:
+    provenance.code_digest; with plug-ins or "", the plan is always rebuilt. The plan records the digest of the plan
+    that it extends, for `jobs.write`. Raises ValueError if an arm is impossible, or if old and new plan cannot share a
+    table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
@@ -43,10 +43,10 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
-    """Return a digest of all inputs of a plan, or "" if it cannot be computed.
+    """Return a digest of all inputs of a plan, or "" if it cannot be computed; equal digests mean equal plans.
 
-    Equal digests mean equal plans. code: provenance.code_digest. old: the plan that the new plan extends. The order of
-    keys in the study and the recipe counts, because it names and orders the arms.
+    code: provenance.code_digest. old: the plan that the new plan extends. The order of keys in study and recipe counts,
+    because it names and orders the arms.
     """
     if not code or "+" in code:
         return ""  # a plug-in may import any file

@@ -1,7 +1,4 @@
-"""The resolution of a plan: the smallest difference and margin that its seeds can show.
-
-The statistics are in results/statistics/power.py.
-"""
+"""The smallest difference and margin that the seeds of a plan can show, by results/statistics/power.py."""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -38,12 +35,9 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    Differences are in the unit of the metric. Values that need the standard deviation of differences are None while it
-    is unknown.
-
-    difference: the smallest difference that is resolved. smallest_margin: the smallest margin within which equal arms
-    are shown equivalent. margin_seeds: the number of seeds that shows this within `margin`. seeds_for: difference ->
-    number of seeds that resolves it.
+    All are in the unit of the metric, and None while the standard deviation of differences is unknown. smallest_margin:
+    within which equal arms are shown equivalent. margin_seeds: the number of seeds that shows this within `margin`.
+    seeds_for: difference -> number of seeds that resolves it.
     """
 
     spread: Spread | None = None
@@ -84,7 +78,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 def spread(plan: Plan, runs: Path) -> Spread | None:
     """Return the standard deviation of the study's per-seed differences so far, pooled over arms.
 
-    Without results, the recipe's stated value is used. Returns None if the recipe states none for the metric.
+    Without results it is the recipe's, or None if that states none for the metric.
     """
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
@@ -114,10 +108,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
-    """Return the resolution as lines of text.
-
-    objective: the training objective of all arms, for the metric's name.
-    """
+    """Return the resolution as lines of text. The arms' training objective is part of the metric's name."""
     unit = units.unit(metric)
     spread = found.spread
     if spread is None:

@@ -1,7 +1,7 @@
 """Measured seconds per training step, in one file per device: runs/probes/<device>.json. This module loads no torch.
 
-The key of a measurement is a digest of all settings that the step time depends on. Arms that differ in the learning
-rate or the number of steps share a measurement.
+The key of a measurement is a digest of all settings that the step time depends on, so arms that differ only in the
+learning rate or the number of steps share it.
 """
 
 import re
@@ -25,16 +25,13 @@ FREE = {  # settings that a step's time does not depend on
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or a CPU core. name: the vendor's name for it or a part of the name, or "" for any device."""
+    """A GPU or a CPU core. name: the vendor's name for it or a part of that, or "" for any device."""
 
     gpu: bool
     name: str = ""
 
     def ran(self, env: Environment, threads: int) -> bool:
-        """Return whether an attempt with the environment `env` ran on this device.
-
-        env: the content of env.json. threads: the number of threads that the attempt must have used on a CPU.
-        """
+        """Return whether an attempt with the environment `env` ran on this device, with `threads` threads on a CPU."""
         kind = env.accelerator  # "" in earlier versions: the name alone decides
         if kind and (kind == "cuda") != self.gpu:
             return False
@@ -75,9 +72,9 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements to the device's file. A new measurement replaces the old one with an equal key.
+    """Add measurements to the device's file, in place of older ones with equal keys.
 
-    measured: key -> measurement. If two processes write at once, a measurement may be lost. It is then measured again.
+    If two processes write at once, a measurement may be lost. It is then measured again.
     """
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
