@@ -1,5 +1,10 @@
-"""Ctrl-C works in the commands under test, also where a shell started the tests in the background and ignores it."""
+"""Settings of every test process."""
 
+import gc
 import signal
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends a command, also where a shell ignores it
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # statsmodels collects garbage at every correction, among all that torch has

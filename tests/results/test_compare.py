@@ -15,6 +15,7 @@ import scipy.stats
 import synthetic
 from in_process import called
 from statsmodels.stats.multitest import multipletests
+from synthetic import ACCURACIES as SEEDS
 
 from results.comparison.compare import compare
 from results.comparison.summary import failing_rows, gate_text, render
@@ -24,13 +25,6 @@ from results.store.record import Record
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.tables import published
-
-SEEDS = {
-    "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
-    "position=1d": [0.94, 0.95, 0.93, 0.94, 0.96],
-    "position=2d": [0.95, 0.94, 0.94, 0.95, 0.95],
-    "position=relative": [0.91, 0.92, 0.91, 0.93, 0.90],
-}
 
 
 def records(plan: dict[str, Any] | Plan, changes: Mapping[str, Sequence[float | None]]) -> dict[str, Record]:
@@ -45,18 +39,19 @@ def made(plan: dict[str, Any] | Plan | None = None, **changes: Sequence[float | 
 
 def other_code(study: StudyResults) -> StudyResults:
     """Return the study with other trial ids under the same arm keys, as after a change of a part's numerics."""
-    plan = json.loads(json.dumps(study.plan.content()))
-    records = {}
-    for arm in plan["arms"]:
-        mine = study.trials[study.trials["arm"] == arm["name"]].set_index("seed")
-        for trial in arm["trials"]:
-            trial["id"] = f"f{trial['id'][1:]}"
-            records[trial["id"]] = synthetic.finished(mine["test_accuracy"][trial["seed"]])
-    return synthetic.results(plan, records)
+    ids = [f"f{trial[1:]}" for trial in study.columns["id"]]
+    return replace(study, columns=study.columns | {"id": ids, "weights_sha256": [""] * len(ids)})
 
 
 def shifted(arm: str, by: Sequence[float]) -> list[float]:
     return np.add(SEEDS[f"position={arm}"], by).tolist()
+
+
+def shifted_results(study: StudyResults, by: Sequence[float]) -> StudyResults:
+    """Return the study with the test accuracies of every arm changed, by seed."""
+    seeds, accuracies = study.columns["seed"], study.columns["test_accuracy"]
+    changed = [value + by[seed] for seed, value in zip(seeds, accuracies, strict=True)]
+    return replace(study, columns=study.columns | {"test_accuracy": changed})
 
 
 WORSE = shifted("2d", [-0.05, -0.06, -0.05, -0.07, -0.05])
@@ -131,8 +126,7 @@ def test_seeds_of_another_split_or_of_other_images_are_not_paired() -> None:
     assert of_none(other_code(made(split))).method == "welch"
     study = synthetic.results(synthetic.position())
     moved = {key: (np.roll(index, 1) + 1, correct) for key, (index, correct) in study.correct.items()}
-    worse = [accuracy - 0.01 for accuracy in study.columns["test_accuracy"]]
-    b = replace(study, columns=study.columns | {"test_accuracy": worse}, correct=moved)
+    b = replace(shifted_results(study, [-0.01] * 5), correct=moved)
     assert of(compare([study], [b]), "position=none").method == "welch"
 
 
@@ -159,14 +153,10 @@ def test_a_baseline_of_several_studies_is_one_test() -> None:
     plans = [synthetic.position(), synthetic.patch_size(), synthetic.hybrid_stem()]
     a = [synthetic.results(plan) for plan in plans]
     found = compare(a, [other_code(study) for study in a])
+    assert (len(found.rows), found.family) == (10, 0)
+    nudge = np.random.default_rng(0).normal(0.01, 0.005, 5).tolist()
+    b = [replace(shifted_results(study, nudge), correct={}) for study in a]
     arms = {arm["key"] for plan in plans for arm in plan["arms"]}
-    assert len(found.rows) == 10
-    assert found.family == 0
-    b = []
-    for study in a:
-        nudge = np.random.default_rng(0).normal(0.01, 0.005, 5)
-        changed = study.trials["test_accuracy"] + nudge[study.trials["seed"]]
-        b.append(replace(study, columns=study.columns | {"test_accuracy": changed.tolist()}, correct={}))
     assert compare(a, b).family == len(arms) == 8
 
 
@@ -176,13 +166,14 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
     row = of_none(made(none=changed))
     a = np.subtract(SEEDS["position=none"], SEEDS["position=1d"])
     b = np.subtract(changed, SEEDS["position=1d"])
+    interval = scipy.stats.ttest_rel(b, a).confidence_interval()
     assert (row.contrast.a, row.contrast.b) == ("worse", "equivalent")
     assert row.contrast.delta == pytest.approx((b - a).mean())
-    assert row.contrast.delta_ci95 == pytest.approx(list(scipy.stats.ttest_rel(b, a).confidence_interval()))
-    shift, half = 100 * (b - a).mean(), 100 * np.ptp(scipy.stats.ttest_rel(b, a).confidence_interval()) / 2
+    assert row.contrast.delta_ci95 == pytest.approx(list(interval))
     assert row.contrast.p_holm < 0.0001
-    tested = f"its difference from the baseline moved by {shift:+.2f} ± {half:.2f} points, p <0.0001"
-    assert f"against its baseline worse in A, equivalent in B: descriptive; {tested}" in row.notes
+    moved = f"moved by {100 * (b - a).mean():+.2f} ± {50 * np.ptp(interval):.2f} points, p <0.0001"
+    tested = f"descriptive; its difference from the baseline {moved}"
+    assert f"against its baseline worse in A, equivalent in B: {tested}" in row.notes
 
 
 def test_holes_are_named_on_their_side() -> None:
@@ -194,23 +185,23 @@ def test_holes_are_named_on_their_side() -> None:
 
 def test_provenance_names_what_differs() -> None:
     """A plug-in counts where both sides loaded it: trials that do not use it are the same without it."""
-    a, b = made(), made()
-    b.columns["code"] = ["fedcba987654"] * len(b.columns["id"])
-    b.columns["torch"] = ["2.15.0"] * len(b.columns["id"])
-    assert compare([a], [b]).provenance == {
+
+    def with_all(**values: str) -> StudyResults:
+        study = made()
+        return replace(study, columns=study.columns | {name: [value] * 20 for name, value in values.items()})
+
+    a = made()
+    assert compare([a], [with_all(code="fedcba987654", torch="2.15.0")]).provenance == {
         "code": {"a": ["0123456789ab"], "b": ["fedcba987654"]},
         "torch": {"a": ["2.14.1"], "b": ["2.15.0"]},
     }
-    b = made()
-    b.columns["code"] = ["0123456789ab+bbbb"] * len(b.columns["id"])
-    b.columns["plugins"] = [json.dumps({"patch.py": "bbbb"})] * len(b.columns["id"])
+    b = with_all(code="0123456789ab+bbbb", plugins='{"patch.py": "bbbb"}')
     assert compare([a], [b]).provenance == {}
-    a.columns["plugins"][0] = json.dumps({"patch.py": "aaaa"})
+    a.columns["plugins"][0] = '{"patch.py": "aaaa"}'
     assert compare([a], [b]).provenance == {"plugin patch.py": {"a": ["aaaa"], "b": ["bbbb"]}}
 
 
 def test_every_format_has_every_row() -> None:
-    """Markdown lines up; CSV and JSON have raw numbers."""
     found = compare([made()], [made(none=[0.90, 0.91, 0.89, 0.90, 0.93]), synthetic.results(synthetic.patch_size())])
     lines = [line for line in render(found, "md").splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
@@ -263,12 +254,11 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
     pairs = (WORSE, SEEDS["position=2d"]), (EQUIVALENT, SEEDS["position=1d"])
     spreads = [np.subtract(*pair).var(ddof=1) for pair in pairs]
     bound = np.sqrt(np.mean(spreads) * 8 / scipy.stats.chi2.ppf(0.2, 8))
-    expected = inference.resolvable_difference(5, bound, 2)
+    resolvable = {row.arm: row.resolvable_difference for row in found.rows}
+    expected = resolvable["position=2d"]
     power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.025 / 2, 4), 4, expected * np.sqrt(5) / bound)
     assert power == pytest.approx(0.8)
-    assert of(found, "position=2d").resolvable_difference == pytest.approx(expected)
-    assert of(found, "position=1d").resolvable_difference == pytest.approx(expected)
-    assert of(found, "position=none").resolvable_difference is None
+    assert resolvable == dict.fromkeys(SEEDS) | dict.fromkeys(["position=1d", "position=2d"], expected)
     points = f"{np.ceil(expected * 1e4) / 100:.2f} points"
     assert f"Differences of {points} or more would have been seen (80% power)." in render(found, "md")
     assert gate_text(found) == (
@@ -278,7 +268,6 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
 
 
 def test_published_claims_are_judged_and_numbers_shown() -> None:
-    """Arms stand beside their published numbers without a verdict."""
     found = published.compare_published([made(), synthetic.results(synthetic.pooling())])
     assert [(claim.claim, claim.verdict) for claim in found.claims] == [
         ("position=none < position=1d", "agree"),
@@ -310,12 +299,10 @@ def test_an_unresolved_claim_says_how_large_a_difference_may_be() -> None:
 def test_published_is_written_in_every_format() -> None:
     """A study without claims and published numbers is an error; one without claims has no CSV."""
     found = published.compare_published([made()])
-    content = json.loads(published.render(found, "json"))
-    assert [row["b"]["mean"] for row in content["rows"]] == [row.b.mean for row in found.rows]
-    rows = list(csv.DictReader(io.StringIO(published.render(found, "csv"))))
-    assert [row["verdict"] for row in rows] == ["agree", "agree"]
-    assert published.render(found, "html").count("<table>") == 2
-    assert published.render(found, "latex").count(r"\begin{tabular}") == 2
+    texts = {form: published.render(found, form) for form in ("json", "csv", "html", "latex")}
+    assert [row["b"]["mean"] for row in json.loads(texts["json"])["rows"]] == [row.b.mean for row in found.rows]
+    assert [row["verdict"] for row in csv.DictReader(io.StringIO(texts["csv"]))] == ["agree", "agree"]
+    assert (texts["html"].count("<table>"), texts["latex"].count(r"\begin{tabular}")) == (2, 2)
     with pytest.raises(ValueError, match="no claim and no published number in pooling@digits"):
         published.compare_published([synthetic.results(synthetic.pooling())])
     with pytest.raises(ValueError, match="format=csv: no claim to write"):
@@ -333,7 +320,6 @@ def test_a_metric_that_is_not_the_usual_one_is_named() -> None:
 
 
 def written(folder: Path, **changes: Sequence[float | None]) -> str:
-    """Write the study of `made` as a run directory."""
     plan = synthetic.position()
     return str(synthetic.write(folder, plan, records(plan, changes)))
 
@@ -379,11 +365,10 @@ def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
     """5 of 5 against 0 of 5 is worse, though no pair of numbers is left."""
-    study = made()
-    status = ["diverged" if arm == "position=2d" else "finished" for arm in study.columns["arm"]]
-    lost = study.trials["test_accuracy"].where([one == "finished" for one in status])
-    b = replace(study, columns=study.columns | {"status": status, "test_accuracy": lost.tolist()})
-    found = compare([study], [b])
+    plan = synthetic.position()
+    lost = {synthetic.trial_id(plan, "position=2d", seed): synthetic.hole("diverged") for seed in range(5)}
+    b = synthetic.with_weights(synthetic.results(plan, records(plan, {}) | lost))
+    found = compare([made()], [b])
     assert (of(found, "position=2d").verdict, of(found, "position=2d").untested) == ("worse", None)
     assert "(position=2d of position-embedding@digits as 5 of 5 trials diverged)" in gate_text(found)
     assert [row.arm for row in failing_rows(found, 0.5)] == ["position=2d"]
@@ -392,9 +377,8 @@ def test_trials_that_diverge_in_b_alone_fail_the_gate() -> None:
 def test_seeds_of_one_side_alone_count_beside_the_pairs() -> None:
     """The samples overlap partially; a note counts the pairs."""
     plan = synthetic.position(seeds=range(2, 7))
-    accuracies = [0.78, 0.75, 0.79, 0.80, 0.77]
-    row = of_none(other_code(made(plan, none=accuracies)))
-    first, second = [0.77, 0.74, 0.78, 0.76, 0.75], accuracies
+    first, second = [0.77, 0.74, 0.78, 0.76, 0.75], [0.78, 0.75, 0.79, 0.80, 0.77]
+    row = of_none(other_code(made(plan, none=second)))
     expected = inference.overlapping(np.array(first), np.array(second), 3)
     assert (row.method, row.n_pairs, row.p) == ("overlapping", 3, pytest.approx(expected.p))
     assert row.delta == pytest.approx(np.mean(second) - np.mean(first))

@@ -11,18 +11,12 @@ from statsmodels.stats.multitest import multipletests
 from results.records import Claim
 from results.tables.study_table import table
 
-SEEDS = {
-    "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
-    "position=1d": [0.94, 0.95, 0.93, 0.94, 0.96],
-    "position=2d": [0.95, 0.94, 0.94, 0.95, 0.95],
-    "position=relative": [0.90, 0.99, 0.91, 0.99, 0.90],
-}
+SEEDS = synthetic.ACCURACIES | {"position=relative": [0.90, 0.99, 0.91, 0.99, 0.90]}
 
 
 def judged(*claims: str, **given: Any) -> Sequence[Claim]:
     plan = synthetic.position(**{"claims": list(claims), **given})
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))).claims
-    return found
+    return table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS))).claims
 
 
 @pytest.mark.parametrize(
@@ -52,7 +46,6 @@ def test_equivalent_arms_do_not_contradict_a_smaller_difference() -> None:
 
 
 def test_a_contrast_of_the_table_keeps_its_p() -> None:
-    """A claim about an arm and its baseline is no new test."""
     plan = synthetic.position(claims=["position=none < position=1d", "position=1d < position=relative"])
     found = table(synthetic.results(plan, synthetic.from_accuracies(plan, SEEDS)))
     p = {row.arm: row.p_holm for row in found.rows}
@@ -76,7 +69,6 @@ def test_a_tie_needs_a_margin() -> None:
 
 
 def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
-    """A claim without the curve's value is one claim for every point."""
     plan = synthetic.pooling(claims=["pool=gap ~ pool=cls", "pool=gap,lr=0.001 < pool=cls,lr=0.004"])
     found = table(synthetic.results(plan)).claims
     assert [claim.claim for claim in found] == [
@@ -87,12 +79,11 @@ def test_a_claim_about_the_whole_curve_is_judged_at_each_point() -> None:
 
 
 def test_a_claim_about_an_absent_arm_or_without_pairs_is_untested() -> None:
-    """The note states the reason."""
     (claim,) = judged("position=rope2d < position=1d")
     assert (claim.verdict, claim.note) == (None, "no arm position=rope2d in the plan")
     with pytest.raises(ValueError, match="position-embedding@digits: claim 'rope2d' is not 'arm < arm' or 'arm ~ arm'"):
         judged("rope2d")
     plan = synthetic.position(claims=["position=none < position=1d"])
-    missing: dict[str, list[float | None]] = {**SEEDS, "position=none": [0.7, None, None, None, None]}
-    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, missing))).claims
+    missing = synthetic.from_accuracies(plan, {**SEEDS, "position=none": [0.7, None, None, None, None]})
+    (claim,) = table(synthetic.results(plan, missing)).claims
     assert (claim.verdict, claim.note) == (None, "untested: n = 1")

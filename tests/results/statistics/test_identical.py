@@ -8,7 +8,6 @@ import pytest
 import synthetic
 
 from results.comparison.compare import compare
-from results.records import Comparison
 from results.statistics import inference
 from results.study_results import StudyResults
 from results.tables.study_table import table
@@ -64,20 +63,6 @@ def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
     assert (found.p, found.verdict) == (None, None)
 
 
-def noisy(rng: np.random.Generator, noise: float) -> Comparison:
-    """Compare a study of eight arms with its rerun, in which each trial has a few images more or less."""
-    right = np.round(rng.normal(0.975, 0.006, (8, 5)) * FOLDS)
-    again = right + np.round(rng.normal(0, noise, right.shape))
-    return compare([study(right, margin=None)], [study(again, margin=None)])
-
-
-def test_a_rerun_of_the_same_trials_is_rarely_called_different() -> None:
-    """At most 5% of reruns with symmetric noise err, beside Monte Carlo error."""
-    rng, reruns = np.random.default_rng(0), 40
-    false = sum(any(row.verdict in ("better", "worse") for row in noisy(rng, 0.8).rows) for _ in range(reruns))
-    assert false / reruns <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / reruns)
-
-
 def test_a_rerun_counts_every_pair() -> None:
     """The difference over five pairs is the difference of the means, equal pairs included."""
     right = np.array([[340, 341, 338, 339, 337]] * 2)
@@ -86,13 +71,3 @@ def test_a_rerun_counts_every_pair() -> None:
     assert row.n_pairs == 5
     assert row.delta == pytest.approx(row.b.mean - row.a.mean)
     assert row.identical == []
-
-
-def test_null_studies_near_the_ceiling_are_rarely_called_different() -> None:
-    """At 99.5% few images are wrong, and often equally many in every fold."""
-    rng, studies = np.random.default_rng(1), 80
-    false = sum(
-        any(row.verdict in ("better", "worse") for row in table(study(rng.binomial(FOLDS[:3], 0.995, (8, 3)))).rows)
-        for _ in range(studies)
-    )
-    assert false / studies <= 0.05

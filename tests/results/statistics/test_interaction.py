@@ -35,18 +35,15 @@ TABLE_8 = """
     factors: {position: [none, 1d, 2d, relative]}
     crosses: [{position: [1d, 2d], position_at: [input, every-layer, shared]}]
 """
-ARMS = {"ab": "position=2d,pool=gap", "a": "position=2d", "b": "pool=gap", "baseline": "position=1d"}
+ARMS = {"ab": "position=2d,pool=gap", "a": "position=2d", "b": "pool=gap", "baseline": "position=1d,pool=cls"}
 
 
 def planned(**given: Any) -> dict[str, Any]:
     """Return a plan of four made-up arms and their interaction."""
-    plan = synthetic.make_plan("cross", {"position": ["1d", "2d"]}, {"position": "1d"}, **given)
-    for name, values in ((ARMS["b"], {"pool": "gap"}), (ARMS["ab"], {"position": "2d", "pool": "gap"})):
-        first = plan["arms"][0]
-        config = first["config"] | {"pool": "cls"} | values
-        trials = [{"seed": s, "id": synthetic.digest(config | {"seed": s, "name": name})} for s in plan["seeds"]]
-        plan["arms"].append(first | {"name": name, "values": values, "config": config, "trials": trials})
-    return plan | {"family": 3, "interactions": [{"name": ARMS["ab"], **ARMS}]}
+    baseline = {"position": "1d", "pool": "cls"}
+    plan = synthetic.make_plan("cross", {"position": ["1d", "2d"], "pool": ["cls", "gap"]}, baseline, **given)
+    synthetic.add_arm(plan, ARMS["ab"], plan["arms"][0]["config"] | {"position": "2d", "pool": "gap"})
+    return plan | {"interactions": [{"name": ARMS["ab"], **ARMS}]}
 
 
 def study(accuracies: dict[str, Any], plan: dict[str, Any] | None = None, **records: Record) -> StudyResults:
@@ -122,21 +119,14 @@ def test_numbers_are_those_of_scipy() -> None:
     """Estimate, interval and p equal the t test's of ab - a - b + baseline, and of its empirical logit."""
     (found,) = made(TOGETHER).interactions
     images = 1797 / 5
-
-    def logit(values: list[float]) -> np.ndarray:
-        right = np.array(values) * images
-        return np.log((right + 0.5) / (images - right + 0.5))
-
-    for key, of in (("interaction", np.array), ("logit", logit)):
-        ab, a, b, baseline = (of(TOGETHER[role]) for role in ("ab", "a", "b", "baseline"))
-        expected = scipy.stats.ttest_1samp(ab - a - b + baseline, 0.0)
-        assert getattr(found, key) == pytest.approx((ab - a - b + baseline).mean())
-        ci95 = expected.confidence_interval()
-        assert getattr(found, "ci95" if key == "interaction" else "logit_ci95") == pytest.approx([ci95.low, ci95.high])
-    direct = scipy.stats.ttest_1samp(
-        np.array(TOGETHER["ab"]) - TOGETHER["a"] - np.array(TOGETHER["b"]) + TOGETHER["baseline"], 0.0
-    )
-    assert found.p == pytest.approx(direct.pvalue)
+    seeds = {role: np.array(values) for role, values in TOGETHER.items()}
+    logits = {role: np.log((right * images + 0.5) / (images - right * images + 0.5)) for role, right in seeds.items()}
+    for of, value, interval in ((seeds, found.interaction, found.ci95), (logits, found.logit, found.logit_ci95)):
+        extra = of["ab"] - of["a"] - of["b"] + of["baseline"]
+        assert value == pytest.approx(extra.mean())
+        assert interval == pytest.approx(tuple(scipy.stats.ttest_1samp(extra, 0.0).confidence_interval()))
+    extra = seeds["ab"] - seeds["a"] - seeds["b"] + seeds["baseline"]
+    assert found.p == pytest.approx(scipy.stats.ttest_1samp(extra, 0.0).pvalue)
     assert (found.verdict, found.n) == ("positive", 5)
 
 

@@ -1,5 +1,6 @@
 """Planned looks: a study whose seeds were raised after a table keeps its error below 5%, and says what it did."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import scipy.stats
 import synthetic
 
-from results.records import Row
+from results.records import Row, Table
 from results.statistics import interim
 from results.store.schemas import Plan
 from results.tables.layout import render
@@ -18,18 +19,21 @@ OFFICIAL = {"kind": "official", "folds": None, "images": 10000}
 STEADY = [0.9 + 0.001 * (seed % 3) for seed in range(40)]  # a baseline
 
 
+def looked(changes: Mapping[str, list[float]], asked: list[int] | None = None, **given: Any) -> Table:
+    """Return the table of stems whose accuracies are STEADY + these changes; `asked` are the looks."""
+    seeds = len(next(iter(changes.values())))
+    stems, more = {"stem": ["patch", *changes]}, {} if asked is None else {"looks": asked}
+    plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=seeds, split=OFFICIAL, **given, **more)
+    made = {"patch": [0.0] * seeds, **changes}
+    accuracies = {f"stem={name}": [b + d for b, d in zip(STEADY, own, strict=False)] for name, own in made.items()}
+    return table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies)))
+
+
 def row(made: list[float], asked: list[int] | None = None, **given: Any) -> Row:
-    """Return the row of an arm whose accuracies are STEADY + made."""
-    more = {} if asked is None else {"looks": asked}
-    stems = {"stem": ["patch", "conv"]}
-    plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=len(made), split=OFFICIAL, **given, **more)
-    accuracies = {"stem=patch": STEADY[: len(made)], "stem=conv": [b + d for b, d in zip(STEADY, made, strict=False)]}
-    found = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).rows[1]
-    return found
+    return looked({"conv": made}, asked, **given).rows[1]
 
 
 def p_of(values: list[float]) -> float:
-    """Return SciPy's p of a mean of 0."""
     return float(scipy.stats.ttest_1samp(values, 0).pvalue)
 
 
@@ -81,13 +85,7 @@ def test_a_look_that_said_the_opposite_counts_as_one() -> None:
 
 
 def test_correction_for_looks_comes_before_that_for_the_family() -> None:
-    """Holm takes the p of each contrast after its looks."""
-    stems = {"stem": ["patch", "conv", "resnet-small"]}
-    plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=10, split=OFFICIAL, looks=[5, 10])
-    changes = {"stem=conv": EARLY + LATE, "stem=resnet-small": LATE + EARLY}
-    accuracies = {"stem=patch": STEADY[:10]}
-    accuracies |= {name: [b + d for b, d in zip(STEADY, made, strict=False)] for name, made in changes.items()}
-    _, conv, resnet = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).rows
+    _, conv, resnet = looked({"conv": EARLY + LATE, "resnet-small": LATE + EARLY}, [5, 10]).rows
     assert (conv.p_holm, resnet.p_holm) == pytest.approx((2 * conv.p, max(2 * conv.p, resnet.p)))
 
 
@@ -136,7 +134,6 @@ UNCORRECTED = "looking repeatedly inflates error; the p values are not corrected
     ],
 )
 def test_seeds_that_were_raised_after_a_table_are_noted(asked: list[int], said: str) -> None:
-    """The note states what the correction covers."""
     found = table(synthetic.results(synthetic.position(seeds=10, looks=asked)))
     assert found.notes == [f"seeds were raised from {said}"]
     assert f"Note: seeds were raised from {said}." in render(found, "md")
@@ -151,11 +148,7 @@ def test_a_study_that_looked_once_has_nothing_to_note(looks: dict[str, list[int]
 
 def test_claims_between_other_arms_are_corrected_too() -> None:
     """A pair that the table does not test has a p over the looks."""
-    stems = {"stem": ["patch", "conv", "resnet-small"]}
-    claims = ["stem=resnet-small < stem=conv"]
-    plan = synthetic.make_plan("s", stems, {"stem": "patch"}, seeds=10, split=OFFICIAL, claims=claims, looks=[5, 10])
-    accuracies = {"stem=patch": STEADY[:10], "stem=resnet-small": STEADY[:10]}
-    accuracies["stem=conv"] = [b + d for b, d in zip(STEADY, EARLY + LATE, strict=False)]
-    (claim,) = table(synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))).claims
+    changes = {"conv": EARLY + LATE, "resnet-small": [0.0] * 10}
+    (claim,) = looked(changes, [5, 10], claims=["stem=resnet-small < stem=conv"]).claims
     assert claim.p_holm == pytest.approx(4 * p_of(EARLY))
     assert claim.verdict == "agree"

@@ -38,11 +38,6 @@ def naive(reached: np.ndarray) -> list[int]:
     return chosen
 
 
-def planned(**given: Any) -> dict[str, Any]:
-    """Return the plan of a tuned study over made-up trials."""
-    return synthetic.tuned_pooling(**given)
-
-
 def reached(
     plan: dict[str, Any], val: dict[str, list[float | None]], test: dict[str, list[float]]
 ) -> dict[str, Record]:
@@ -66,7 +61,7 @@ def accuracies(plan: dict[str, Any], seed: int = 0, best: int = 1) -> tuple[dict
 
 def tuned(best: int = 1, **given: Any) -> Table:
     """Return the table of a tuned study whose best rate is at index `best`."""
-    plan = planned(**given)
+    plan = synthetic.tuned_pooling(**given)
     return table(synthetic.results(plan, reached(plan, *accuracies(plan, best=best))))
 
 
@@ -98,7 +93,7 @@ def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
 
 def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
     """These rows come first with the chosen trials' numbers; their family is apart from that of the points."""
-    plan = planned()
+    plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
     made = table(synthetic.results(plan, reached(plan, val, test)))
     assert [row.arm for row in made.rows][:3] == ["pool=cls,lr=tuned", "pool=gap,lr=tuned", "pool=cls,lr=0.001"]
@@ -116,7 +111,7 @@ def test_the_table_has_a_row_for_every_arm_at_its_own_rate() -> None:
 
 def compared(gap: dict[float, list[float]], cls: dict[float, list[float]], **given: Any) -> tuple[Row, Table]:
     """Return the row of pool=gap at its tuned rate, the middle one, and the table."""
-    plan = planned(**given)
+    plan = synthetic.tuned_pooling(**given)
     test = {f"pool={pool},lr={lr}": values for pool, of in (("gap", gap), ("cls", cls)) for lr, values in of.items()}
     val = {name: [0.9 if "0.002" in name else 0.8] * 5 for name in test}
     made = table(synthetic.results(plan, reached(plan, val, test)))
@@ -178,7 +173,7 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
 def test_for_a_loss_the_lower_arm_is_ahead() -> None:
     """For losses the other arm's grid is tested."""
     gap, cls = grid("low", "high", "low"), grid("high", "middle", "high")
-    plan = Plan.model_validate(planned(metric="test_loss", margin=None))
+    plan = Plan.model_validate(synthetic.tuned_pooling(metric="test_loss", margin=None))
     accuracy = plan.model_copy(update={"metric": "test_accuracy"})
     samples = {
         f"pool={pool},lr={lr}": contrast.Sample(dict(enumerate(values)), {}, dict.fromkeys(range(5), ""), None)
@@ -197,7 +192,7 @@ def test_for_a_loss_the_lower_arm_is_ahead() -> None:
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
     """One divergence of five at the best rate makes the rate worse for the other seeds."""
-    plan = planned()
+    plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
     val["pool=gap,lr=0.002"][4] = None
     made = table(synthetic.results(plan, reached(plan, val, test)))
@@ -212,7 +207,7 @@ def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
 @pytest.mark.parametrize("lost", [1, 4, 5])
 def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
     """p is SciPy's over the rates at which no trial diverged."""
-    plan = planned(margin=None, claims=["pool=gap < pool=cls"])
+    plan = synthetic.tuned_pooling(margin=None, claims=["pool=gap < pool=cls"])
     near = np.array([0.0, 0.002, 0.001, -0.001, 0.003])
     means = {"pool=cls": (0.90, 0.91, 0.90), "pool=gap": (0.69, 0.70, 0.70)}
     test = {
@@ -243,7 +238,7 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
 
 def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
     """The arm has a verdict, and a note names the value to add."""
-    plan, rng = planned(), np.random.default_rng(1)
+    plan, rng = synthetic.tuned_pooling(), np.random.default_rng(1)
     val, test = accuracies(plan)
     for lr in RATES:
         val[f"pool=gap,lr={lr}"] = (0.9 + 0.01 * rng.standard_normal(5)).tolist()
@@ -284,7 +279,7 @@ def test_the_next_value_continues_the_grid(values: list[int | float], after: flo
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
     """A note names the seed; a single seed has no others, so its row is a hole."""
-    plan = planned()
+    plan = synthetic.tuned_pooling()
     records = reached(plan, *accuracies(plan))
     records |= {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
     gap = table(synthetic.results(plan, records)).rows[1]
@@ -314,7 +309,7 @@ def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> 
 
 def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
     """The tuned arms of B and A are compared over the trials that each side chose."""
-    plan = planned()
+    plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
     lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}
     a, b = (synthetic.results(plan, reached(plan, val, values)) for values in (test, lower))

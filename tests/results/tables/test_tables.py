@@ -16,6 +16,7 @@ import scipy.stats
 import synthetic
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
+from synthetic import ACCURACIES
 
 from results import store
 from results.load import load_studies
@@ -27,12 +28,6 @@ from results.tables.layout import render
 from results.tables.study_table import table
 from results.units import PERCENT
 
-ACCURACIES = {
-    "position=none": [0.76, 0.75, 0.77, 0.74, 0.78],
-    "position=1d": [0.94, 0.95, 0.93, 0.94, 0.96],
-    "position=2d": [0.95, 0.94, 0.94, 0.95, 0.95],
-    "position=relative": [0.91, 0.92, 0.91, 0.93, 0.90],
-}
 ROW = [
     *("arm", "n", "planned", "mean", "sd", "ci95", "delta", "delta_ci95", "p", "p_holm", "verdict", "margin_met"),
     *("published", "params", "flops", "baseline", "n_pairs", "delta_ci95_images", "delta_ci95_simultaneous"),
@@ -120,23 +115,25 @@ def test_official_test_sets_have_a_second_interval() -> None:
     assert both not in render(found, "md", columns=["arm", "delta"])
 
 
-def test_repetitions_of_folds_widen_the_interval() -> None:
-    """At n = 10 on five folds, SE^2 exceeds that of the paired t test by (1 - 1/2) t^2 / 1797."""
-    study = synthetic.results(synthetic.position(seeds=10))
+@pytest.mark.parametrize("repetitions", [1, 2, 3])
+def test_repetitions_of_folds_widen_the_interval(repetitions: int) -> None:
+    """r repetitions add (1 - 1/r) t^2 / 1797 to SE^2, where t^2 is the mean covariance between them; one adds none."""
+    n = 5 * repetitions
+    study = synthetic.results(synthetic.position(seeds=n))
     row = of(table(study), "position=none")
-    differences, whole = np.zeros(10), np.zeros((2, 1797))
+    differences, whole = np.zeros(n), np.zeros((repetitions, 1797))
     for arm, sign in (("position=none", 1), ("position=1d", -1)):
         mine = study.trials[study.trials["arm"] == arm]
         differences += sign * mine["test_accuracy"].to_numpy()
         for seed, trial in zip(mine["seed"], mine["id"], strict=True):
             index, correct = study.correct[trial]
             whole[seed // 5, index] += sign * correct.astype(float)
-    shared = np.cov(whole)[0, 1]
-    assert shared > 0
-    se = np.sqrt(differences.var(ddof=1) / 10 + 0.5 * shared / 1797)
-    half = scipy.stats.t.ppf(0.975, 9) * se
+    shared = [np.cov(whole[i], whole[j])[0, 1] for i in range(repetitions) for j in range(i)]
+    assert repetitions == 1 or np.mean(shared) > 0
+    se = np.sqrt(differences.var(ddof=1) / n + (1 - 1 / repetitions) * np.mean(shared or [0.0]) / 1797)
+    half = scipy.stats.t.ppf(0.975, n - 1) * se
     assert row.delta_ci95 == pytest.approx([differences.mean() - half, differences.mean() + half])
-    assert row.p == pytest.approx(2 * scipy.stats.t.sf(abs(differences.mean()) / se, 9))
+    assert row.p == pytest.approx(2 * scipy.stats.t.sf(abs(differences.mean()) / se, n - 1))
 
 
 @pytest.mark.parametrize("status", ["missing", "running", "interrupted", "broken", "failed", "diverged"])
