@@ -49,7 +49,6 @@ def test_an_interval_beyond_the_axis_ends_in_an_arrow() -> None:
 
 @pytest.mark.parametrize("kind", ["axis", "compute", "shape", "families"])  # the others draw as axis does
 def test_an_interval_beyond_the_axis_of_lines_ends_in_an_arrow(kind: str) -> None:
-    """Arrows point above 100% and below 0%; an interval inside has none."""
     plan = spread(synthetic.make_plan("few", {"patch": [1, 2, 4]}, {"patch": 1}, seeds=3, figure=kind))
     reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
@@ -77,7 +76,6 @@ def test_figures_of_forty_arms_fit_on_a_page(kind: str) -> None:
 
 
 def test_no_number_is_minus_zero() -> None:
-    """The rule holds for any sign, size and number of digits, in tables and figures."""
     rng = np.random.default_rng(0)
     numbers = [-0.0, 0.0, *(rng.choice([-1, 1], 300) * 10.0 ** rng.uniform(-12, 1, 300))]
     for digits in (0, 1, 2, 4):

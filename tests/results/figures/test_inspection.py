@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,6 @@ def test_figures_follow_what_there_is() -> None:
 
 
 def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
-    """The picture of a patch is that patch's row of the similarity matrix."""
     case = CASES["not square"]
     figure = Figure(layout="constrained")
     similarity.pairs(case, figure)
@@ -131,8 +131,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with synthetic.claimed(trial) as attempt:
         outcome = train(config, attempt)
         attempt.publish({"status": outcome.status, "metrics": outcome.metrics})
-    other = store.trial(folder, "fff" + "0" * 9)
-    other.create({"config": {}})
+    store.trial(folder, "fff" + "0" * 9).create({"config": {}})
     return folder
 
 
@@ -140,11 +139,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     """Call the command in this process: exit status, standard output and error."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        return called(monkeypatch, *words)
-
-    return call
+    return partial(called, monkeypatch)
 
 
 def finished(runs: Path) -> store.Trial:
@@ -152,7 +147,6 @@ def finished(runs: Path) -> store.Trial:
 
 
 def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate, runs: Path, tmp_path: Path) -> None:
-    """The command takes the beginning of an id, and computes once."""
     trial = finished(runs)
     status, output, errors = ablate("inspect", trial.id[:6], "--runs", str(runs), "--out", "figures", "--images", "9")
     assert status == 0, errors
@@ -170,7 +164,6 @@ def test_inspect_writes_arrays_and_figures_and_prints_the_layers(ablate: Ablate,
 
 
 def test_damaged_arrays_and_other_images_are_computed_again(runs: Path, ablate: Ablate) -> None:
-    """The JSON names the arrays' checksum."""
     trial = finished(runs)
     words = ("inspect", trial.id, "--runs", str(runs), "--out", "figures")
     assert ablate(*words, "--images", "5")[0] == 0
@@ -184,7 +177,6 @@ def test_damaged_arrays_and_other_images_are_computed_again(runs: Path, ablate: 
 
 
 def test_trial_that_cannot_be_inspected_is_one_line(ablate: Ablate, runs: Path, tmp_path: Path) -> None:
-    """The trial is unknown, unfinished or ambiguous: status 2."""
     for name in ("abc", "abd"):
         (tmp_path / "runs/trials" / name).mkdir(parents=True)
     for prefix, folder, said in (
@@ -233,7 +225,6 @@ def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], 
 
 
 def test_what_an_export_has_not_is_one_line(ablate: Ablate, exported: tuple[Path, list[str]]) -> None:
-    """The export lacks a trial, an arm, or another number of images."""
     file, study = exported[0], "position-embedding"
     for words, said in (
         ([study, "--arm", "position=none"], f"--arm position=none: no trial of {study}@digits to inspect"),
@@ -254,7 +245,6 @@ colours: {palette: ['#123456', '#654321', '#abcdef']}
 
 
 def test_a_style_is_that_of_inspections_too(ablate: Ablate, exported: tuple[Path, list[str]], tmp_path: Path) -> None:
-    """A style sets sizes and colors."""
     file, ids = exported
     (tmp_path / "paper.yaml").write_text(PAPER)
     words = ("inspect", ids[0], "--runs", str(file), "--format", "svg", "--out", "styled", "--style", "paper.yaml")
@@ -295,14 +285,15 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     large.arrays["bias_pairs"][:] *= 7
     figure = Figure(figsize=(7, 3), layout="constrained")
     similarity.side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)
-    panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
-    assert [ax.get_title(loc="left") for ax in panels] == ["lr=0.001", "lr=0.01"]
-    limits = {ax.images[0].get_clim() for ax in panels}
+    panels = {title: ax for ax in figure.axes if (title := ax.get_title(loc="left"))}
+    assert list(panels) == ["lr=0.001", "lr=0.01"]
     most = float(np.abs(large.arrays["bias_pairs"]).max())
-    assert limits == {(-most, most)}
-    drawn = np.asarray(panels[1].images[0].get_array())
+    assert {ax.images[0].get_clim() for ax in panels.values()} == {(-most, most)}
+    drawn = np.asarray(panels["lr=0.01"].images[0].get_array())
     np.testing.assert_allclose(drawn[:4, :4], large.arrays["bias_pairs"][0].reshape(4, 4))
     assert inspection.draw_side_by_side([small, CASES["digits"]], ["a", "b"], tmp_path) == []
-    (path,) = inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path, "svg")
-    again = inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path / "again", "svg")
-    assert path.read_bytes() == again[0].read_bytes()
+    first, again = (
+        inspection.draw_side_by_side([small, large], ["a", "b"], tmp_path / name, "svg")[0].read_bytes()
+        for name in ("first", "again")
+    )
+    assert first == again

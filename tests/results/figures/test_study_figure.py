@@ -72,27 +72,19 @@ def several_factors(figure: str) -> StudyResults:
 
 def long_names(figure: str) -> StudyResults:
     kinds = ["none", "a-rather-long-name-for-a-position-embedding", "anotherlongnamewithoutanyhyphenstobreakitat"]
-    places = ["input", "every-layer-and-shared"]
-    plan = synthetic.make_plan(
-        "long",
-        {"position": kinds, "position_at": places},
-        {"position": "none", "position_at": "input"},
-        question="Does a $ sign, an <b> or a very long question, such as this one, that is longer than any line, "
-        "break the picture? It costs $5.",
-        figure=figure,
+    factors = {"position": kinds, "position_at": ["input", "every-layer-and-shared"]}
+    baseline = {"position": "none", "position_at": "input"}
+    question = (
+        "Does a $ sign, an <b> or a very long question, such as this one, that is longer than any line, "
+        "break the picture? It costs $5."
     )
-    return synthetic.results(spread(plan))
+    return synthetic.results(spread(synthetic.make_plan("long", factors, baseline, question=question, figure=figure)))
 
 
 def loss(figure: str) -> StudyResults:
-    plan = synthetic.make_plan(
-        "loss",
-        {"pool": ["cls", "gap"]},
-        {"pool": "cls"},
-        curves={"lr": [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 3e-3, 4e-3]},
-        metric="test_loss",
-        figure=figure,
-    )
+    curves = {"lr": [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 3e-3, 4e-3]}
+    pool = {"pool": ["cls", "gap"]}
+    plan = synthetic.make_plan("loss", pool, {"pool": "cls"}, curves=curves, metric="test_loss", figure=figure)
     return synthetic.results(spread(plan))
 
 
@@ -121,7 +113,6 @@ def words(figure: Figure) -> str:
 
 
 def lines_of(ax: Axes, points: int) -> list[Line2D]:
-    """List the lines with this many points."""
     return [line for line in ax.lines if len(line.get_xdata()) == points]
 
 
@@ -149,10 +140,9 @@ def assert_inside(figure: Figure) -> None:
 
 def test_the_names_of_figures_are_known_without_matplotlib() -> None:
     code = "import sys; from results.figures import kinds; print(*kinds.FIGURES); sys.exit('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    names = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     folder = Path(kinds.__file__).parent
-    assert done.stdout.split() == sorted(path.stem.replace("_", "-") for path in folder.glob("[a-z]*.py"))
+    assert names == sorted(path.stem.replace("_", "-") for path in folder.glob("[a-z]*.py"))
 
 
 SLOW = [(case, FULL) for case in CASES if case is not long_names] + [(several_factors, COLUMN), (long_names, COLUMN)]
@@ -172,7 +162,6 @@ def test_every_figure_draws_every_study_and_cuts_nothing_off(
 
 @pytest.mark.parametrize("name", kinds.FIGURES)
 def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
-    """A figure shows diverged and missing arms, and counts their trials below."""
     study = incomplete(name)
     first, second, *_, last = (arm.name for arm in study.plan.arms)
     figure = drawn(study, COLUMN)
@@ -199,14 +188,9 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
         "import sys, hashlib; sys.path[:0] = ['tests/helpers', 'tests/results/figures']; import test_plots as t; "
         "print(hashlib.sha256(t.study_figure.picture(t.incomplete('learning-rate'), 'svg')).hexdigest())"
     )
-    digests = set()
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        root = Path(__file__).parents[3]
-        done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        digests.add(done.stdout)
-    assert len(digests) == 1
+    command, root = [sys.executable, "-c", code], Path(__file__).parents[3]
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    assert len({subprocess.check_output(command, cwd=root, env=one) for one in environments}) == 1
 
 
 def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path) -> None:
@@ -231,7 +215,6 @@ def test_out_may_be_the_file_of_one_figure(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_file_that_cannot_be_drawn_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command exits with status 2 and writes nothing."""
     for plan in (synthetic.patch_size(), synthetic.position()):
         synthetic.write(tmp_path / "runs", plan)
     (tmp_path / "here").mkdir()
@@ -270,7 +253,6 @@ def test_published_numbers_have_an_axis_of_their_own() -> None:
 
 
 def test_the_verdict_stands_beside_the_interval() -> None:
-    """The figure gives the table's difference and its interval."""
     row = study_table.table(complete("intervals")).rows[0]
     delta, low, high = (f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}") for value in (row.delta, *row.delta_ci95))
     assert f"worse\n{delta} points [{low}, {high}]" in texts(usual("intervals"))
@@ -278,8 +260,7 @@ def test_the_verdict_stands_beside_the_interval() -> None:
 
 def test_a_line_that_is_above_another_looks_above_it() -> None:
     """Marks that collide stand aside; steep lines that moved with their marks could swap their order."""
-    plan = synthetic.dataset_scale()
-    means = {0.1: 0.40, 0.3: 0.70, 1.0: 0.90}
+    plan, means = synthetic.dataset_scale(), {0.1: 0.40, 0.3: 0.70, 1.0: 0.90}
     accuracies = {}
     for arm in plan["arms"]:
         mean = means[arm["values"]["data_fraction"]] + 0.01 * (arm["values"]["stem"] == "conv")
@@ -293,9 +274,9 @@ def test_a_line_that_is_above_another_looks_above_it() -> None:
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
     """A line at the only finished one of two baselines would be read as the baseline of every arm."""
     plan = synthetic.dataset_scale(figure="intervals")
-    trials = next(arm for arm in plan["arms"] if arm["name"] == "stem=patch,data_fraction=0.1")["trials"]
-    holes = {trial["id"]: synthetic.hole("missing", "not started") for trial in trials}
-    for figure, line in ((drawn(synthetic.results(plan, holes)), False), (usual("intervals"), True)):
+    ids = [synthetic.trial_id(plan, "stem=patch,data_fraction=0.1", seed) for seed in range(5)]
+    two = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
+    for figure, line in ((drawn(two), False), (usual("intervals"), True)):
         upright = [one for one in lines_of(figure.axes[0], 2) if list(one.get_ydata()) == [0, 1]]
         assert (len(upright) == 1) == line
         assert ("dashed line: baseline" in words(figure)) == line
@@ -413,18 +394,17 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
     study, figure = complete("families"), usual("families")
     fitted = lines_of(figure.axes[0], 40)
     assert len(fitted) == 2
-    trials = study.trials.assign(
-        compute=study.trials["arm"].map({arm.name: arm.train_flops for arm in study.plan.arms}),
-        family=study.trials["arm"].map({arm.name: arm.model_family for arm in study.plan.arms}),
-    )
+    compute = study.trials["arm"].map({arm.name: arm.train_flops for arm in study.plan.arms})
+    family_of = study.trials["arm"].map({arm.name: arm.model_family for arm in study.plan.arms})
+    trials = study.trials.assign(compute=compute, family=family_of)
     for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
         own = trials[(trials["family"] == family) & (trials["test_accuracy"] < 1)]  # no error has no logarithm
         counted = [one for _, one in own.groupby("seed") if len(one) >= families.MIN_SIZES]
         ends = [max(one["compute"].min() for one in counted), min(one["compute"].max() for one in counted)]
-        assert [line.get_xdata()[0], line.get_xdata()[-1]] == pytest.approx([end / 1e12 for end in ends])
         laws = [stats.linregress(np.log(one["compute"]), np.log(1 - one["test_accuracy"])) for one in counted]
         expected = [100 * (1 - np.mean([np.exp(law.intercept) * end**law.slope for law in laws])) for end in ends]
-        assert [line.get_ydata()[0], line.get_ydata()[-1]] == pytest.approx(expected)
+        assert line.get_xdata()[[0, -1]] == pytest.approx(np.array(ends) / 1e12)
+        assert line.get_ydata()[[0, -1]] == pytest.approx(np.array(expected))
         assert f"{family} {np.mean([-law.slope for law in laws]):.2f} [" in words(figure)
     assert "No fit, fewer than 3 seeds with 4 sizes: ResNet." in words(figure)
 
@@ -446,14 +426,12 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
 
 
 def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
-    """The count is 3 x the FLOPs of a forward pass x the images of all steps."""
     arm = complete("families").plan.arms[0]
     old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
     assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
 def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> None:
-    """A line for each factor, and one for arms that grow in several, runs over FLOPs divided by the baseline's."""
     study, ax = complete("shape"), usual("shape").axes[0]
     ways = [line for line in ax.lines if len(line.get_xdata()) > 2 and line.get_linestyle() != "None"]
     assert len(ways) == 5
@@ -469,7 +447,6 @@ def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> No
 
 
 def marks_of(ax: Axes) -> list[Line2D]:
-    """List the marks of means."""
     return [mark for mark in lines_of(ax, 1) if mark.get_marker() in ("D", "o") and mark.get_markersize() == 5]
 
 

@@ -37,12 +37,10 @@ def lines(text: str) -> list[list[str]]:
 
 
 def unmarked(cell: str) -> str:
-    """Remove the numbers of footnotes."""
     return re.sub(r" ?\[[\d,]+\]$", "", cell)
 
 
 def test_each_recipe_has_its_own_numbers_beside_the_arm() -> None:
-    """The cells of a group are those of the recipe's table."""
     found = two()
     head, _, *rows = lines(across_recipes.render(found, "md", ["mean", "verdict"]))
     assert head == [
@@ -69,7 +67,6 @@ def test_a_footnote_stands_beside_the_recipe_that_it_is_about() -> None:
 
 
 def test_latex_has_a_group_over_its_columns_and_html_a_cell() -> None:
-    """A strict reader of LaTeX finds the groups, each with a rule below it."""
     text = across_recipes.render(two(), "latex")
     groups, head, *rows = latex.check(text)
     assert groups == [r"\multicolumn{1}{c}{}", r"\multicolumn{4}{c}{digits}", r"\multicolumn{4}{c}{cifar10}"]
@@ -92,7 +89,6 @@ def test_what_was_set_on_the_command_line_names_the_column() -> None:
 
 
 def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe() -> None:
-    """The recipe has a column; each table in JSON is that of the recipe alone."""
     tables = two()
     rows = list(csv.DictReader(io.StringIO(across_recipes.render(tables, "csv"))))
     assert [(row["recipe"], row["arm"]) for row in rows] == [
@@ -103,7 +99,6 @@ def test_csv_has_a_row_for_each_recipe_and_arm_and_json_a_table_for_each_recipe(
 
 
 def test_an_unknown_column_is_one_line() -> None:
-    """The error is that of a single table; the arm alone is refused too."""
     with pytest.raises(ValueError, match=r"columns=means: one of arm, .*did you mean 'mean'"):
         across_recipes.render(two(), "md", ["means"])
     with pytest.raises(ValueError, match="name at least one column of each recipe"):
@@ -111,7 +106,6 @@ def test_an_unknown_column_is_one_line() -> None:
 
 
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--recipe` given twice works with names of studies and without them."""
     for recipe in ("digits", "cifar10", "other"):
         synthetic.write(tmp_path, on(recipe))
     recipes = ("--recipe", "cifar10", "--recipe", "digits", "--runs", str(tmp_path))
@@ -129,13 +123,10 @@ def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pyte
 
 
 def test_several_studies_are_one_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one header, and every row names its study and recipe."""
     for plan in (synthetic.position(seeds=2), synthetic.patch_size(seeds=2)):
         synthetic.write(tmp_path, plan)
     words = ("table", "position-embedding", "patch-size", "--format", "csv", "--runs", str(tmp_path))
     rows = list(csv.DictReader(io.StringIO(called(monkeypatch, *words)[1])))
-    assert {(row["study"], row["recipe"]) for row in rows} == {
-        ("position-embedding", "digits"),
-        ("patch-size", "digits"),
-    }
+    assert {(row["study"], row["recipe"]) for row in rows[:4]} == {("position-embedding", "digits")}
+    assert {(row["study"], row["recipe"]) for row in rows[4:]} == {("patch-size", "digits")}
     assert [row["arm"] for row in rows[4:]] == ["patch=1", "patch=2", "patch=4"]

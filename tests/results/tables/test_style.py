@@ -54,14 +54,12 @@ def position() -> StudyResults:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run directory with two studies."""
     folder = tmp_path_factory.mktemp("runs")
     synthetic.write(folder, synthetic.pooling())
     return synthetic.write(folder, synthetic.position())
 
 
 def test_an_empty_file_is_the_usual_style() -> None:
-    """Every key may be left out."""
     assert styles.parse({}) == styles.Style()
 
 
@@ -99,7 +97,6 @@ def test_what_is_wrong_in_a_file_is_one_line(
 
 
 def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() -> None:
-    """Cells, caption, footnotes and answer follow one style."""
     with styles.use(paper()):
         table = study_table.table(position())
         text = layout.render(table, "md")
@@ -129,7 +126,6 @@ def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
 
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
-    """A figure fits one column of a journal with its typeface."""
     study = position()
     figure = drawn(study, paper())
     assert figure.get_figwidth() == 3.25
@@ -173,7 +169,6 @@ def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
 
 
 def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
-    """Lines take the baseline's color, a named color, or the palette in order."""
     study = synthetic.results(synthetic.pooling())
     lines = [line for line in drawn(study, paper()).axes[0].lines if len(line.get_xdata()) == 3]
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#117733"]
@@ -253,7 +248,6 @@ def test_names_of_a_study_give_no_warning(make: Any) -> None:
 
 
 def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--json` prints one object for one study; training curves have another file name."""
     given = ("plot", "position-embedding", "--runs", str(runs), "--out", str(tmp_path), "--format", "svg", "--json")
     figure = json.loads(called(monkeypatch, *given)[1])
     curves = json.loads(called(monkeypatch, *given, "--x", "epoch")[1])
@@ -264,7 +258,6 @@ def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, monkeypat
 
 
 def test_an_order_names_arms_or_settings_and_leaves_the_others_behind() -> None:
-    """Arms that are not named keep the plan's order."""
     order = styles.Style(order=("b=2", "a=3,b=1"))
     names = ["a=1,b=1", "a=2,b=2", "a=3,b=1", "a=1,b=2"]
     assert sorted(names, key=order.rank) == ["a=2,b=2", "a=1,b=2", "a=3,b=1", "a=1,b=1"]
