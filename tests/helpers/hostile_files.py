@@ -1,10 +1,12 @@
 """Files with every field missing or wrong, and the way in which a command ends on them."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ablations import cli
@@ -21,6 +23,13 @@ WRONG = {
     "deep": DEEP,
     "true": True,
 }
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    """Return an archive as the store writes it."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
 
 
 def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:

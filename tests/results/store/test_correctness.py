@@ -1,24 +1,17 @@
 """Which images were right: the quick reader says what numpy says, of whole files and of damaged ones."""
 
-import io
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hostile_files import npz
 
 from results.store import Broken, correctness
 
 INDEX, CORRECT = np.arange(3, 60, 2, dtype=np.int32), (np.arange(29) % 3 > 0).astype(np.uint8)
 
 
-def archive(**arrays: np.ndarray) -> bytes:
-    """Return an archive as the store writes it."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
-
-
-WHOLE = archive(index=INDEX, correct=CORRECT)
+WHOLE = npz(index=INDEX, correct=CORRECT)
 
 
 def outcome(read: Callable[[bytes], correctness.Correct], content: bytes) -> str:
@@ -44,9 +37,9 @@ def test_the_reader_refuses_only_what_numpy_refuses() -> None:
     ("read", "content"),
     [
         (correctness.quick, WHOLE),
-        (correctness.parse, archive(correct=CORRECT, index=INDEX)),
-        (correctness.parse, archive(index=INDEX.astype(">i8"), correct=CORRECT.astype(bool))),
-        (correctness.parse, archive(index=INDEX, correct=CORRECT, more=INDEX)),
+        (correctness.parse, npz(correct=CORRECT, index=INDEX)),
+        (correctness.parse, npz(index=INDEX.astype(">i8"), correct=CORRECT.astype(bool))),
+        (correctness.parse, npz(index=INDEX, correct=CORRECT, more=INDEX)),
     ],
 )
 def test_archives_with_these_arrays_are_read(read: Callable[[bytes], correctness.Correct], content: bytes) -> None:
@@ -61,14 +54,14 @@ def test_archives_with_these_arrays_are_read(read: Callable[[bytes], correctness
     [
         b"",
         b"PK",
-        archive(index=INDEX),
-        archive(index=INDEX[1:], correct=CORRECT),
-        archive(index=INDEX[None], correct=CORRECT[None]),
-        archive(index=np.array(["a", "b"]), correct=np.zeros(2, np.uint8)),
-        archive(index=np.arange(2.0), correct=np.zeros(2, np.uint8)),
-        archive(index=np.arange(2), correct=np.array([0, 7])),
-        archive(index=np.arange(2), correct=np.array([0.0, 1.0])),
-        archive(index=np.zeros(2, "V0"), correct=np.zeros(2, "V0")),
+        npz(index=INDEX),
+        npz(index=INDEX[1:], correct=CORRECT),
+        npz(index=INDEX[None], correct=CORRECT[None]),
+        npz(index=np.array(["a", "b"]), correct=np.zeros(2, np.uint8)),
+        npz(index=np.arange(2.0), correct=np.zeros(2, np.uint8)),
+        npz(index=np.arange(2), correct=np.array([0, 7])),
+        npz(index=np.arange(2), correct=np.array([0.0, 1.0])),
+        npz(index=np.zeros(2, "V0"), correct=np.zeros(2, "V0")),
     ],
 )
 def test_what_is_no_such_file_is_broken(content: bytes) -> None:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -83,10 +84,16 @@ def trials(folder: Path) -> list[store.Trial]:
     return [store.Trial(path) for path in sorted((folder / "runs/trials").iterdir())]
 
 
-def todo(ablate: Ablate, name: str) -> dict[str, int]:
-    status, output, errors = ablate("plan", name, "--json")
+def told(ablate: Ablate, *words: str) -> Any:
+    """Return the JSON that a command prints."""
+    status, output, errors = ablate(*words, "--json")
     assert status == 0, errors
-    return json.loads(output)["trials"]
+    return json.loads(output)
+
+
+def todo(ablate: Ablate, name: str) -> dict[str, int]:
+    trials: dict[str, int] = told(ablate, "plan", name)["trials"]
+    return trials
 
 
 def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
@@ -99,11 +106,11 @@ def test_metric_of_an_eval_is_computed_after_training_and_everywhere(
         assert content["weights_sha256"] == trial.result().weights_sha256
         draws = content["draws"]["fewshot5_accuracy"]
         assert content["metrics"]["fewshot5_accuracy"] == pytest.approx(np.mean(draws))
-    shown = json.loads(ablate("table", "few.yaml", "--json")[1])
+    shown = told(ablate, "table", "few.yaml")
     assert shown["metric"] == "fewshot5_accuracy"
     assert [row["n"] for row in shown["rows"]] == [2, 2]
     assert all(0 < row["mean"] < 1 for row in shown["rows"])
-    view = json.loads(ablate("status", "few.yaml", "--json")[1])
+    view = told(ablate, "status", "few.yaml")
     assert view["finished"] == view["planned"] == 4
     assert todo(ablate, "few.yaml") == {"planned": 4, "finished": 4, "shared": 0, "todo": 0}
     for words in (["plot", "few.yaml"], ["report", "few.yaml"], ["export", "few.yaml", "--out", "all.parquet"]):
@@ -118,23 +125,22 @@ def test_trial_that_lacks_only_its_eval_is_not_trained_again(ablate: Ablate, tmp
     """A study that asks more of finished trials has them to do; `run` adds the evals to the same attempt."""
     results = {trial.id: trial.result() for trial in trials(tmp_path)}
     assert todo(ablate, "large.yaml") == {"planned": 4, "finished": 0, "shared": 0, "todo": 4}
-    assert json.loads(ablate("plan", "large.yaml", "--json")[1])["hours"] == 0.0
+    assert told(ablate, "plan", "large.yaml")["hours"] == 0.0
     assert ablate("run", "large.yaml")[0] == 0
     assert {trial.id: trial.result() for trial in trials(tmp_path)} == results
     assert all(len(trial.attempts()) == 1 for trial in trials(tmp_path))
     assert todo(ablate, "large.yaml")["finished"] == 4
-    rows = json.loads(ablate("table", "large.yaml", "--json")[1])["rows"]
-    assert [row["n"] for row in rows] == [2, 2]
+    assert [row["n"] for row in told(ablate, "table", "large.yaml")["rows"]] == [2, 2]
 
 
 def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path: Path) -> None:
     """Without an eval the table names a missing seed, `status` counts it as missing, and no file is written."""
     gone = trials(tmp_path)[0].path / "evals/fewshot.json"
     gone.unlink()
-    (row,) = [row for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] if row["missing"]]
+    (row,) = [row for row in told(ablate, "table", "few.yaml")["rows"] if row["missing"]]
     assert row["n"] == 1
     assert any("fewshot5_accuracy is not computed yet" in note for note in row["notes"])
-    view = json.loads(ablate("status", "few.yaml", "--json")[1])
+    view = told(ablate, "status", "few.yaml")
     assert (view["finished"], view["missing"]) == (3, 1)
     assert not gone.exists()
 
@@ -148,7 +154,7 @@ def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, t
     paths[1].write_text(whole[1].replace('"fewshot5_accuracy": 0.', '"fewshot5_accuracy": 0.0'))
     paths[2].write_text(whole[2][:100])
     paths[3].write_text(whole[0])
-    notes = [note for row in json.loads(ablate("table", "few.yaml", "--json")[1])["rows"] for note in row["notes"]]
+    notes = [note for row in told(ablate, "table", "few.yaml")["rows"] for note in row["notes"]]
     for reason in ("is of other weights", "its checksum differs", "is not JSON", "belongs to fewshot of trial"):
         assert any("fewshot.json" in note and reason in note for note in notes), notes
     assert todo(ablate, "few.yaml")["todo"] == 4
@@ -165,8 +171,7 @@ def test_weights_that_were_not_kept_are_one_clear_line(ablate: Ablate, tmp_path:
     assert status == 1
     assert "its weights were not kept" in " ".join(errors.split())
     assert "Traceback" not in errors
-    view = json.loads(ablate("status", "few.yaml", "--json")[1])
-    assert view["failed"] == 4
+    assert told(ablate, "status", "few.yaml")["failed"] == 4
     for trial in trials(tmp_path):
         (trial.path / "weights").rename(trial.path / "attempts/0001/weights.safetensors")
     assert ablate("run", "few.yaml")[0] == 1  # the same code: only after retry
@@ -202,7 +207,6 @@ def test_evals_are_computed_as_the_training_was(
 
 
 def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
-    """A trial is one job, with the evals of every plan."""
     arms = [Arm.model_construct(name="a", config={}, trials=[PlannedTrial.model_construct(seed=0, id="x")])]
     evals = enumerate([["a"], ["b", "a"], []])
     plans = [Plan.model_construct(name=str(i), seeds=[0], arms=arms, evals=names) for i, names in evals]
@@ -222,7 +226,6 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
 def test_eval_that_cannot_be_is_refused_before_anything_trains(
     ablate: Ablate, tmp_path: Path, line: str, said: str
 ) -> None:
-    """Unknown names and impossible sizes end in one line with status 2, and nothing is written."""
     (tmp_path / "bad.yaml").write_text(dedent(STUDY) + f"{line}\n")
     status, _, errors = ablate("run", "bad.yaml", "--runs", "new")
     assert status == 2
@@ -305,7 +308,6 @@ def test_size_that_a_model_does_not_take_is_one_line() -> None:
 
 
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:
-    """Tables and figures write the metrics of evals in the units of accuracies and losses."""
     assert units.unit("test_accuracy@64") == units.unit("fewshot5_accuracy") == units.PERCENT
     assert units.unit("test_loss@64") == units.PLAIN
     assert units.higher_is_better("test_accuracy@64")
@@ -323,17 +325,16 @@ def test_metric_names_its_eval() -> None:
 @pytest.mark.parametrize("entry", EVAL)
 def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> None:
     """Tables know an eval by its name alone: NAME[@VALUE] measures NAME...[@VALUE]."""
-    name = entry.replace("SIZE", "16").replace("P", "4").replace("R", "2")
-    for pattern in EVAL[entry].metrics:
-        metric = pattern.replace("SIZE", "16").replace("P", "4").replace("R", "2")
-        assert eval_of(metric) == name
-        assert [
-            one for one in ("fewshot", "inspect", "test@16", "test@patch4", "test@merge2") if measures(one, metric)
-        ] == [name]
+
+    def example(pattern: str) -> str:
+        return pattern.replace("SIZE", "16").replace("P", "4").replace("R", "2")
+
+    for metric in map(example, EVAL[entry].metrics):
+        assert eval_of(metric) == example(entry)
+        assert [one for one in map(example, EVAL) if measures(one, metric)] == [example(entry)]
 
 
 def test_exports_written_before_there_were_evals_are_read(tmp_path: Path) -> None:
-    """A file without the optional columns gives the same table, and no inspection."""
     plan = synthetic.position(seeds=2)
     studies = load_studies(synthetic.write(tmp_path / "runs", plan))
     export.write(studies, tmp_path / "new.parquet")

@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import synthetic
-from outcomes import Quiet
+from outcomes import Quiet, outcomes
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -56,18 +55,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def job(steps: int = 1200) -> Job:
-    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=steps, batch=16, evaluations=40)
+def job() -> Job:
+    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1200, batch=16, evaluations=40)
     return Job(trial_id(config), config.model_dump(), "a", "s")
-
-
-def ended(runs: Path, one: Job) -> tuple[Any, ...]:
-    """Return the sha256 of the weights, and the curve."""
-    state = store.trial(runs, one.id).state()
-    assert state.result is not None, state
-    assert state.attempt is not None
-    lines = store.read_metrics(state.attempt)
-    return state.result.weights_sha256, [(line.step, line.val_loss) for line in lines]
 
 
 def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
@@ -104,7 +94,7 @@ def test_disk_filled_again_and_again_leaves_no_trace(
     finally:
         over.set()
         filler.join()
-    assert ended(disk.folder / "runs", one) == ended(tmp_path / "calm", one)
+    assert outcomes(disk.folder / "runs", [one]) == outcomes(tmp_path / "calm", [one])
     assert any("waits: no space left on device" in line for line in said.said)
     if patience == "60":
         assert not any("interrupted" in line for line in said.said)

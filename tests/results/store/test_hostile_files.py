@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synthetic
+from hostile_files import npz
 
 from ablations.execution.compute_eval import winner_weights
 from results import store
@@ -27,12 +28,6 @@ def trial(tmp_path: Path) -> store.Trial:
     with synthetic.claimed(trial) as attempt:
         attempt.save_checkpoint(10, b"state")
     return trial
-
-
-def npz(**arrays: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
 
 
 def bomb(name: str, size: int) -> bytes:
@@ -105,7 +100,6 @@ def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, k
 
 @pytest.fixture
 def finished(tmp_path: Path) -> store.Trial:
-    """Return a trial with a result."""
     synthetic.write(tmp_path, synthetic.position(seeds=1))
     return store.Trial(sorted(tmp_path.glob("trials/*"))[0])
 

@@ -35,7 +35,6 @@ def test_studies_come_in_the_order_asked_for(runs: Path, asked: list[str], found
 
 
 def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> None:
-    """The error names the nearest study and the studies that exist."""
     near = r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
     for source, asked, message in (
         (runs, ["poling"], near),
@@ -106,19 +105,19 @@ ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugin
 
 def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
     """Return the provenance of a trial that made an attempt with each of `envs`, the last of which finished."""
-    plan = synthetic.position()
-    key = synthetic.trial_id(plan, "position=2d", 1)
-    trial, record = store.trial(runs, key), synthetic.simulate(plan)[key]
+    plan = synthetic.position(seeds=1)
+    key = synthetic.trial_id(plan, "position=2d", 0)
+    trial = store.trial(runs, key)
     for _ in envs[1:]:
-        attempt = store.claim(trial, Watch())
-        attempt.release()
-    synthetic.write_trial(trial, record)
+        store.claim(trial, Watch()).release()
+    synthetic.write(runs, plan)
+    synthetic.write_trial(trial, synthetic.simulate(plan)[key])
     for attempt_path, env in zip(trial.attempts(), envs, strict=True):
         store.write_json(attempt_path / "env.json", env)
     result = store.read_json(trial.path / "result.json")
     result["files"].pop("env.json", None)  # as of a version that recorded none
     store.write_json(trial.path / "result.json", result | {"checksum": store.checksum(result)})
-    found: dict[str, str] = load_studies(synthetic.write(runs, plan))[0].trials.set_index("id").loc[key].to_dict()
+    found: dict[str, str] = load_studies(runs)[0].trials.set_index("id").loc[key].to_dict()
     assert found["status"] == "finished"
     return found
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,6 @@ def test_a_result_is_read_back_and_every_edit_is_noticed(trial: store.Trial) -> 
 
 
 def test_result_of_another_trial_is_broken(trial: store.Trial) -> None:
-    """A result copied from another trial does not count."""
     publish(trial)
     other = store.trial(trial.path.parent.parent, "ba9876543210")
     other.path.mkdir()
@@ -77,7 +77,6 @@ def test_result_of_another_trial_is_broken(trial: store.Trial) -> None:
 
 
 def test_broken_result_is_moved_aside_and_replaced(trial: store.Trial) -> None:
-    """The next attempt keeps the broken file in its folder and publishes a new result."""
     publish(trial)
     (trial.path / "result.json").write_text("{")
     publish(trial)
@@ -86,7 +85,6 @@ def test_broken_result_is_moved_aside_and_replaced(trial: store.Trial) -> None:
 
 
 def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
-    """A result of a newer version is neither read nor replaced."""
     publish(trial)
     path = trial.path / "result.json"
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
@@ -98,7 +96,6 @@ def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
 
 
 def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
-    """A claim fails while a living process holds the newest attempt; after its release the next number follows."""
     first = synthetic.claimed(trial)
     assert store.claim(trial, lease.Watch()) is None
     first.release()
@@ -107,27 +104,19 @@ def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
 
 
 def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
-    """Of threads that claim at once, one gets an attempt."""
-    won: list[store.Attempt] = []
     start = threading.Barrier(16)
 
-    def compete() -> None:
+    def compete(_: int) -> store.Attempt | None:
         start.wait()
-        if attempt := store.claim(trial, lease.Watch()):
-            won.append(attempt)
+        return store.claim(trial, lease.Watch())
 
-    threads = [threading.Thread(target=compete) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
+    with ThreadPoolExecutor(16) as threads:
+        (winner,) = filter(None, threads.map(compete, range(16)))
     assert [path.name for path in trial.attempts()] == ["0001"]
-    won[0].release()
+    winner.release()
 
 
 def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
-    """A holder killed with SIGKILL on this host frees the trial without waiting."""
     with holding(trial):
         assert store.claim(trial, lease.Watch()) is None
         assert trial.state().status == "running"
@@ -181,8 +170,6 @@ def test_lease_of_another_pid_namespace_is_not_judged_by_its_pid(trial: store.Tr
 
 
 def test_release_needs_no_space(trial: store.Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial is released even if nothing can be written."""
-
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -217,7 +204,6 @@ def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Tria
 
 
 def test_second_result_is_refused(trial: store.Trial) -> None:
-    """The first result stays."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         first = (trial.path / "result.json").read_bytes()
@@ -246,7 +232,6 @@ def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Tr
 
 
 def test_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
-    """A line cut by a kill does not hide the lines before it."""
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert [line.step for line in store.read_metrics(tmp_path)] == [1, 2]
 
