@@ -1,6 +1,7 @@
 """Train in this process instead of in workers, which take seconds to import torch."""
 
 import io
+import math
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from ablations.reporting.cleaning import Keep
 
 def serve_all(pool: Pool, *_: object) -> None:
     """Run a pool by one worker in this process."""
-    for trial in [*pool.trials.values()]:
-        pool.end(trial, served(pool.place.runs, trial.job, pool.place.keep_weights))
+    while (trial := pool.next_trial(math.inf)) is not None:
+        pool.settle(trial, served(pool.place.runs, trial.job, pool.place.keep_weights))
 
 
 def served(runs: Path, job: Job, keep_weights: Keep = "all") -> Ended:

@@ -5,6 +5,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import synthetic
 from rich.console import Console
 from serial import called_serially
 
@@ -14,6 +15,7 @@ from ablations.reporting.growing_table import GrowingTable
 from ablations.reporting.progress import Live
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
+from results import store
 
 RECIPE = """
     description: Small. For tests.
@@ -49,11 +51,7 @@ def test_the_demo_is_a_part_of_the_papers_study() -> None:
 
 
 def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
-    import synthetic
-
     synthetic.write(tmp_path, synthetic.position(seeds=2))
-    from results import store
-
     (plan,) = store.plans(tmp_path)
     asked = jobs([plan])
     table = GrowingTable([*asked, Job("0" * 12, asked[0].config | {"seed": 9}, asked[0].arm, "")], tmp_path)

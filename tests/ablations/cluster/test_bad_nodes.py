@@ -49,7 +49,6 @@ def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
 
 
 def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
-    """By then the node is repaired, or it fails again."""
     for trial in trials:
         path = attempt(trial, "node1") / "failure.json"
         os.utime(path, (path.stat().st_mtime - bad_nodes.SECONDS,) * 2)
@@ -65,7 +64,6 @@ def test_invalid_node_names_are_ignored(trials: list[store.Trial], name: str) ->
 
 
 def test_avoided_nodes_are_added_to_the_profiles() -> None:
-    """sbatch gets one list of excluded nodes, or none."""
     excluding = Profile(gpus=0, memory="1G", time=5, extra={"exclude": "node[7-9]"})
     chosen = submitit_parameters(excluding, "tag", avoided=["node1", "node2"])
     assert chosen["additional_parameters"] == {"exclude": "node[7-9],node1,node2"}
@@ -73,7 +71,6 @@ def test_avoided_nodes_are_added_to_the_profiles() -> None:
 
 
 def test_trial_leaves_a_node_after_its_second_fault_there() -> None:
-    """One fault, faults on other nodes, or faults outside SLURM are not enough."""
     first, second, here = (EndedAttempt(True, "ECC", 0, node=node) for node in ("node1", "node2", ""))
     assert node_to_leave([first, first]) == "node1"
     assert node_to_leave([first, second, first]) == "node1"

@@ -52,7 +52,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Every reading command survives missing and wrong fields, and pipes instead of files."""
     (path,) = runs.glob(PLACES[name])
     whole: dict[str, Any] = json.loads(path.read_text())
     bad, tried = [], 0
@@ -70,7 +69,6 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
 
 
 def test_broken_files_of_jobs_and_checks_are_one_line_or_ignored(runs: Path) -> None:
-    """Rounds of last jobs, a node's checks and step times are read with each field missing or wrong."""
     (campaign,) = campaigns.campaigns(runs)
     device = Device(False, "cpu")
     step_times.write(runs, device, {"0" * 12: StepTime(seconds=1.0, steps=50)})
@@ -107,7 +105,6 @@ def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name:
 def test_logs_that_are_pipes_are_named(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`logs` does not wait for a writer, and shows other logs."""
     for trial in runs.glob("trials/*"):
         os.mkfifo(trial / "attempts/0001/log")
     assert not ended(monkeypatch, capsys, "logs", "position-embedding", "--runs", str(runs))
@@ -116,7 +113,6 @@ def test_logs_that_are_pipes_are_named(
 def test_output_of_a_task_has_no_control_characters(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pool's messages and the error that ends a task are escaped."""
     (folder,) = runs.glob("submissions/2*")
     monkeypatch.setattr(node, "reconcile_patiently", lambda campaign: node.Lines().say("\x1b[2J\u202e"))
     monkeypatch.setattr(node.no_progress, "give_up", lambda campaign: "\x07")

@@ -62,11 +62,8 @@ class Fake:
     def tags(self) -> list[str]:
         return [line.split()[1] for line in (self.folder / "jobs").read_text().splitlines()]
 
-    def falls_silent(self) -> None:
-        (self.folder / "silent").touch()
-
-    def answers_again(self) -> None:
-        (self.folder / "silent").unlink()
+    def silent(self, silent: bool) -> None:
+        (self.folder / "silent").touch() if silent else (self.folder / "silent").unlink()
 
 
 @pytest.fixture
@@ -95,25 +92,31 @@ def runs(tmp_path: Path) -> Path:
 POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
 
 
-def submitted(runs: Path, *plans: str, data_dir: Path | None = None) -> Campaign:
-    """Make a campaign as `submit` does, without its arrays."""
-    return campaigns.create(runs, plans, TOY, Place(runs, data_dir))
+def submitted(runs: Path, *plans: str, data_dir: Path | None = None, **more: Any) -> Campaign:
+    """Make a campaign as `submit` does, without its arrays, and read it from disk."""
+    made = campaigns.create(runs, plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
+    return campaigns.load(made.folder)
 
 
-def handed_over(campaign: Campaign, *ids: str, number: int = 1, function: str = campaigns.SHARE) -> Path:
+def handed_over(campaign: Campaign, number: int) -> Path:
     """Make an array of one task in the campaign; return its folder."""
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
-    content = {"tag": campaigns.tag(array), "function": function, "arguments": [], "shares": [list(ids)]}
-    intent.durable(array / intent.NAME, {**content, "written": time.time() + number})
+    content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": []}
+    content |= {"shares": [[campaign.jobs()[0].id]], "written": time.time() + number}
+    intent.durable(array / intent.NAME, content)
     return array
+
+
+def seen(runs: Path, known: status.SlurmState | None = None) -> status.Status:
+    return status.status(Plan.model_validate(synthetic.position()), runs, known or status.SlurmState())
 
 
 def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files with tokens have mode 0600; a colleague who may not read them still sees the submission."""
     profile = TOY.model_copy(update={"environment": {"MY_TOKEN": "hush"}, "setup": ("export OTHER=hush",)})
-    campaign = campaigns.create(runs, [POSITION], profile, Place(runs, None))
-    assert campaigns.load(campaign.folder).profile == profile
+    campaign = submitted(runs, profile=profile)
+    assert campaign.profile == profile
     holding = [path for path in campaign.folder.glob("*.json") if "hush" in path.read_text()]
     assert [(path.name, path.stat().st_mode & 0o777) for path in holding] == [("private.json", 0o600)]
     opened = os.open
@@ -131,22 +134,21 @@ def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: 
     """Its code would run as this user, so the submission is created anew."""
     plans = [plan for plan in store.plans(runs) if plan.name == POSITION]
     monkeypatch.setattr(submit, "reconcile", lambda campaign: campaign.folder)
-    theirs = submitted(runs, POSITION)
+    theirs = submitted(runs)
     assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) == theirs.folder
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) != theirs.folder
 
 
 def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Fake) -> None:
-    """The first marks the submission and reports SLURM's silence; the second cancels the jobs."""
-    campaign, other = submitted(runs, POSITION), submitted(runs, POSITION)
+    campaign, other = submitted(runs), submitted(runs)
     slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
-    slurm.falls_silent()
+    slurm.silent(True)
     with pytest.raises(Unreachable, match="to cancel pending ones, give the command again"):
         submit.cancel(runs, {POSITION})
     assert campaign.cancelled
     assert other.cancelled  # all submissions are marked before SLURM is asked
-    slurm.answers_again()
+    slurm.silent(False)
     assert "0 submissions cancelled, 2 jobs removed" in submit.cancel(runs, {POSITION})
     assert slurm.tags == ["ablate:other:0001"]
 
@@ -165,9 +167,8 @@ def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: P
 
 
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops at the next check, without a signal; its trials stay to do."""
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
-    first = submitted(runs, POSITION).jobs()[0]
+    first = submitted(runs).jobs()[0]
     job = replace(first, config=first.config | {"device": "cpu"})
     tally = runner.run([job], Place(runs, None), node.Lines(), 1, called_off=lambda: True)
     assert tally.stopped
@@ -176,8 +177,7 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another spelling of a folder is not another folder."""
-    campaign = submitted(runs, POSITION, data_dir=tmp_path / "data")
+    campaign = submitted(runs, data_dir=tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
     for name, continued in spelt.items():
@@ -187,22 +187,20 @@ def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypat
 
 def test_other_arms_are_another_submission(runs: Path) -> None:
     """A submission has only the trials of its arms, also after it is read from disk."""
-    everything = submitted(runs, POSITION)
-    one = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms=["position=[n]*"])
-    read = campaigns.load(one.folder)
-    assert {job.arm for job in read.jobs()} == {"position=none"} < {job.arm for job in everything.jobs()}
-    for campaign, arms in ((everything, ["*"]), (read, ["position=[n]*"])):
+    everything, one = submitted(runs), submitted(runs, arms=["position=[n]*"])
+    assert {job.arm for job in one.jobs()} == {"position=none"} < {job.arm for job in everything.jobs()}
+    for campaign, arms in ((everything, ["*"]), (one, ["position=[n]*"])):
         for asked in (["*"], ["position=[n]*"], ["position=[n]*", "position=1d"]):
             same = submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY, asked)
             assert same is (asked == arms)
-    both = campaigns.create(runs, [POSITION], TOY, Place(runs, None), arms=["position=[n]*", "position=1d"])
-    assert {job.arm for job in campaigns.load(both.folder).jobs()} == {"position=none", "position=1d"}
+    both = submitted(runs, arms=["position=[n]*", "position=1d"])
+    assert {job.arm for job in both.jobs()} == {"position=none", "position=1d"}
 
 
-def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path) -> None:
     """Its intent is renamed between listing and reading."""
-    campaign = submitted(runs, POSITION)
-    kept, refused = (handed_over(campaign, "0" * 12, number=number) for number in (1, 2))
+    campaign = submitted(runs)
+    kept, refused = (handed_over(campaign, number) for number in (1, 2))
     (refused / "intent.json").rename(refused / "refused.json")
     assert [array for array, _ in campaigns.read_intents(campaign.folder)] == [kept]
     assert campaigns.count_share_arrays(campaign) == 1
@@ -210,14 +208,14 @@ def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path, monkeypat
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
     """After five rounds without progress `status` shows the last line of the newest task that printed any."""
-    campaign = submitted(runs, POSITION)
+    campaign = submitted(runs)
     for number in range(1, 7):
-        array = handed_over(campaign, campaign.jobs()[0].id, number=number)
-        assert status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState()).given_up == ""
+        array = handed_over(campaign, number)
+        assert seen(runs).given_up == ""
         assert no_progress.is_stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
     no_progress.give_up(campaign)
-    view = status.status(Plan.model_validate(synthetic.position()), runs, status.SlurmState())
+    view = seen(runs)
     assert status.is_settled([view])
     end = "the newest task's log ends with: slurmstepd: error: no such module"
     assert f"stopped   given up after 5 rounds without progress; {end}" in render([view]).plain
@@ -227,19 +225,17 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
 
 
 def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
-    """A task that waits, or died without output, hides no other task."""
-    campaign = submitted(runs, POSITION)
-    key = campaign.jobs()[0].id
-    arrays = [handed_over(campaign, key, number=number) for number in (1, 2, 3)]
+    campaign = submitted(runs)
+    arrays = [handed_over(campaign, number) for number in (1, 2, 3)]
     (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
-    (tail,) = log_tails.tails(runs, [key], 5, False)
+    (tail,) = log_tails.tails(runs, [campaign.jobs()[0].id], 5, False)
     assert str(tail).endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
     assert (tail.path, tail.of, tail.lines) == (str(arrays[1]), "task", ["what went wrong"])
 
 
 def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is SLURM's end time, else counts from the start of the script, setup and imports included."""
-    campaign = submitted(runs, POSITION)
+    campaign = submitted(runs)
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     monkeypatch.setenv(submission.BEGAN, str(int(time.time()) - 100))
     assert node.time_limit(campaign) - time.monotonic() == pytest.approx(300 - 100, abs=5)
@@ -249,7 +245,7 @@ def test_time_limit_counts_from_the_start_of_the_job(runs: Path, monkeypatch: py
 
 def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit status makes the task FAILED in squeue and sacct."""
-    campaign = submitted(runs, POSITION)
+    campaign = submitted(runs)
     monkeypatch.setattr(last_jobs, "ensure_last_jobs_from_share", lambda *_: None)
     for tally, expected in ((runner.RunSummary(failed={"a": "b"}), 1), (runner.RunSummary(done=["a"]), 0)):
         monkeypatch.setattr(runner, "run", lambda *_, tally=tally, **__: tally)
@@ -260,19 +256,16 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
 def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path, last_job: bool, answer: str) -> None:
     """After the trials a last job, if there is one, writes tables and report."""
     synthetic.write(runs, synthetic.position())
-    seen = status.SlurmState(plans={POSITION}, lasts={POSITION} if last_job else ())
-    view = status.status(Plan.model_validate(synthetic.position()), runs, seen)
-    assert view.tables == answer
-    assert status.is_settled([view]) is not last_job
+    known = status.SlurmState(plans={POSITION}, lasts={POSITION} if last_job else ())
+    view = seen(runs, known)
+    assert (view.tables, status.is_settled([view])) == (answer, not last_job)
     assert f"tables    {answer}" in render([view]).plain
     publish.publish_all(runs, [POSITION])
-    view = status.status(Plan.model_validate(synthetic.position()), runs, seen)
-    assert view.tables == "written"
-    assert status.is_settled([view])
+    view = seen(runs, known)
+    assert (view.tables, status.is_settled([view])) == ("written", True)
 
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
-    """A second study must be named in full."""
     one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
     assert planned.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
     with pytest.raises(ValueError, match="no study 's@r'"):
@@ -283,7 +276,6 @@ def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() ->
 
 @pytest.mark.parametrize("spared", ["another host", "an old result", ""])
 def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spared: str) -> None:
-    """Attempts on another host, and attempts that keep an earlier result, are not waste."""
     trial = store.trial(tmp_path, "0" * 12)
     trial.create({"config": {}})
     for last in (False, True):
@@ -327,11 +319,9 @@ def test_check_waits_for_an_answer_that_is_not_seen_yet(
 def test_check_that_is_cut_short_leaves_nothing(
     runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """Neither the job nor the folder of the check stays."""
-
     def interrupt(seconds: float) -> None:
         slurm.holds(f"check:{sent[0].tags}0001", "ablate:other:0001")
-        slurm.falls_silent()  # squeue alone
+        slurm.silent(True)  # squeue alone
         raise error
 
     monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))

@@ -59,7 +59,6 @@ def test_attempts_with_progress_or_on_request_do_not_count(trial: store.Trial) -
 
 
 def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
-    """Failures under other code, or before `retry`, do not count."""
     for _ in range(3):
         end(trial, "killed", code="4567")
     assert chances(trial, "4567")
@@ -69,7 +68,6 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
 
 
 def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial) -> None:
-    """However far the trial had come before, these attempts made no progress."""
     end(trial, "killed", saves=50)
     for _ in range(2):
         end(trial, "killed", step=None)
@@ -100,7 +98,6 @@ def test_where_an_attempt_began_is_written_once_decided(trial: store.Trial, save
 
 
 def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
-    """Attempt 10000 comes after attempt 9999."""
     for name in ("9999", "10000"):
         store.write_json(trial.path / "attempts" / name / lease.RELEASED, {})
         store.write_json(trial.path / "attempts" / name / "failure.json", {"kind": "machine", "cause": "a"})
@@ -131,7 +128,6 @@ def test_same_traceback_twice_or_three_exceptions_end_it(
 
 
 def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial) -> None:
-    """A failure that is to be tried again does not fail the trial, even if the run was killed meanwhile."""
     end(trial, "bug")
     state = trial.state()
     assert (state.status, state.reason) == ("interrupted", "interrupted: bug")

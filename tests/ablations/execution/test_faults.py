@@ -56,7 +56,6 @@ MESSAGES = [
 
 @pytest.mark.parametrize(("message", "kind", "fatal"), MESSAGES)
 def test_message_is_understood(message: str, kind: str, fatal: bool) -> None:
-    """Messages of PyTorch and its libraries in a RuntimeError are classified."""
     found = faults.classify(RuntimeError(message))
     assert (found.kind, found.fatal) == (kind, fatal)
 
@@ -77,7 +76,6 @@ def test_message_is_understood(message: str, kind: str, fatal: bool) -> None:
     ],
 )
 def test_type_is_understood(error: Exception, kind: str) -> None:
-    """The exception's type decides before its message."""
     assert faults.classify(error).kind == kind
 
 
@@ -103,8 +101,6 @@ def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(t
 
 
 def test_place_names_the_innermost_frames() -> None:
-    """The location of a fault is its type, and file, function and line of its frames."""
-
     def fall() -> None:
         raise KeyError("x")
 

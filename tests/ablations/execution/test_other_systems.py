@@ -36,17 +36,12 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cores_memory_and_processor_are_known() -> None:
-    """Cores, memory and the processor's name are known; no control group counts kills."""
     assert machine.cores() == memory.host_cores() == os.cpu_count()
     assert min(memory_limits.host_limits()) > 2**28
     assert processor.processor()
     assert len(compile_cache.instruction_set.__wrapped__()) == 8
     assert machine.oom_kills() == 0
-
-
-def test_results_are_read_in_one_process() -> None:
-    """Forking is safe only on Linux."""
-    assert record.process_count(100_000) == 1
+    assert record.process_count(100_000) == 1, "forking is safe only on Linux"
 
 
 def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ def hear(made: Pool, number: int, event: Event) -> None:
 
 
 def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
-    """Two trials need two of four workers; each ready worker gets the next trial."""
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 4)
     assert at_work(made) == [None, None]
@@ -126,7 +125,6 @@ def test_killed_starts_are_not_counted_as_crashes(tmp_path: Path) -> None:
 
 
 def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
-    """It waits behind the others; its worker takes the next trial."""
     first, second = some = jobs(2)
     made = pool(tmp_path, some, 1)
     made.tick()
@@ -146,33 +144,25 @@ def stands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Standing]:
     return told
 
 
-def test_what_another_run_finished_is_not_trained(tmp_path: Path, stands: dict[str, Standing]) -> None:
-    """The pool reads the disk before it gives a trial to a worker."""
-    first, second = some = jobs(2)
-    stands[first.id] = replace(first.standing(Standings(tmp_path)), kind=Kind.FINISHED)
-    made = pool(tmp_path, some, 1)
-    made.tick()
-    hear(made, 0, Ready())
-    assert at_work(made) == [second]
-    assert made.summary.done == [first.id]
-
-
-def test_a_trial_of_another_run_is_awaited_whatever_its_parent(tmp_path: Path, stands: dict[str, Standing]) -> None:
-    """The pool waits while another process trains it, though its parent diverged; then it interrupts the trial."""
-    first, second = some = jobs(2)
+def test_what_another_run_finished_or_trains_is_not_given_to_a_worker(
+    tmp_path: Path, stands: dict[str, Standing]
+) -> None:
+    """The pool waits while another run trains a trial, though its parent diverged; then it interrupts the trial."""
+    over, held, free = some = jobs(3)
     start = Start(Kind.BLOCKED, "starts from stage a, which diverged", open=("0" * 12,))
-    running = replace(first.standing(Standings(tmp_path)), kind=Kind.RUNNING, start=start)
-    stands[first.id] = running
+    running = replace(held.standing(Standings(tmp_path)), kind=Kind.RUNNING, start=start)
+    stands[over.id] = replace(over.standing(Standings(tmp_path)), kind=Kind.FINISHED)
+    stands[held.id] = running
     made = pool(tmp_path, some, 1)
     made.tick()
     hear(made, 0, Ready())
-    assert at_work(made) == [second]
-    assert made.trials[first.id].state is PoolTrialState.WAITING
-    assert made.summary.interrupted == {}
-    stands[first.id] = replace(running, kind=Kind.LOST)
-    made.trials[first.id].due = 0.0
+    assert at_work(made) == [free]
+    assert made.summary == RunSummary(done=[over.id])
+    assert made.trials[held.id].state is PoolTrialState.WAITING
+    stands[held.id] = replace(running, kind=Kind.LOST)
+    made.trials[held.id].due = 0.0
     assert made.next_trial(0.0) is None
-    assert made.summary.interrupted == {first.id: start.why}
+    assert made.summary.interrupted == {held.id: start.why}
 
 
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:

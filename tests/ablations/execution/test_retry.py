@@ -100,7 +100,6 @@ def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.M
 
 
 def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
-    """Each cause is followed by the command that helps."""
     text = render([statuses.status(Plan.model_validate(synthetic.position()), runs, statuses.SlurmState({}))]).plain
     plan = "position-embedding@digits"
     for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
@@ -110,7 +109,6 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
 
 
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path) -> None:
-    """A failed trial does not hide its failed eval."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     eval_files.fail(trial, "fewshot", "cause", "", "code")
     assert "2 trials may be run again\n" in ablate("retry", "position-embedding")

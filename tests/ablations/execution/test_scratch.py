@@ -43,7 +43,6 @@ def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Pa
 
 
 def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> None:
-    """A trial resumes from the newest checkpoint, on scratch space or in the run directory."""
     inside = store.Trial(trial.path)
     with synthetic.claimed(inside) as attempt:
         attempt.save_checkpoint(7, b"inside")
@@ -68,7 +67,6 @@ def test_scratch_space_that_is_gone_is_a_start_from_what_is_left(trial: store.Tr
 
 
 def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store.Trial, tmp_path: Path) -> None:
-    """Equal trials and attempts of two run directories keep their checkpoints apart."""
     other = store.trial(tmp_path / "others", trial.id, tmp_path / "scratch")
     other.create({"config": {}})
     with synthetic.claimed(trial) as mine, synthetic.claimed(other) as theirs:
@@ -83,7 +81,6 @@ def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store
 
 @pytest.mark.parametrize("folder", ["scratch", "../scratch", "/a/%j", "/a/../b", "/a\nb", "/a\x1bb"])
 def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) -> None:
-    """Relative paths, SLURM's patterns and control characters are refused."""
     with pytest.raises(ValueError, match=r"checkpoints=.*an absolute folder"):
         settings.scratch(folder)
     assert settings.scratch("~/scratch") == Path.home() / "scratch"

@@ -261,7 +261,7 @@ MISTAKES = [
     ("cost: {tpu: {how: measured, source: x, device: y, seconds: 1}}", "tpu"),
     (
         "cost: {cpu: {how: told, source: x, device: y, seconds: 1}}",
-        "how=told: input should be 'measured', 'derived' or 'cited'",
+        "how=told: input should be 'measured', 'derived'",
     ),
     ("cost: {cpu: {how: cited, source: x, device: y, seconds: 0}}", "seconds=0"),
     ("spread: {how: cited, source: x, sd: 0.01}", "'freedom' is missing"),

@@ -24,28 +24,15 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 
 SMALL: dict[str, Any] = {"data": "digits", "width": 16, "depth": 2, "heads": 2, "patch": 4}
-VARIED = [
-    {"position": "none"},
-    {"position": "2d"},
-    {"position": "relative"},
-    {"position": "1d", "position_at": "every-layer"},
-    {"pool": "gap"},
-    {"pool": "map"},
-    {"stem": "conv"},
-    {"stem": "resnet-small"},
-    {"head": "mlp"},
-    {"init": "paper"},
-    {"registers": 2},
-    {"layer_scale": 0.1},
-    {"qk_norm": True},
-    {"depth": 1},
-    {"width": 32},
+VARIED: list[dict[str, Any]] = [
+    *({"position": "none"}, {"position": "2d"}, {"position": "relative"}, {"position_at": "every-layer"}),
+    *({"pool": "gap"}, {"pool": "map"}, {"stem": "conv"}, {"stem": "resnet-small"}, {"head": "mlp"}),
+    *({"init": "paper"}, {"registers": 2}, {"layer_scale": 0.1}, {"qk_norm": True}, {"depth": 1}, {"width": 32}),
 ]
 
 
 def notes(folder: Path, study: str, recipe: str = RECIPE) -> dict[str, list[str]]:
-    plan = planning.build(design(folder, study, recipe), [0])
-    return {arm.name: arm.notes for arm in plan.arms}
+    return {arm.name: arm.notes for arm in planning.build(design(folder, study, recipe), [0]).arms}
 
 
 def share(config: Config, baseline: Config) -> float:
@@ -55,15 +42,7 @@ def share(config: Config, baseline: Config) -> float:
     return sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn) / total
 
 
-CHANGES = {
-    1.12: " (+12.0%)",
-    0.9994: " (-0.1%)",
-    0.9996: "",
-    1.0004: "",
-    3.9: " (× 3.9)",
-    0.01: " (× 0.01)",
-    12: " (× 12)",
-}
+CHANGES = {1.12: " (+12.0%)", 0.9994: " (-0.1%)", 0.9996: "", 1.0004: "", 3.9: " (× 3.9)", 0.01: " (× 0.01)"}
 
 
 @pytest.mark.parametrize(("value", "said"), CHANGES.items())
@@ -81,7 +60,6 @@ def test_the_share_of_equal_initial_weights_is_that_of_models_that_are_drawn(cha
     assert share(config, baseline) == pytest.approx(equal / sum(value.numel() for value in own.values()))
 
 
-POSITIONS = "baseline: {position: 1d}, factors: {position: [1d, none, relative, relative-bias, rope2d]}"
 BATCHES = "baseline: {batch: 32}, factors: {batch: [32, 64]}"
 FOOTNOTES: list[tuple[str, dict[str, list[str]]]] = [
     ("baseline: {position: 1d, pool: cls}, factors: {position: [none, 1d]}", {"position=none": ["parameters "]}),
@@ -116,8 +94,8 @@ def test_side_effects_are_footnoted(tmp_path: Path, study: str, expected: dict[s
 
 
 def test_a_bias_in_the_attention_is_footnoted(tmp_path: Path) -> None:
-    found = notes(tmp_path, f"{{question: q, {POSITIONS}}}")
-    biased = {name for name, said in found.items() if "a bias in its attention" in said}
+    study = "{question: q, baseline: {position: 1d}, factors: {position: [1d, none, relative, relative-bias, rope2d]}}"
+    biased = {name for name, said in notes(tmp_path, study).items() if "a bias in its attention" in said}
     assert biased == {"position=relative", "position=relative-bias"}
 
 
@@ -131,16 +109,14 @@ def test_gap_averages_patches_and_no_class_token() -> None:
     assert torch.equal(model.pool(x, model.prefix), model.pool(changed, model.prefix))
 
 
-def test_enlarging_small_images_is_footnoted(tmp_path: Path) -> None:
+def test_enlarging_images_is_footnoted(tmp_path: Path) -> None:
+    """In trainings and in evaluations; of a folder, the first image counts."""
     study = "{question: q, baseline: {position: 2d}, factors: {image_size: [8, 16]}, evals: [test@32]}"
     line = "images of {} px are enlarged from the 8 px that digits has"
     plan = planning.build(design(tmp_path, study), [0])
     told = {arm.name: [note for note in arm.notes if "enlarged" in note] for arm in plan.arms}
     assert told == {"image_size=8": [], "image_size=16": [line.format(16)]}
     assert plan.caveats == [f"In evaluations, {line.format(32)}."]
-
-
-def test_enlarging_the_images_of_a_folder_is_said(tmp_path: Path) -> None:
     folder = photographs(tmp_path / "pets", {"train/cat": 2, "train/dog": 2, "test/cat": 1, "test/dog": 1})
     side = describe(f"imagefolder:{folder}").image_size
     assert not list(confounds.enlarged(f"imagefolder:{folder}", side))
@@ -162,14 +138,13 @@ def test_a_co_change_applies_to_its_arm_and_to_crosses_with_it(tmp_path: Path) -
 
 
 def test_an_old_arm_with_another_recipe_is_refused(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
     study = "{question: q, baseline: {patch: 4}, factors: {patch: [2, 4, 8]}, curves: {data_fraction: axis}}"
-    plan = prepare(design(tmp_path, study), runs, 1)
+    plan = prepare(design(tmp_path, study), tmp_path, 1)
     old = next(arm for arm in plan.arms if arm.name == "patch=8,data_fraction=0.1")
     old.config["lr"] = 0.5
-    write(runs, plan)
+    write(tmp_path, plan)
     with pytest.raises(ValueError, match=r"s@r: patch=8,.* from patch=4,.* in lr, 0.5 against 0.002, .*--prune"):
-        prepare(design(tmp_path, study.replace("2, 4, 8", "2, 4")), runs, 1)
+        prepare(design(tmp_path, study.replace("2, 4, 8", "2, 4")), tmp_path, 1)
 
 
 def test_arms_planned_before_declarations_were_written_are_judged_by_their_names(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import synthetic
 from in_process import called
-from PIL import Image
+from photographs import photographs
 
 from ablations.planning.plan import build
 from ablations.study.design import Design
@@ -27,11 +27,7 @@ OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
 @pytest.fixture
 def pets(tmp_path: Path) -> str:
     """Write three classes of ten images each; return their setting of `data`."""
-    for number in range(30):
-        file = tmp_path / "pets" / f"class-{number % 3}" / f"{number:02}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), 8 * number).save(file)
-    return f"imagefolder:{tmp_path / 'pets'}"
+    return f"imagefolder:{photographs(tmp_path / 'pets', dict.fromkeys('abc', 10), (8, 8))}"
 
 
 def design(baseline: dict[str, Any], overrides: dict[str, Any], recipe: str = "digits", **more: Any) -> Design:
@@ -107,7 +103,7 @@ def test_a_broken_image_is_found_before_a_trial_begins(
     words: str, pets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
-    broken = tmp_path / "pets" / "class-1" / "22.png"
+    broken = tmp_path / "pets" / "b" / "0007.png"
     broken.write_bytes(broken.read_bytes()[:45])
     asked = words.format(study=tmp_path / "s.yaml").split()
     status, _, errors = called(monkeypatch, *asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))

@@ -1,14 +1,16 @@
 """Stages are planned once, shared, trained in order and resumed; a failed stage blocks its children."""
 
 import json
+import math
 import os
+import random
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import designs
 import pytest
 import safetensors.torch
 import synthetic
@@ -16,13 +18,13 @@ from in_process import called
 from outcomes import Quiet, outcomes
 from photographs import photographs
 from PIL import Image
-from serial import called_serially
+from serial import called_serially, serve_all
 
-from ablations.cli.inputs.arguments import designs, split
+from ablations.cli.inputs import arguments
 from ablations.cluster import reconciliation
 from ablations.execution import retry, runner
 from ablations.execution.launch import Place
-from ablations.execution.pool import Pool, RunSummary, Slot
+from ablations.execution.pool import Pool, RunSummary
 from ablations.planning import overview
 from ablations.planning import plan as planning
 from ablations.planning.jobs import Job, read, write
@@ -32,7 +34,6 @@ from ablations.planning.step_times import Device
 from ablations.reporting import cleaning, status, status_view
 from ablations.study.confounds import refuse_undeclared
 from ablations.study.design import Design
-from ablations.study.reading import read_recipe, read_study
 from results import store
 from results.comparison import compare, summary
 from results.figures import study_figure
@@ -48,7 +49,7 @@ from vitcore.identity import trial_id
 
 RECIPE = """
 description: Small. To start from.
-config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, pool: gap, steps: STEPS, batch: 16, lr: 2e-3}
+config: {data: digits, width: 16, depth: 1, heads: 2, patch: 4, pool: gap, steps: 4, batch: 16, lr: 2e-3}
 seeds: 2
 axes: {data_fraction: [0.1, 1.0], finetune.image_size: [8, 16], image_size: [8, 16, 32]}
 stages:
@@ -64,20 +65,30 @@ curves: {pretrain.data_fraction: axis}
 """
 
 ONE_STAGE = STUDY.replace("curves: {pretrain.data_fraction: axis}", "")
+STUDY_HERE = ("s.yaml", "--recipe", "r.yaml")
+OR_NONE = """
+question: q
+stages: {pretrain: {}}
+baseline: {lr: 0.01}
+factors: {init_from: [none, {stage: pretrain}]}
+"""
 
 
-def design(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> Design:
-    (folder / "s.yaml").write_text(study)
-    (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)))
-    return Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), overrides)
+def design(folder: Path, study: str = STUDY, **overrides: object) -> Design:
+    return designs.design(folder, study, RECIPE, **overrides)
 
 
-def plan(folder: Path, study: str = STUDY, steps: int = 4, **overrides: object) -> Plan:
-    return planning.build(design(folder, study, steps, **overrides), [0, 1])
+def plan(folder: Path, study: str = STUDY, **overrides: object) -> Plan:
+    return planning.build(design(folder, study, **overrides), [0, 1])
 
 
 def place(folder: Path) -> Place:
     return Place(folder / "runs", None)
+
+
+def pool(folder: Path, job: Job) -> Pool:
+    """Return a pool with one trial, and without a worker."""
+    return Pool([job], place(folder), [], Quiet(), lambda job: None, RunSummary())
 
 
 def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
@@ -88,23 +99,22 @@ def test_pre_training_is_planned_once_and_shared(tmp_path: Path) -> None:
         for size in (8, 16)
         for part in (0.1, 1.0)
     ]
-    jobs = jobs_of([made])
-    assert len(jobs) == 2 * (2 + 4)
+    assert len(jobs_of([made])) == 2 * (2 + 4)
     view = overview.overview(made, tmp_path / "runs", [], Device(False))
     assert view.trials == overview.TrialCounts(planned=12, finished=0, shared=0, todo=12)
-    again = plan(tmp_path, STUDY.replace("factors: {image_size: axis}", "factors: {lr: [0.01, 0.1]}"))
+    again = plan(tmp_path, STUDY.replace("image_size: axis", "lr: [0.01, 0.1]"))
     there = overview.overview(again, tmp_path / "runs", [made], Device(False))
     assert there.trials.shared == 4 + 4  # the pre-trainings, and the arms at the recipe's own rate
-    short = sum(len(stage.trials) for stage in made.stages)
     alone = overview.overview(made.model_copy(update={"stages": []}), tmp_path, [], Device(False))
-    assert view.hours > alone.hours > 0 < short
+    assert view.hours > alone.hours > 0
 
 
 def test_a_plan_says_where_arms_and_stages_are_not_as_the_recipe(tmp_path: Path) -> None:
-    made = plan(tmp_path, ONE_STAGE.replace("pretrain: {}", "pretrain: {steps: 7}"))
+    """A stage may have other data of as many channels."""
+    made = plan(tmp_path, ONE_STAGE.replace("pretrain: {}", "pretrain: {steps: 7, data: mnist}"))
     fine = {"data_fraction": 0.1, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.0, "init_from": "pretrain"}
     assert made.departures == fine
-    assert [stage.departures for stage in made.stages] == [{"steps": 7, "label_smoothing": 0.1}]
+    assert [stage.departures for stage in made.stages] == [{"steps": 7, "data": "mnist", "label_smoothing": 0.1}]
 
 
 TAUGHT = """
@@ -139,22 +149,20 @@ def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Pat
 
 
 def test_students_learn_from_their_seeds_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train` with a student's config gives the same trial; the teacher of another seed is refused."""
     design(tmp_path, TAUGHT)
-    runs = ["--runs", str(tmp_path / "runs")]
-    words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), *runs]
-    code, _, errors = called_serially(monkeypatch, "run", *words, "--seeds", "1")
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = called_serially(monkeypatch, "run", *STUDY_HERE, "--seeds", "1")
     assert code == 0, errors
-    made = store.read_plan(tmp_path / "runs/studies/s@r/plan.json")
-    jobs = {job.arm: job for job in jobs_of([made])}
-    assert all(store.trial(tmp_path / "runs", job.id).state().status == "finished" for job in jobs.values())
-    alone = {key: value for key, value in jobs["token"].config.items() if key not in ("seed", "options")}
-    settings = [f"{key}={value}" for key, value in alone.items() if key not in ("model", "position_at", "data_seed")]
-    code, output, errors = called_serially(monkeypatch, "train", *settings, "objective.token=true", *runs, "--json")
+    jobs = {job.arm: job for job in jobs_of([store.read_plan(Path("runs/studies/s@r/plan.json"))])}
+    assert all(store.trial(Path("runs"), job.id).state().status == "finished" for job in jobs.values())
+    left_out = ("seed", "options", "model", "position_at", "data_seed")
+    settings = [f"{key}={value}" for key, value in jobs["token"].config.items() if key not in left_out]
+    code, output, errors = called_serially(monkeypatch, "train", *settings, "objective.token=true", "--json")
     assert code == 0, errors
     assert json.loads(output)["id"] == jobs["token"].id
-    code, _, errors = called(monkeypatch, "train", f"teacher={jobs['large'].id}", "seed=1", *runs, "--json")
-    assert code == 2
-    assert "data_seed=1: teacher=" in errors
+    code, _, errors = called(monkeypatch, "train", f"teacher={jobs['large'].id}", "seed=1")
+    assert (code, "data_seed=1: teacher=" in errors) == (2, True)
 
 
 def test_jobs_are_ordered_by_seed_with_parents_first(tmp_path: Path) -> None:
@@ -179,9 +187,7 @@ def test_jobs_are_ordered_by_seed_with_parents_first(tmp_path: Path) -> None:
 
 def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
     """recipe < the recipe's stage < command line < the study's stage < arm."""
-    study = STUDY.replace("{pretrain: {}}", "{pretrain: {lr: 5e-3}}").replace(
-        "factors: {image_size: axis}", "factors: {position: [1d, 2d]}"
-    )
+    study = STUDY.replace("n: {}", "n: {lr: 5e-3}").replace("image_size: axis", "position: [1d, 2d]")
     arms = {arm.name: arm for arm in design(tmp_path, study, width=32, steps=7, **{"pretrain.warmup": 0.5}).arms}
     arm = arms["position=2d,pretrain.data_fraction=0.1"]
     own, parent = arm.config, arm.parent.config
@@ -194,11 +200,10 @@ def test_what_is_set_of_which_stage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", ["{}", "{steps: 9, lr: 1e-3}", "{epochs: 3}"])
 def test_plain_settings_are_for_all_stages_whatever_the_recipe_says(tmp_path: Path, stage: str) -> None:
     """`pretrain.steps` and `finetune.steps` override a plain `steps` for one stage."""
-    (tmp_path / "r2.yaml").write_text(RECIPE.replace("STEPS", "4").replace("{label_smoothing: 0.1}", stage))
-    (tmp_path / "s.yaml").write_text(STUDY)
+    recipe = RECIPE.replace("{label_smoothing: 0.1}", stage)
 
     def steps(**overrides: object) -> tuple[int, int]:
-        arm = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r2.yaml")), overrides).arms[0]
+        arm = designs.design(tmp_path, STUDY, recipe, **overrides).arms[0]
         return arm.parent.config.steps, arm.config.steps
 
     own, arms = steps()
@@ -238,12 +243,8 @@ MISTAKES: list[tuple[str, dict[str, object], str]] = [
     (STUDY.replace("stages: {pretrain: {}}", "stages: {seed: {}}"), {}, "stages: seed: a name"),
     (STUDY.replace("data_fraction: axis", "data_part: [1]"), {}, "data_part is no setting"),
     (STUDY.replace("data_fraction: axis", "seed: [1]"), {}, "has the seeds of what starts from it"),
-    (STUDY.replace("{pretrain: {}}", "{pretrain: {depth: 2}}"), {}, "encoder.blocks.1"),
-    (
-        STUDY.replace("{pretrain: {}}", "{pretrain: {init_from: {stage: pretrain}}}"),
-        {},
-        "pretrain starts from pretrain",
-    ),
+    (STUDY.replace("n: {}", "n: {depth: 2}"), {}, "encoder.blocks.1"),
+    (STUDY.replace("n: {}", "n: {init_from: {stage: pretrain}}"), {}, "pretrain starts from pretrain"),
     (TAUGHT.replace("{stage: large}, pool", "{stage: big}, pool"), {}, "teacher=big: none, .*stages are large"),
     (TAUGHT.replace("{width: 24", "{image_size: 16"), {}, "sees image_size=16, its student 8"),
     (TAUGHT.replace("{width: 24", "{objective: masked-patch"), {}, "was trained with objective=masked-patch"),
@@ -260,11 +261,8 @@ def test_mistake_is_named_before_anything_trains(
 
 
 def test_a_recipe_has_to_say_how_it_fine_tunes(tmp_path: Path) -> None:
-    design(tmp_path)
-    recipe = tmp_path / "r.yaml"
-    recipe.write_text(recipe.read_text().replace("finetune:", "other:"))
     with pytest.raises(ValueError, match=r"^study 's' fine-tunes, but recipe 'r' does not say how: add to it `stages:"):
-        Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(recipe)), {})
+        designs.design(tmp_path, STUDY, RECIPE.replace("finetune:", "other:"))
 
 
 def test_stages_start_from_stages(tmp_path: Path) -> None:
@@ -281,11 +279,6 @@ def test_stages_start_from_stages(tmp_path: Path) -> None:
     assert list(jobs[2].parents.values()) == ["supervised", "masked"]
 
 
-def test_a_stage_may_have_other_data_of_as_many_channels(tmp_path: Path) -> None:
-    made = plan(tmp_path, STUDY.replace("{pretrain: {}}", "{pretrain: {data: mnist}}"))
-    assert made.stages[0].config["data"] == "mnist"
-
-
 def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Path) -> None:
     made = plan(tmp_path)
     made.stages[1].config["steps"] = 5
@@ -293,46 +286,21 @@ def test_undeclared_difference_of_what_arms_start_from_is_an_error(tmp_path: Pat
     made.arms[2] = made.arms[2].model_copy(update=moved)  # against its baseline's 0.1
     with pytest.raises(ValueError, match=r"differs from pretrain,data_fraction=0\.1 in steps, 5 against 4"):
         refuse_undeclared(made)
-    study = (
-        "{question: q, stages: {pretrain: {}}, baseline: {lr: 0.01}, factors: {init_from: [none, {stage: pretrain}]}}"
-    )
-    notes = {arm.name: arm.notes for arm in plan(tmp_path, study).arms}
+    notes = {arm.name: arm.notes for arm in plan(tmp_path, OR_NONE).arms}
     assert notes["init_from=pretrain"] == [
         "starts from pretrain: 4 steps of 16 images of digits at 8 px; it saw labels of more images of the same task "
         "(data_fraction 1, the arm itself 0.1), which the difference measures too"
     ]
 
 
-def test_plan_grows_with_its_stages(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    write(runs, prepare(design(tmp_path), runs, 1))
-    fewer = design(tmp_path, STUDY.replace("pretrain.data_fraction: axis", "pretrain.data_fraction: [1.0]"))
-    grown = prepare(fewer, runs, 2)
-    assert len(grown.arms) == 4
-    assert {stage.name: len(stage.trials) for stage in grown.stages} == {
-        "pretrain,data_fraction=1.0": 2,
-        "pretrain,data_fraction=0.1": 2,
-    }
-    assert len(jobs_of([grown])) == 12
-
-
 def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    study = """
-    question: q
-    stages: {pretrain: {}}
-    baseline: {lr: 0.01}
-    factors: {init_from: [none, {stage: pretrain}]}
-    arms: {fast: {init_from: {stage: pretrain}, lr: 0.1}}
-    """
+    study = f"{OR_NONE}arms: {{fast: {{init_from: {{stage: pretrain}}, lr: 0.1}}}}"
     write(runs, prepare(design(tmp_path, study), runs, 1))
     before = {one.name: one for one in read(runs, "s@r").arms}  # type: ignore[union-attr]
-    edited = (
-        study.replace("{pretrain: {}}", "{pretrain: {steps: 5}}").replace("fast:", "faster:").replace("0.1}", "0.2}")
-    )
+    edited = study.replace("n: {}", "n: {steps: 5}").replace("fast: ", "faster: ").replace("0.1}", "0.2}")
     grown = prepare(design(tmp_path, edited), runs, 2)
-    arms = {one.name: one for one in grown.arms}
-    stages = {one.name: one for one in grown.stages}
+    arms, stages = ({one.name: one for one in some} for some in (grown.arms, grown.stages))
     assert arms["fast"].trials[0] == before["fast"].trials[0]
     assert stages[arms["fast"].parent].config["steps"] == 4
     assert arms["fast"].parent.startswith("pretrain#")
@@ -360,24 +328,19 @@ def test_a_stage_is_identified_by_its_trials_whatever_its_name(tmp_path: Path) -
         prepare(edited, runs, 1)
 
 
-def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part, name in ((part, name) for part in ("train", "test") for name in ("cats", "dogs")):
-        folder = tmp_path / "pets" / part / name
-        folder.mkdir(parents=True)
-        for number in range(16):
-            Image.new("L", (8, 8), 8 * number).save(folder / f"{number}.png")
+@pytest.mark.parametrize("where", ["recipe", "study", "command line"])
+def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """The name is of `ablate.toml`."""
+    pets = photographs(tmp_path / "pets", {f"{part}/{name}": 8 for part in ("train", "test") for name in "ab"}, (8, 8))
+    (tmp_path / "ablate.toml").write_text(f"[data]\npets = '{pets}'\n")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "ablate.toml").write_text(f"[data]\npets = '{tmp_path / 'pets'}'\n")
-    recipe = RECIPE.replace("STEPS", "4")
-    study = ONE_STAGE.replace("image_size: axis", "lr: [0.1]")
-    for number, (stage, words) in enumerate(
-        [("{}", []), ("{data: pets, val_fraction: 0.2}", []), ("{}", ["pretrain.data=pets"])]
-    ):
-        (tmp_path / "r.yaml").write_text(recipe.replace("label_smoothing: 0.1", "data: pets" if not number else ""))
-        (tmp_path / "s.yaml").write_text(study.replace("{pretrain: {}}", f"{{pretrain: {stage}}}"))
-        (made,) = designs(split(["s.yaml", "image_size=8", *words]), "r.yaml", None)
-        arm = made.arms[0]
-        assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{tmp_path / 'pets'}")
+    stage = "pretrain: {data: pets}"
+    designs.write(tmp_path, "r", RECIPE.replace("pretrain: {label_smoothing: 0.1}", stage if where == "recipe" else ""))
+    designs.write(tmp_path, "s", ONE_STAGE.replace("pretrain: {}", stage) if where == "study" else ONE_STAGE)
+    words = ["s.yaml", "pretrain.data=pets"] if where == "command line" else ["s.yaml"]
+    (made,) = arguments.designs(arguments.split(words), "r.yaml", None)
+    arm = made.arms[0]
+    assert (arm.config.data, arm.parent.config.data) == ("digits", f"imagefolder:{pets}")
 
 
 @pytest.mark.parametrize("keep", ["all", "baseline", "none"])
@@ -406,20 +369,20 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
 
 
 def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all weights, those of the stages alone are kept."""
     design(tmp_path)
-    words = [str(tmp_path / "s.yaml"), "--recipe", str(tmp_path / "r.yaml"), "--runs", str(tmp_path / "runs")]
-    code, _, errors = called_serially(monkeypatch, "run", *words, "--keep-weights", "none")
+    monkeypatch.chdir(tmp_path)
+    runs = Path("runs")
+    code, _, errors = called_serially(monkeypatch, "run", *STUDY_HERE, "--keep-weights", "none")
     assert code == 0, errors
-    made = store.read_plan(tmp_path / "runs/studies/s@r/plan.json")
+    made = store.read_plan(runs / "studies/s@r/plan.json")
     for job in jobs_of([made]):
-        state = store.trial(tmp_path / "runs", job.id).state()
-        assert state.status == "finished"
-        assert state.weights.exists() == (not job.parents)
-    table = json.loads(called(monkeypatch, "table", "s@r", "--runs", str(tmp_path / "runs"), "--json", "--strict")[1])
+        state = store.trial(runs, job.id).state()
+        assert (state.status, state.weights.exists()) == ("finished", not job.parents)
+    table = json.loads(called(monkeypatch, "table", "s@r", "--json", "--strict")[1])
     assert [row["arm"] for row in table["rows"]] == [arm.name for arm in made.arms]
-    waste = cleaning.find_waste(tmp_path / "runs", [made], "none")
-    assert not [one for one in waste if one.path.name == "weights.safetensors"]
-    view = status.status(made, tmp_path / "runs", status.SlurmState())
+    assert not [one for one in cleaning.find_waste(runs, [made], "none") if one.path.name == "weights.safetensors"]
+    view = status.status(made, runs, status.SlurmState())
     assert (view.planned, view.counts["finished"]) == (12, 12)
     shown = status_view.render([view]).plain
     assert shown.index("  pretrain,data_fraction=0.1") < shown.index("  > image_size=8,pretrain.data_fraction=0.1")
@@ -433,7 +396,9 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     over, killed = threading.Event(), set[str]()
 
     def kill() -> None:
-        while not over.wait(0.02) and len(killed) < 2:
+        """Kill the worker of each trial once, at a random time after its first checkpoint."""
+        choose = random.Random(0)
+        while not over.wait(choose.uniform(0, 0.1)):
             for file in (tmp_path / "storm/trials").glob("*/attempts/*/checkpoints/*.safetensors"):
                 trial = store.Trial(file.parents[3])
                 holder = lease.read(trial.attempts()[-1])
@@ -453,19 +418,14 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "storm", jobs) == outcomes(tmp_path / "calm", jobs)
 
 
-def failed(folder: Path, job: Job, code: str) -> None:
-    """Write an attempt that ended with an exception."""
-    with synthetic.claimed(store.trial(folder / "runs", job.id)) as attempt:
-        attempt.fail("RuntimeError: no such thing", "Traceback", code)
-
-
-def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
+def test_failed_parent_blocks_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan(tmp_path)
     write(tmp_path / "runs", made)
     jobs = jobs_of([made])
-    failed(tmp_path, jobs[0], place(tmp_path).code)
-    display = Quiet()
-    tally = runner.run(jobs, place(tmp_path), display, workers=1)
+    with synthetic.claimed(store.trial(tmp_path / "runs", jobs[0].id)) as attempt:
+        attempt.fail("RuntimeError: no such thing", "Traceback", place(tmp_path).code)
+    monkeypatch.setattr(runner, "drive", serve_all)
+    tally = runner.run(jobs, place(tmp_path), Quiet())
     children = {job.id for job in jobs if jobs[0].id in job.parents}
     assert tally.failed.keys() == {jobs[0].id}
     why = "starts from pretrain,data_fraction=0.1, which failed: RuntimeError: no such thing"
@@ -483,11 +443,11 @@ def test_failed_parent_blocks_its_children(tmp_path: Path) -> None:
 
 
 def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
-    (child,) = [job for job in jobs_of([plan(tmp_path)]) if job.parents][:1]
-    tally = runner.run([child], place(tmp_path), Quiet(), workers=1)
-    assert (tally.failed, tally.blocked) == ({}, {})
-    assert tally.interrupted == {child.id: "starts from pretrain,data_fraction=0.1, which has not finished"}
-    assert not store.trial(tmp_path / "runs", child.id).attempts()
+    child = next(job for job in jobs_of([plan(tmp_path)]) if job.parents)
+    made = pool(tmp_path, child)
+    assert made.next_trial(math.inf) is None
+    why = "starts from pretrain,data_fraction=0.1, which has not finished"
+    assert made.summary == RunSummary(interrupted={child.id: why})
 
 
 def forget_weights(runs: Path, key: str) -> Path:
@@ -498,40 +458,41 @@ def forget_weights(runs: Path, key: str) -> Path:
 
 
 def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command says so, `run` and `retry` do so, and only while a trial is to start from the weights."""
     design(tmp_path, ONE_STAGE)
-    runs = tmp_path / "runs"
-    where = ["--recipe", str(tmp_path / "r.yaml"), "--runs", str(runs)]
-    words = [str(tmp_path / "s.yaml"), *where, "--seeds", "1"]
-    assert called_serially(monkeypatch, "run", *words, "--arm", "image_size=8")[0] == 0
-    made = store.read_plan(runs / "studies/s@r/plan.json")
-    parent, ended, child = jobs_of([made])
+    monkeypatch.chdir(tmp_path)
+    runs, some = Path("runs"), (*STUDY_HERE, "--seeds", "1")
+    assert called_serially(monkeypatch, "run", *some, "--arm", "image_size=8")[0] == 0
+    parent, ended, child = jobs_of([store.read_plan(runs / "studies/s@r/plan.json")])
     before = store.trial(runs, parent.id).state().result
     forget_weights(runs, parent.id)
+
+    def seen(command: str, *more: str) -> Any:
+        return json.loads(called(monkeypatch, command, *STUDY_HERE, *more, "--json")[1])
+
     why = f"starts from pretrain, {WEIGHTS_GONE}"
-    view = json.loads(called(monkeypatch, "status", "s", *where, "--json")[1])
-    assert view["arms"][1]["causes"] == [{"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}]
-    assert f"waits     1 trial: {why}" in called(monkeypatch, "status", "s", *where)[1]
-    table = json.loads(called(monkeypatch, "table", "s", *where, "--json")[1])
-    assert f"seed 0 missing: {why}" in table["rows"][1]["notes"]
-    planned = json.loads(called(monkeypatch, "plan", *words, "--json")[1])["trials"]
-    assert planned == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
-    code, _, errors = called(monkeypatch, "run", *words, "--max-hours", "0")
+    cause = {"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}
+    assert seen("status")["arms"][1]["causes"] == [cause]
+    assert f"waits     1 trial: {why}" in called(monkeypatch, "status", *STUDY_HERE)[1]
+    assert f"seed 0 missing: {why}" in seen("table")["rows"][1]["notes"]
+    assert seen("plan", "--seeds", "1")["trials"] == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
+    code, _, errors = called(monkeypatch, "run", *some, "--max-hours", "0")
     assert (code, "--max-hours 0: 2 trials to do take" in errors) == (2, True)
-    (left,) = [job for job in jobs_of([made], ["image_size=16"]) if job.parents]
-    tally = runner.run([left], place(tmp_path), Quiet(), workers=1)
-    assert tally.interrupted == {child.id: why}  # whose parent is not among what is asked for
+    alone = pool(tmp_path, child)  # without its parent
+    assert alone.next_trial(math.inf) is None
+    assert alone.summary.interrupted == {child.id: why}
     said = "to train again, as the weights that others start from are gone: pretrain seed 0"
-    assert called(monkeypatch, "retry", "s", *where)[1].strip() == said
+    assert called(monkeypatch, "retry", *STUDY_HERE)[1].strip() == said
     assert store.trial(runs, parent.id).state().status == "interrupted"
-    code, _, errors = called_serially(monkeypatch, "run", *words)
+    code, _, errors = called_serially(monkeypatch, "run", *some)
     assert code == 0, errors
     after = store.trial(runs, parent.id).state()
     assert (after.status, after.weights.exists()) == ("finished", True)
     assert after.result.weights_sha256 == before.weights_sha256
     assert len(store.trial(runs, ended.id).attempts()) == 1
     forget_weights(runs, parent.id)  # nothing starts from there any more: nothing is to do
-    assert called(monkeypatch, "retry", "s", *where)[1].startswith("none of 3 trials failed")
-    assert called(monkeypatch, "run", *words)[0] == 0
+    assert called(monkeypatch, "retry", *STUDY_HERE)[1].startswith("none of 3 trials failed")
+    assert called(monkeypatch, "run", *some)[0] == 0
     assert store.trial(runs, parent.id).state().status == "finished"
 
 
@@ -558,11 +519,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
     assert reconciliation.generations([owing], Standings(runs))[:1] == [[owing]]
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
-    slots = [Slot(0, {})]
-    pool = Pool([owing], place(tmp_path), slots, Quiet(), lambda job: None, RunSummary())
-    trial = pool.next_trial(time.monotonic())
-    assert trial is not None
-    assert trial.job == owing
+    assert pool(tmp_path, owing).next_trial(math.inf).job == owing  # type: ignore[union-attr]
     view = status.status(made, runs, status.SlurmState())
     assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
     assert retry.lost_parents(runs, [parent, sibling]) == (
@@ -613,70 +570,65 @@ def test_what_keeps_a_trial_from_beginning(
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 
-@pytest.mark.slow
 def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ["width=16", "depth=1", "steps=4", "evaluations=1", "--runs", str(tmp_path / "runs"), "--json"]
-    code, output, errors = called(monkeypatch, "train", "objective=masked-patch", *small)
-    assert code == 0, errors
-    parent = json.loads(output)
-    found = []
-    weights = tmp_path / f"runs/trials/{parent['id']}/attempts/{parent['attempt']}/weights.safetensors"
-    for start in (parent["id"], str(weights)):
-        code, output, errors = called(monkeypatch, "train", f"init_from={start}", *small)
-        assert code == 0, errors
-        found.append(json.loads(output))
-    assert found[0]["id"] != found[1]["id"]
-    assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
-    torn = tmp_path / "torn.safetensors"
-    torn.write_bytes(weights.read_bytes()[:-100])
-    other = tmp_path / "other.safetensors"
+    monkeypatch.chdir(tmp_path)
+
+    def train(*words: str) -> tuple[int, str, str]:
+        return called_serially(
+            monkeypatch, "train", *words, "width=16", "depth=1", "steps=4", "evaluations=1", "--json"
+        )
+
+    parent = json.loads(train("objective=masked-patch")[1])
+    weights = Path(f"runs/trials/{parent['id']}/attempts/{parent['attempt']}/weights.safetensors")
+    one, other = (json.loads(train(f"init_from={start}")[1]) for start in (parent["id"], weights))
+    assert one["id"] != other["id"]
+    assert one["weights_sha256"] == other["weights_sha256"]
+    Path("torn.safetensors").write_bytes(weights.read_bytes()[:-100])
     tensors = safetensors.torch.load_file(weights)
-    safetensors.torch.save_file({name: t for name, t in tensors.items() if name != "stem.bias"}, other)
-    for start, said in {
-        "0123456789ab": "missing in",
-        str(torn): "cannot be read",
-        str(other): "stem.bias is not there",
-        "nothing.pt": "none, the id of a trial",
-        str(tmp_path / "no.npz"): "No such file",
+    safetensors.torch.save_file({name: t for name, t in tensors.items() if name != "stem.bias"}, "other.safetensors")
+    for words, said in {
+        ("init_from=0123456789ab",): "missing in",
+        ("init_from=torn.safetensors",): "cannot be read",
+        ("init_from=other.safetensors",): "stem.bias is not there",
+        ("init_from=nothing.pt",): "none, the id of a trial",
+        ("init_from=no.npz",): "No such file",
+        (f"init_from={parent['id']}", "seed=1"): "data_seed=1",
     }.items():
-        code, _, errors = called(monkeypatch, "train", f"init_from={start}", *small)
-        assert (code, len(errors.splitlines())) == (2, 1), errors
-        assert said in errors
-    code, _, errors = called(monkeypatch, "train", f"init_from={parent['id']}", "seed=1", *small)
-    assert code == 2
-    assert "data_seed=1" in errors
+        code, _, errors = train(*words)
+        assert (code, len(errors.splitlines()), said in errors) == (2, 1, True), errors
 
 
-@pytest.mark.slow
 def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parent whose data have changed cannot be trained again, which is an error."""
     pets = photographs(tmp_path / "pets", {f"{part}/{name}": 8 for part in ("train", "test") for name in "ab"}, (8, 8))
-    runs, small = tmp_path / "runs", ["width=16", "depth=1", "patch=4", "steps=4", "batch=4", "evaluations=1"]
+    monkeypatch.chdir(tmp_path)
+    small = ("width=16", "depth=1", "patch=4", "steps=4", "batch=4", "evaluations=1", "data=imagefolder:pets")
 
-    def trained(**settings: object) -> dict[str, Any]:
-        words = [*small, f"data=imagefolder:{pets}", *(f"{key}={value}" for key, value in settings.items())]
-        code, output, errors = called(monkeypatch, "train", *words, "--runs", str(runs), "--json")
+    def train(*words: str) -> dict[str, Any]:
+        code, output, errors = called_serially(monkeypatch, "train", *small, *words, "--json")
         assert code == 0, errors
         return {**json.loads(output), "errors": errors}
 
-    first = trained(lr=0.01)
-    second = trained(lr=0.02, init_from=first["id"])
-    third = trained(lr=0.03, init_from=second["id"])
+    runs = Path("runs")
+    first = train("lr=0.01")
+    second = train("lr=0.02", f"init_from={first['id']}")
+    after_second = f"init_from={second['id']}"
+    third = train("lr=0.03", after_second)
     for one in (first, second):
         forget_weights(runs, one["id"])
-    assert trained(lr=0.03, init_from=second["id"])["attempt"] == third["attempt"]  # it is over: nothing is to do
+    assert train("lr=0.03", after_second)["attempt"] == third["attempt"]  # it is over: nothing is to do
     published = {key: first[key] for key in first if key != "errors"}
     assert store.trial(runs, first["id"]).state().result == Result.model_validate(published)
-    fourth = trained(lr=0.04, init_from=second["id"])
     said = "to train again, as the weights that others start from are gone"
-    assert f"{said}: trial {second['id']} seed 0, trial {first['id']} seed 0" in fourth["errors"]
+    both = f"{said}: trial {second['id']} seed 0, trial {first['id']} seed 0"
+    assert both in train("lr=0.04", after_second)["errors"]
     again = store.trial(runs, second["id"]).state().result
     assert (again.weights_sha256, again.attempt != second["attempt"]) == (second["weights_sha256"], True)
     assert store.trial(runs, second["id"]).reopen(lease.Watch(), again)  # as where Ctrl-C came before its end
-    trained(lr=0.05, init_from=second["id"])
+    train("lr=0.05", after_second)
     forget_weights(runs, second["id"])
     Image.new("RGB", (8, 8)).save(pets / "train" / "a" / "0000.png")
-    words = [*small, f"data=imagefolder:{pets}", "lr=0.06", f"init_from={second['id']}", "--runs", str(runs)]
     describe_folder.cache_clear()
-    code, _, errors = called(monkeypatch, "train", *words)
+    code, _, errors = called(monkeypatch, "train", *small, "lr=0.06", after_second)
     assert (code, errors.count("\n")) == (2, 1)
-    assert f"init_from={second['id']}: its weights are not in {runs}, and it cannot be trained again" in errors
+    assert f"{after_second}: its weights are not in {tmp_path}/runs, and it cannot be trained again" in errors

@@ -1,6 +1,7 @@
 """Studies and recipes become arms and trials; a mistake in their files is one line."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from ablations.study.design import Design
 from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
+from vitcore.model.position import POSITION, NoPosition
 
+PATCHES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"
 NAMES = {
     "in the study's order": (
         "{question: q, baseline: {position: 1d, pool: gap}, factors: {position: [none, 1d, 2d], pool: [cls, gap]}}",
@@ -63,24 +66,12 @@ def test_named_arms_are_joint_changes(tmp_path: Path) -> None:
     assert (ours.name, ours.config.position, ours.config.width) == ("ours", "2d", 16)
 
 
-def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path) -> None:
-    from vitcore.model.position import POSITION, NoPosition
-
-    class Mine(NoPosition):
-        """A plugin's."""
-
-        numerics = 1
-
-    study = "{question: q, baseline: {position: 1d}, factors: {position: all}}"
-    POSITION["mine"] = Mine
-    try:
-        made = design(tmp_path, study)
-        assert names(made) == [f"position={name}" for name in POSITION]
-        assert names(made)[-1] == "position=mine"
-    finally:
-        del POSITION["mine"]
-    with pytest.raises(ValueError, match=r"lr: all: only position, pool, stem, head, .* have entries to sweep"):
-        names(design(tmp_path, "{question: q, baseline: {}, factors: {lr: all}}"))
+def test_all_sweeps_every_entry_of_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of plug-ins too."""
+    monkeypatch.setitem(POSITION, "mine", type("Mine", (NoPosition,), {"numerics": 1}))
+    made = design(tmp_path, "{question: q, baseline: {position: 1d}, factors: {position: all}}")
+    assert names(made) == [f"position={name}" for name in POSITION]
+    assert names(made)[-1] == "position=mine"
 
 
 def test_claims_and_numbers_may_name_places_on_an_axis(tmp_path: Path) -> None:
@@ -113,8 +104,7 @@ def test_precedence_is_recipe_baseline_command_line_arm(tmp_path: Path) -> None:
 
 
 def test_plan_counts_contrasts_and_names_every_trial(tmp_path: Path) -> None:
-    made = design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}")
-    plan = planning.build(made, [0, 1])
+    plan = planning.build(design(tmp_path, PATCHES), [0, 1])
     assert (plan.name, plan.baseline, plan.family) == ("s@r", "patch=4", 2)
     assert [len(arm.trials) for arm in plan.arms] == [2, 2, 2]
     smaller = plan.arms[0]
@@ -132,7 +122,7 @@ def test_a_plan_says_where_its_baseline_is_not_as_the_recipe(tmp_path: Path) -> 
 
 def test_jobs_are_seed_major_and_shared_trials_are_one(tmp_path: Path) -> None:
     one = planning.build(design(tmp_path), [0, 1])
-    two = planning.build(design(tmp_path, "{question: q, baseline: {patch: 4}, factors: {patch: axis}}"), [0, 1])
+    two = planning.build(design(tmp_path, PATCHES), [0, 1])
     jobs = jobs_of([one, two.model_copy(update={"name": "other"})])
     assert [(job.arm, job.config["seed"]) for job in jobs] == [
         ("position=none", 0), ("position=1d", 0), ("position=none", 1), ("position=1d", 1),
@@ -186,8 +176,8 @@ def test_pruning_forgets_no_look(tmp_path: Path) -> None:
 
 
 def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_path: Path) -> None:
-    known = """
-    at_twice_the_steps: {how: measured, source: by hand, n: 5, differences: {patch=2: -0.01, pool=cls: 0.02}}
+    known = f"""{RECIPE}
+    at_twice_the_steps: {{how: measured, source: by hand, n: 5, differences: {{patch=2: -0.01, pool=cls: 0.02}}}}
     """
     study = "{question: q, baseline: {patch: 4}, factors: {patch: axis, pool: [cls, gap]}}"
 
@@ -197,15 +187,16 @@ def test_a_plan_has_what_the_recipe_states_of_its_arms_at_twice_the_steps(tmp_pa
         assert all(one.origin == "measured: by hand, n = 5" for one in there.values() if one)
         return {name: one.difference for name, one in there.items() if one}
 
-    assert stated(RECIPE + known) == stated(RECIPE + known, device="cpu") == {"patch=2": -0.01, "pool=cls": 0.02}
-    assert stated(RECIPE) == stated(RECIPE + known, steps=8) == {}
-    assert stated(RECIPE + known, study.replace("{patch: 4}", "{patch: 4, position: 2d}")) == {}
-    assert stated(RECIPE + known, study[:-1] + ", budget: epochs}") == {}
-    without, told = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, RECIPE + known))
+    assert stated(known) == stated(known, device="cpu") == {"patch=2": -0.01, "pool=cls": 0.02}
+    assert stated(RECIPE) == stated(known, steps=8) == {}
+    assert stated(known, study.replace("{patch: 4}", "{patch: 4, position: 2d}")) == {}
+    assert stated(known, study[:-1] + ", budget: epochs}") == {}
+    without, told = (planning.build(design(tmp_path, study, recipe), [0, 1]) for recipe in (RECIPE, known))
     assert [arm.trials for arm in without.arms] == [arm.trials for arm in told.arms]
 
 
 MISTAKES = [
+    ("{question: q, baseline: {}, factors: {lr: all}}", "lr: all: only position, pool, stem, head, "),
     (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
     (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),
     (STUDY.replace("none, 1d", "nine, 1d"), "position=nine: one of none, 1d, 2d, relative"),
@@ -222,10 +213,7 @@ MISTAKES = [
     (STUDY + "    arms: {a: {lr: 1.0}, a: {lr: 2.0}}\n", "duplicate key 'a'"),
     (STUDY.replace("question: Which?", "question: [unclosed"), "line"),
     ("- a list", "is not a mapping"),
-    (
-        STUDY + "    arms: {a: {recipe_arm: wide}}\n",
-        "takes its arm wide from the recipe, and recipe 'r' has no",
-    ),
+    (STUDY + "    arms: {a: {recipe_arm: wide}}\n", "takes its arm wide from the recipe, and recipe 'r' has no"),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
@@ -237,32 +225,29 @@ def test_mistake_in_a_study_is_one_clear_line(tmp_path: Path, study: str, messag
     assert message in str(error.value)
 
 
-def test_setting_what_the_study_varies_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="position is what the study 's' varies"):
-        design(tmp_path, position="2d")
-    with pytest.raises(ValueError, match="--seeds"):
-        design(tmp_path, seed=3)
-
-
 def test_published_numbers_are_of_one_place_each() -> None:
     for study in map(read_study, packaged("studies")):
         assert not study.published or study.published_of or ";" not in study.source, study.name
         assert study.published or not study.published_of, study.name
 
 
-@pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return manifests(tmp_path_factory.mktemp("packs"))
+@pytest.fixture(scope="module", autouse=True)
+def packs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let manifests stand in for the packs that recipes name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABLATE_DATA", str(manifests(tmp_path_factory.mktemp("packs"))))
+        yield
+
+
+def packaged_design(study: str, recipe: str) -> Design:
+    return Design(read_study(study), read_recipe(recipe), {})
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
 @pytest.mark.parametrize("study", packaged("studies"))
-def test_every_packaged_study_plans_on_every_recipe(
-    study: str, recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Manifests stand in for packs. test_confounds.py builds whole plans."""
-    monkeypatch.setenv("ABLATE_DATA", str(packs))
-    made = Design(read_study(study), read_recipe(recipe), {})
+def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> None:
+    """test_confounds.py builds whole plans."""
+    made = packaged_design(study, recipe)
     planning.check_names(made)
     assert made.main_baseline in names(made)
     assert made.study.question.endswith("?")
@@ -271,19 +256,16 @@ def test_every_packaged_study_plans_on_every_recipe(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", packaged("studies"))
-def test_every_packaged_study_plans_whole_on_imagenet(study: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_DATA", str(packs))
-    made = Design(read_study(study), read_recipe("imagenet"), {})
+def test_every_packaged_study_plans_whole_on_imagenet(study: str) -> None:
+    made = packaged_design(study, "imagenet")
     assert [arm.name for arm in planning.build(made, [0]).arms] == names(made)
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
-def test_baselines_are_the_recipes_own(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_DATA", str(packs))
-    patches = Design(read_study("patch-size"), read_recipe(recipe), {})
+def test_baselines_are_the_recipes_own(recipe: str) -> None:
     own = Config(**read_recipe(recipe).config)
-    assert patches.main_baseline == f"patch={own.patch}"
-    plain = {arm.name: arm.config for arm in Design(read_study("plain-vit"), read_recipe(recipe), {}).arms}
+    assert packaged_design("patch-size", recipe).main_baseline == f"patch={own.patch}"
+    plain = {arm.name: arm.config for arm in packaged_design("plain-vit", recipe).arms}
     improved, without = plain["position=sincos2d,pool=gap,head=mlp"], plain["no-randaugment-mixup"]
     weak = without.augment.removesuffix("none")
     assert improved.augment == f"{weak}-randaugment".removeprefix("-")
@@ -304,33 +286,30 @@ def test_the_middle_of_the_learning_rates_is_the_recipes_own(recipe: str) -> Non
 def test_published_numbers_follow_the_widths_of_a_recipe() -> None:
     """The numbers are Table 6 of arXiv 2010.11929: ViT-B/32 to L/16, alone and on a ResNet50."""
     table_6 = [(0.8073, 0.8490), (0.8437, 0.8568), (0.8415, 0.8558), (0.8630, 0.8660)]
-    recipe = read_recipe("digits")
     for study in ("compute", "hybrid-stem-sizes"):
-        made = Design(read_study(study), recipe, {})
+        made = packaged_design(study, "digits")
         found = {
             (arm.config.width, arm.config.stem): planning.published(made, arm)
             for arm in made.arms
             if arm.config.stem != "conv" and arm.change.name[0] in "sw"
         }
-        assert [(found[w, "patch"], found[w, "resnet-small"]) for w in recipe.axes["width"]] == table_6
+        assert [(found[w, "patch"], found[w, "resnet-small"]) for w in made.recipe.axes["width"]] == table_6
 
 
 @pytest.mark.parametrize("recipe", packaged("recipes"))
-def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str) -> None:
     """The power law error = a C^-b needs at least 4 sizes per family."""
-    monkeypatch.setenv("ABLATE_DATA", str(packs))
-    made = Design(read_study("compute"), read_recipe(recipe), {})
+    made = packaged_design("compute", recipe)
     sizes = Counter(planning.family_of(made, arm) for arm in made.arms)
     assert sizes.keys() == {"ViT", "hybrid", "ResNet"}
     assert min(sizes.values()) >= 4
 
 
 @pytest.mark.parametrize("study", ["compute", "dataset-scale", "hybrid-stem", "hybrid-stem-sizes"])
-def test_hybrids_of_photographs_are_the_papers(study: str, packs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hybrids_of_photographs_are_the_papers(study: str) -> None:
     """The root of `resnet` quarters the side; `resnet-small` keeps the side of small images."""
-    monkeypatch.setenv("ABLATE_DATA", str(packs))
     for recipe, stem in (("imagenet", "resnet"), ("imagenet100", "resnet"), ("digits", "resnet-small")):
-        made = Design(read_study(study), read_recipe(recipe), {})
+        made = packaged_design(study, recipe)
         assert {arm.config.stem for arm in made.arms} - {"patch", "conv"} == {stem}
         assert {arm.change.name for arm in made.arms if arm.config.stem == stem} >= {f"stem={stem}"}
 
