@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results import store
+from slurm.devcluster import Cluster
 
 RECIPE = """
 description: Small. For a dev cluster.
@@ -39,9 +40,23 @@ def on(cluster: Mapping[str, str]) -> dict[str, str]:
     return {**cluster, "PATH": os.environ["PATH"]}
 
 
-def run_here(folder: Path, name: str = "calm") -> dict[str, Result]:
+def launch(cluster: Cluster, folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start the command in a folder, as a user of the cluster."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command(*words), cwd=folder, env=on(cluster.environment), **pipes)
+
+
+def run_on(cluster: Cluster, folder: Path, *words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a folder, as a user of the cluster; `check`: that it ends with 0."""
+    process = launch(cluster, folder, *words)
+    output, errors = process.communicate(timeout=300)
+    assert not check or process.returncode == 0, errors
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
+def run_here(folder: Path, name: str = "calm", *settings: str) -> dict[str, Result]:
     """The same study on this machine, left alone."""
-    words = command("run", "s.yaml", "--recipe", "r.yaml", "--runs", name)
+    words = command("run", "s.yaml", "--recipe", "r.yaml", "--runs", name, *settings)
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
     return results(folder / name)
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_study import CANCEL, Ablate, Wrap, command, on
+from small_study import CANCEL, Ablate, Wrap, run_on
+from waits import reopen
 
 from slurm.devcluster import Cluster, unmet
 
@@ -52,7 +53,7 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     for daemon in session_cluster.daemons:
         session_cluster.start(daemon.name)  # waits: slurmctld does not start before slurmdbd answers
     session_cluster.wait()
-    session_cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+    reopen(session_cluster)
     session_cluster.clear()
     session_cluster.limit_submissions(None)
 
@@ -60,14 +61,9 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
     """Return the command `ablate`, run on the cluster in a folder with s.yaml, r.yaml and p.yaml."""
-    environment = on(cluster.environment)
 
     def call(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert not check or done.returncode == 0, done.stderr
-        return done
+        return run_on(cluster, tmp_path, *words, check=check)
 
     yield call
     call(*CANCEL, check=False)  # else jobs that `cluster` cancels afterwards would submit others

@@ -1,13 +1,12 @@
 """A node whose hardware breaks every trial: the study finishes on the other node."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from small_study import PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
+from small_study import PROFILE, SUBMIT, Ablate, published, results, run_here, trials, write
+from waits import await_results
 
 from results import store
-from slurm.devcluster import Cluster, until
 
 pytestmark = pytest.mark.slow
 
@@ -25,15 +24,14 @@ if os.environ.get("SLURMD_NODENAME") == "node1":
 """
 
 
-def test_trials_leave_a_broken_node(tmp_path: Path, cluster: Cluster) -> None:
-    """After two faults on a node a trial continues elsewhere, and later arrays exclude the node."""
+def test_trials_leave_a_broken_node(tmp_path: Path, ablate: Ablate) -> None:
     write(tmp_path, steps=100, profile=PROFILE.replace("}", ", environment: {ABLATE_PAUSE_SECONDS: 1}}"), seeds=2)
     (tmp_path / "broken.py").write_text(BROKEN)
     calm = run_here(tmp_path)
     (tmp_path / "ablate.toml").write_text('plugins = ["broken.py"]')
-    subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
+    ablate(*SUBMIT)
     runs = tmp_path / "runs"
-    until(lambda: len(results(runs)) == 4, f"4 results (logs: {logs(runs)})", 300)
+    await_results(runs, 4, 300)
     assert results(runs) == calm
     assert published(runs) == [1] * 4
     nodes = {store.read_json(trial.attempts()[-1] / "env.json")["node"] for trial in trials(runs)}
@@ -44,4 +42,3 @@ def test_trials_leave_a_broken_node(tmp_path: Path, cluster: Cluster) -> None:
     scripts = [path.read_text() for path in sorted(runs.glob("submissions/*/arrays/*/script.sh"))]
     assert "exclude" not in scripts[0]
     assert any("#SBATCH --exclude=node1" in script for script in scripts[1:])
-    cluster.clear()

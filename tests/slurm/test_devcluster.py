@@ -23,11 +23,6 @@ def reaches(cluster: Cluster, job: int | str, state: str, timeout: float = 30.0)
     until(lambda: cluster.state(job) == state, f"job {job} {state}", timeout)
 
 
-def accounted(cluster: Cluster, job: int, *fields: str) -> list[str]:
-    reply = cluster.run("sacct", "-nXP", f"--jobs={job}", "--format=" + ",".join(fields))
-    return reply.stdout.strip().split("|")
-
-
 def traces(folder: Path) -> list[str]:
     """Return the processes with the folder in command line, environment, working directory or open files."""
     found = []
@@ -40,17 +35,6 @@ def traces(folder: Path) -> list[str]:
         if int(process.name) != os.getpid() and any(os.fsencode(folder) in text for text in texts + links):
             found.append(f"{process.name} {texts[0]!r}")
     return found
-
-
-def test_a_job_runs_and_is_accounted_for(cluster: Cluster) -> None:
-    """A job sees its GPUs and writes its output; sacct has its end and its account."""
-    output = cluster.folder / "work" / "job.out"
-    script = "echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_PARTITION; exit 3"
-    job = cluster.sbatch("--gres=gpu:fake:2", "--time=1", f"--output={output}", f"--wrap={script}")
-    reaches(cluster, job, "FAILED")
-    assert output.read_text() == "0,1 main\n"
-    until(lambda: accounted(cluster, job, "state") == ["FAILED"], "accounting")
-    assert accounted(cluster, job, "exitcode", "account", "user") == ["3:0", "lab", "root"]
 
 
 def test_down_leaves_nothing_behind(folder: Path) -> None:
@@ -113,7 +97,6 @@ with Cluster(Path({str(folder)!r}), Settings(nodes=1, accounting=False)):
 def test_mistakes_are_one_clear_line(
     session_cluster: Cluster, folder: Path, arguments: list[str], message: str
 ) -> None:
-    """Mistakes give status 2 and the reason; nothing is started or removed."""
     (folder / "file").touch()
     running = session_cluster
     names = {"cluster": running.folder, "folder": folder, "new": folder / "new", "port": running.settings.port}
@@ -126,7 +109,6 @@ def test_mistakes_are_one_clear_line(
 
 
 def test_what_a_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is missing Debian packages, or a user other than root."""
     monkeypatch.setattr("shutil.which", lambda program, path: program)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert requirements.unmet().startswith("not root")

@@ -1,4 +1,4 @@
-"""Tasks under submitit's own executors, and our executor with a stand-in for sbatch."""
+"""Tasks, and our executor with a stand-in for sbatch."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from submitit import DebugExecutor, LocalExecutor, SlurmJob
+from submitit import SlurmJob
 from submitit.core.utils import FailedSubmissionError
 
 from slurm.submission import intent, job
@@ -22,14 +22,6 @@ seen = json.loads((array / "intent.json").read_text()), Path(sys.argv[1]).read_t
 print("Submitted batch job 7")
 """
 CALLS = ["os.path:exists"] * 2, [["/"]] * 2, [[], []]  # function, arguments and share of each task
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit leaves its logs open
-@pytest.mark.parametrize("executor", [DebugExecutor, LocalExecutor])
-def test_tasks_run_under_submitits_own_executors(tmp_path: Path, executor: type[LocalExecutor]) -> None:
-    """Each call's result is the status of its task, in this process and in others."""
-    jobs = executor(tmp_path).map_array(job.run, *CALLS)
-    assert [each.result() for each in jobs] == [True, True]
 
 
 def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,14 +65,7 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
     assert intent.was_taken(array)
 
 
-def test_unknown_parameter_is_submitits_error(tmp_path: Path) -> None:
-    """submitit refuses a parameter that it does not know."""
-    with pytest.raises(ValueError, match="Unavailable parameter"):
-        ArrayExecutor(tmp_path, "vit:0001", CALLS[0][0]).update_parameters(partitions="gpu")
-
-
 def test_job_id_is_read_from_sbatchs_own_line() -> None:
-    """Other output of a site holds no job id."""
     own = "Submitted batch job 123"
     for said in (f"{own}\n", f"{own} on cluster a\n", f"** job 99 ends **\n{own}\nyour job 7 is next\n"):
         assert ArrayExecutor._get_job_id_from_submission_command(said) == "123"

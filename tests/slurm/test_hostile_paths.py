@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hostile import CANARY, TEXTS
+from waits import await_empty_queue
 
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.submission import arrays
 
@@ -18,10 +18,9 @@ CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
 def refused(folder: Path, tag: str) -> str:
     """Submit a task that makes `folder`/ran; return why it was refused, or ""."""
     array = folder / "submissions" / "0001"
-    parameters: dict[str, Any] = submitit_parameters(CHEAP, tag)
     tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
     try:
-        arrays.send(array, tag, tasks, parameters, Path(__file__).parents[2])
+        arrays.send(array, tag, tasks, submitit_parameters(CHEAP, tag), Path(__file__).parents[2])
     except ValueError as error:
         return str(error)
     return ""
@@ -39,7 +38,7 @@ def test_tasks_run_in_directories_of_hostile_names(
     taken = [name for name, line in why.items() if not line]
     assert len(taken) >= 40
     assert not [name for name in taken if "%" in name or "\n" in name]
-    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "the end of all tasks", 300)
+    await_empty_queue(cluster, 300)
     assert sorted(os.listdir(tmp_path)) == sorted(taken)
     for name in taken:
         folder = tmp_path / name

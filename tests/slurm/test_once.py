@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from disturbance import processes
-from small_study import CANCEL, PROFILE, SUBMIT, command, logs, on, published, results, run_here, trials, write
+from small_study import CANCEL, PROFILE, SUBMIT, Wrap, launch, on, published, results, run_here, run_on, trials, write
+from waits import await_empty_queue, await_results, queued, reopen
 
 from ablations.cluster.reconciliation import LASTS
 from slurm.devcluster import Cluster, Settings, until
@@ -68,28 +68,11 @@ def closed(cluster: Cluster) -> Iterator[Cluster]:
     cluster.run("scontrol", "reconfigure")
 
 
-def submit(folder: Path, cluster: Cluster, *words: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        command(*SUBMIT, *words),
-        cwd=folder,
-        env=on(cluster.environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def ended(launcher: "subprocess.Popen[str]") -> str:
-    said, _ = launcher.communicate(timeout=300)
-    assert launcher.returncode == 0, said
-    return said
-
-
 def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
     """Return how often each trial is queued, and the number of last jobs, by the tags in the queue."""
     shares: Counter[str] = Counter()
     lasts = 0
-    for line in cluster.run("squeue", "--noheader", "--array", "--format=%k %K").stdout.splitlines():
+    for line in queued(cluster, "%k %K", "--array"):
         tag, index = line.split()
         _, campaign, array = tag.split(":")
         path = runs / "submissions" / campaign / "arrays" / array / "intent.json"
@@ -116,7 +99,7 @@ def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> Non
             parameters = profile.submitit_parameters(chosen, f"tiny:{folder.name}")
             arrays.send(folder, f"tiny:{folder.name}", arrays.Tasks("tiny:leave", [str(left)], some), parameters, code)
         handed_over = time.monotonic() - began
-    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 1200, every=2)
+    await_empty_queue(cluster, 1200)
     print(f"\n{TASKS} tasks in 2 arrays: handed over in {handed_over:.1f} s, over after", end=" ")
     print(f"{time.monotonic() - began:.0f} s")
     assert {path.name for path in left.iterdir()} == {str(number) for number in range(TASKS)}
@@ -125,29 +108,21 @@ def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> Non
     assert not any(said), "no task failed, so none ran twice"
 
 
-def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster) -> None:
+def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster, wrap: Wrap) -> None:
     """A thousand trials, one per task, take one sbatch call per array, one to test, and one for the last job."""
-    write(tmp_path, seeds=500, profile="{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.001}")
-    calls, shim = tmp_path / "calls", tmp_path / "bin" / "sbatch"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\necho "$@" >> {shlex.quote(str(calls))}\nexec {shutil.which("sbatch")} "$@"\n')
-    shim.chmod(0o755)
-    environment = on(closed.environment) | {"PATH": f"{shim.parent}:{os.environ['PATH']}"}
+    write(tmp_path, seeds=500, profile=PROFILE.replace("0.2", "0.001"))
+    calls = tmp_path / "calls"
+    wrap("sbatch", f'echo "$@" >> {calls}; REAL')
     began = time.time()
-    done = subprocess.run(
-        command(*SUBMIT), cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=300
-    )
-    seconds = time.time() - began
+    done = run_on(closed, tmp_path, *SUBMIT)
     assert "1000 submitted in 1 arrays" in done.stdout
     (campaign,) = tmp_path.glob("runs/submissions/[0-9]*/campaign.json")
-    last = max(path.stat().st_mtime for path in campaign.parent.glob("arrays/*/ack.json"))
-    print(
-        f"\n1000 trials: {calls.read_text().count(chr(10))} sbatch calls; {last - campaign.stat().st_mtime:.1f} s",
-        end="",
-    )
-    print(f" to hand them over, {seconds:.1f} s with planning and the import of torch")
-    assert calls.read_text().splitlines()[0].startswith("--test-only")
-    assert len(calls.read_text().splitlines()) <= 1 + 2
+    seconds = max(path.stat().st_mtime for path in campaign.parent.glob("arrays/*/ack.json")) - campaign.stat().st_mtime
+    asked = calls.read_text().splitlines()
+    print(f"\n1000 trials: {len(asked)} sbatch calls; {seconds:.1f} s to hand them over", end="")
+    print(f", {time.time() - began:.1f} s with planning and the import of torch")
+    assert asked[0].startswith("--test-only")
+    assert len(asked) <= 1 + 2
     shares, lasts = in_queue(closed, tmp_path / "runs")
     assert len(shares) == 1000
     assert set(shares.values()) == {1}
@@ -184,7 +159,7 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
     closed.start("slurmctld")
     for number in range(5):
         runs = tmp_path / f"runs{number}"
-        launcher = submit(tmp_path, closed, "--runs", str(runs))
+        launcher = launch(closed, tmp_path, *SUBMIT, "--runs", str(runs))
         until(lambda runs=runs: any(runs.glob("submissions/*/arrays/0001/ack.json")), "an acknowledged array", 120)
         time.sleep(choose.uniform(0, 1))
         closed.kill("slurmctld")
@@ -195,7 +170,7 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
         launcher.communicate(timeout=300)  # it may have been told that SLURM does not answer
         before, _ = in_queue(closed, runs)
         lost += 10 - len(before)
-        ended(submit(tmp_path, closed, "--runs", str(runs)))
+        run_on(closed, tmp_path, *SUBMIT, "--runs", str(runs))
         shares, lasts = in_queue(closed, runs)
         assert sorted(shares.values()) == [1] * 10
         assert 1 <= lasts <= LASTS  # one that slurmctld took without a word may stand beside its repetition
@@ -203,10 +178,10 @@ def test_what_slurmctld_forgets_is_submitted_again(tmp_path: Path, closed: Clust
             closed.clear()
     print(f"\n{lost} of 50 acknowledged trials were forgotten by slurmctld")
     assert lost >= 10
-    closed.run("scontrol", "update", "PartitionName=main", "State=UP")
-    until(lambda: len(results(runs)) == 10, f"10 results (logs: {logs(runs)})", 300)
+    reopen(closed)
+    await_results(runs, 10, 300)
     assert published(runs) == [1] * 10
-    until(lambda: not closed.run("squeue", "--noheader").stdout.strip(), "an empty queue", 120)
+    await_empty_queue(closed, 120)
 
 
 @pytest.mark.parametrize("place", ["this host", "another host, frozen"])
@@ -217,7 +192,7 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
     with Cluster(folder, Settings(requeue_delay=5)) as cluster:
         if place != "this host":
             rename_hosts(cluster)
-        ended(submit(tmp_path, cluster))
+        run_on(cluster, tmp_path, *SUBMIT)
         until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), "a training", 120)
         (zombie,) = [process for process in processes(runs) if process.kind == "worker"]
         give_up_node_of_share(cluster)
@@ -225,7 +200,7 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
             os.kill(zombie.pid, signal.SIGSTOP)
         workers = until(lambda: [p for p in processes(runs) if p.kind == "worker"][1:], "a second worker", 120)
         print(f"\nSLURM believes {zombie.pid} dead; beside it works {workers[0].pid}")
-        until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 400)
+        await_results(runs, 2, 400)
         if place != "this host":
             os.kill(zombie.pid, signal.SIGCONT)
         until(lambda: not any(p.pid == zombie.pid for p in processes(runs)), "the zombie's end", 120)
@@ -233,7 +208,7 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
         assert attempts == ([1, 1] if place == "this host" else [1, 2])
         assert published(runs) == [1, 1]
         assert results(runs) == run_here(tmp_path)
-        subprocess.run(command(*CANCEL), cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
+        run_on(cluster, tmp_path, *CANCEL)
 
 
 def rename_hosts(cluster: Cluster) -> None:
@@ -249,7 +224,7 @@ def rename_hosts(cluster: Cluster) -> None:
 
 def give_up_node_of_share(cluster: Cluster) -> None:
     """Kill the slurmd of the running share and mark its node down, so that the share restarts on the other."""
-    (line,) = cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %N").stdout.splitlines()
+    (line,) = queued(cluster, "%A %N", "--array", "--states=RUNNING")
     job, node = line.split()
     cluster.kill(node)
     cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hostile import CANARY, TEXTS
 
+from ablations.study import strict_yaml
 from slurm.profiles import draft, options, profile
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import durations, partitions, queue
@@ -63,11 +64,10 @@ def directives(text: str) -> dict[str, str | bool]:
 
 
 def test_every_key_may_be_left_out() -> None:
-    """An empty profile leaves everything but one GPU and four hours to SLURM, as keys without a value do."""
+    """Everything but one GPU and four hours is left to SLURM; keys without a value are left out too."""
     assert Profile.of({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
-    asked = directives(script(Profile.of({}, "mine.yaml")))
-    assert asked["gres"] == "gpu:1"
-    assert asked["time"] == "240"
+    asked = directives(script(Profile()))
+    assert (asked["gres"], asked["time"]) == ("gpu:1", "240")
     assert not {"partition", "account", "qos", "mem", "constraint", "wckey"} & asked.keys()
 
 
@@ -180,7 +180,6 @@ def test_short_jobs_get_no_early_signal() -> None:
     ],
 )
 def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> None:
-    """The error is one line with the file, the key, the value and what is allowed."""
     with pytest.raises(ValueError, match=f"^{message}") as caught:
         Profile.of(content, "mine.yaml")
     assert "\n" not in str(caught.value)
@@ -190,7 +189,6 @@ def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> N
     ("allowed", "name"), [(some, name) for some in (options.SBATCH, options.SRUN) for name in some.valued]
 )
 def test_every_option_of_an_allow_list_says_what_it_takes(allowed: options.Options, name: str) -> None:
-    """A wrong value names the option; a boolean is no value."""
     for value in ("-x", True, False, "a b"):
         with pytest.raises(ValueError, match=f"^{allowed.key}.{name}="):
             allowed.check(name, value)
@@ -282,13 +280,11 @@ def test_profiles_are_looked_up_where_init_writes_them(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "mine.yaml", "-mine", ""])
 def test_a_new_profile_lies_among_the_others(name: str) -> None:
-    """A path or an option is refused in one line."""
     with pytest.raises(ValueError, match=r"^profile"):
         profile.path_to_write(name)
 
 
 def test_hostile_text_is_neither_a_profile_nor_a_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lookup stays in its folder, and the error on one line."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for text in TEXTS:
         with pytest.raises(ValueError, match=r"^profile ") as caught:
@@ -311,7 +307,6 @@ UNWANTED = [
 
 
 def test_jobs_inherit_what_they_need_and_no_secrets() -> None:
-    """Variables of login, modules and numerics are kept; secrets and settings of SLURM are not."""
     assert list(environment.kept(dict.fromkeys([*NEEDED, *UNWANTED], "1"))) == NEEDED
 
 
@@ -321,20 +316,21 @@ PLAIN = partitions.described("cpu", "cpu*", "up", "infinite", "100", "128", "256
 DOWN = partitions.described("gpu-new", "gpu-new", "drain", "1:00:00", "99", "64", "515000", "gpu:h100:8", "(null)")
 
 
+def drafted(text: str) -> Profile:
+    return Profile.of(strict_yaml.parse(text, "drafted"), "drafted")
+
+
 def test_a_first_profile_is_a_profile() -> None:
     """The draft proposes a share of a node with GPUs, names the alternatives, and is a valid profile."""
-    import yaml
-
     text = draft.draft([PLAIN, A100, DOWN], ["lab", "class"], ["high", "normal"])
-    chosen = Profile.of(yaml.safe_load(text.replace("time: 4:00:00", "time: '4:00:00'")), "drafted")
-    assert chosen == Profile(partition="gpu", account="lab", gpus=1, cpus=4, memory="16G", time="4:00:00")
+    share = Profile(partition="gpu", account="lab", gpus=1, cpus=4, memory="16G", time="4:00:00")
+    assert drafted(text) == share
     for hint in ("# gpu_type: a100", "# qos: high", "there are ib, a100", "yours: lab, class", "unlimited"):
         assert hint in text
     assert "gpu-new" not in text
 
 
 def test_a_first_profile_without_gpus() -> None:
-    """The draft asks for no GPU where no partition has one."""
     none = partitions.described("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
     for nodes in (PLAIN, none):
         assert "gpus: 0" in draft.draft([nodes], [], [])
@@ -344,10 +340,7 @@ def test_a_first_profile_without_gpus() -> None:
 
 def test_hostile_words_of_a_cluster_stay_comments() -> None:
     """Names of partitions, accounts and features add no line to the profile."""
-    import yaml
-
     for text in TEXTS:
         odd = Nodes(text, True, True, None, 1, 1, 2048, {text: 1}, (text,))
-        written = yaml.safe_load(draft.draft([odd], [text], [text]).replace("time: 4:00:00", "time: '4:00:00'"))
-        assert written.keys() <= {"partition", "account", "gpus", "cpus", "memory", "time"}
-        Profile.of(written, "drafted")
+        words = drafted(draft.draft([odd], [text], [text]))
+        assert words.model_fields_set <= {"partition", "account", "gpus", "cpus", "memory", "time"}

@@ -1,10 +1,10 @@
 """The effect of a profile's keys on the jobs of a submission, on a real SLURM."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from small_study import PROFILE, SUBMIT, Ablate, logs, published, results, write
+from waits import await_report, close, queued, reopen
 
 from slurm.devcluster import Cluster, until
 
@@ -16,26 +16,21 @@ exec "$@"
 
 
 @pytest.fixture
-def closed(cluster: Cluster) -> Iterator[Cluster]:
-    """Yield the cluster, which accepts jobs and starts none."""
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
-    yield cluster
-    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+def closed(cluster: Cluster) -> Cluster:
+    """Return the cluster, which accepts jobs and starts none."""
+    close(cluster)
+    return cluster
 
 
 def keys(more: str) -> str:
     return PROFILE.replace("}", f", {more}}}")
 
 
-def waiting(cluster: Cluster, form: str) -> list[str]:
-    return cluster.run("squeue", "--noheader", f"--format={form}").stdout.splitlines()
-
-
 def test_jobs_show_their_study_and_their_users_comment(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
     """The name begins with the study, and the comment ends with the profile's; `status` finds the jobs."""
     write(tmp_path, profile=keys(f"comment: main --output={tmp_path}/x"), seeds=1)
     ablate(*SUBMIT)
-    lines = waiting(closed, "%j|%k")
+    lines = queued(closed, "%j|%k")
     assert len(lines) == 2
     for line in lines:
         name, _, comment = line.partition("|")
@@ -50,10 +45,8 @@ def test_begin_and_dependency_hold_for_what_submit_hands_over(tmp_path: Path, ab
     first = closed.sbatch("--hold", "--wrap=true")
     write(tmp_path, profile=keys(f"begin: now+2hours, dependency: 'afterok:{first}'"), seeds=1)
     ablate(*SUBMIT)
-    found = [line.split("|") for line in waiting(closed, "%i|%E|%V|%S") if not line.startswith(f"{first}|")]
-    (array, (_, on, submitted, start)), (_, (_, last_on, _, last_start)) = (
-        (line[0].split("_")[0], line) for line in found
-    )
+    waiting = sorted(line for line in queued(closed, "%F|%E|%V|%S") if not line.startswith(f"{first}|"))
+    (array, on, submitted, start), (_, last_on, _, last_start) = (line.split("|") for line in waiting)
     assert on.startswith(f"afterok:{first}")
     assert start > submitted
     assert last_on.startswith(f"afterany:{array}")
@@ -69,7 +62,7 @@ def test_trials_run_in_the_container_with_the_options_of_srun(tmp_path: Path, ab
     write(tmp_path, steps=20, profile=keys(container).replace("0.2", "5"), seeds=1)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
-    until(lambda: (runs / "report.html").exists(), f"the report (logs: {logs(runs)})", 180)
+    await_report(runs)
     assert len(results(runs)) == 2
     (call,) = calls.read_text().splitlines()
     assert call.startswith("none $HOME ")
@@ -81,17 +74,17 @@ def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: A
     write(tmp_path, steps=20, profile=keys("parallel: 1").replace("0.2", "0.001"), seeds=2)
     ablate(*SUBMIT, "--seeds", "1")
     ablate(*SUBMIT)
-    arrays = {line.split("|")[0].split("_")[0]: line.split("|")[1] for line in waiting(closed, "%i|%E") if "_" in line}
+    arrays = {line.split("|")[0].split("_")[0]: line.split("|")[1] for line in queued(closed, "%i|%E") if "_" in line}
     first, *others = sorted(arrays, key=int)
     shares = [array for array in others if len(arrays[array]) > 0]
     assert arrays[first] == "(null)"
     assert all(f"afterany:{first}" in arrays[array] for array in shares)
-    closed.run("scontrol", "update", "PartitionName=main", "State=UP")
+    reopen(closed)
     runs, most = tmp_path / "runs", 0
 
     def done() -> bool:
         nonlocal most
-        running = closed.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%o").stdout.split()
+        running = queued(closed, "%o", "--array", "--states=RUNNING")
         most = max(most, sum(function(Path(script)) == "share" for script in running))
         return len(results(runs)) == 4
 

@@ -107,7 +107,6 @@ def test_slurm_accepts_as_many_jobs_as_the_qos_has_left(here: Cluster) -> None:
 
 
 def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
-    """Without slurmdbd the accounting is None and the queue known; without slurmctld all queries raise."""
     here.sbatch("--hold", f"--job-name={TAG}", "--wrap=true")
     here.kill("slurmdbd")
     assert queue.accounting([TAG], timeout=5) is None
@@ -120,7 +119,6 @@ def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
 
 
 def test_without_slurm_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without SLURM's commands queries raise NoSlurm, and there is no accounting."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoSlurm, match="no command 'squeue'"):
         queue.jobs(TAG)

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
-from small_study import SUBMIT, command, logs, on, results, trials, write
+from small_study import SUBMIT, Ablate, run_here, trials, write
+from waits import await_results
 
 from results import store
 from slurm.devcluster import Cluster, processes, until
@@ -30,17 +30,13 @@ def weights(runs: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [ONE_NODE, TWO_NODES])
-def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, cluster: Cluster) -> None:
+def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, ablate: Ablate) -> None:
     """On one node and on two, the weights equal those of one local process within 1e-3."""
     write(tmp_path, steps=60, profile=profile, seeds=1)
-    submitted = subprocess.run(
-        command(*SUBMIT, *RANKS), cwd=tmp_path, env=on(cluster.environment), capture_output=True, text=True
-    )
-    assert submitted.returncode == 0, submitted.stderr
+    ablate(*SUBMIT, *RANKS)
     runs = tmp_path / "runs"
-    until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 240)
-    local = command("run", "s.yaml", "--recipe", "r.yaml", "--runs", "calm", "device=cpu")
-    subprocess.run(local, cwd=tmp_path, check=True, capture_output=True)
+    await_results(runs, 2)
+    run_here(tmp_path, "calm", "device=cpu")
     calm, found = weights(tmp_path / "calm"), weights(runs)
     assert calm.keys() == found.keys()
     for key, vector in calm.items():
@@ -54,19 +50,18 @@ def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, cluster: C
 
 
 @pytest.mark.slow
-def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, cluster: Cluster) -> None:
+def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     """After SIGKILL of a rank, and then of the worker, the trials resume from checkpoints, and no rank stays."""
     quick = TWO_NODES.replace("}", ", environment: {ABLATE_PAUSE_SECONDS: 1}}")
     write(tmp_path, steps=400, profile=quick, seeds=1)
-    words = command(*SUBMIT, *RANKS)
-    subprocess.run(words, cwd=tmp_path, env=on(cluster.environment), check=True, capture_output=True)
+    ablate(*SUBMIT, *RANKS)
     runs = tmp_path / "runs"
     for victim in ("ablations.execution.rank", "ablations.execution.worker"):
         saved = set(runs.glob("trials/*/attempts/*/checkpoints/*"))
         until(lambda saved=saved: set(runs.glob("trials/*/attempts/*/checkpoints/*")) - saved, "a checkpoint", 180)
         (pid,) = running(cluster, victim)
         os.kill(pid, signal.SIGKILL)
-    until(lambda: len(results(runs)) == 2, f"2 results (logs: {logs(runs)})", 300)
+    await_results(runs, 2, 300)
     causes = [store.read_json(path)["cause"] for path in runs.glob("trials/*/attempts/*/failure.json")]
     assert len(causes) == 1
     assert causes[0].startswith("RankLost: rank 1 was lost")
@@ -86,11 +81,9 @@ def command_line(pid: int) -> list[str]:
         return []
 
 
-def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, cluster: Cluster) -> None:
-    """The error has both numbers, and nothing is submitted."""
+def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, ablate: Ablate) -> None:
     write(tmp_path, profile=ONE_NODE)
-    words = command(*SUBMIT, "gpus=4")
-    done = subprocess.run(words, cwd=tmp_path, env=on(cluster.environment), capture_output=True, text=True)
+    done = ablate(*SUBMIT, "gpus=4", check=False)
     assert done.returncode == 2
     assert "gpus=4: in a job of the profile there are 2" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -1,13 +1,12 @@
 """Trials that scancel ends stay cancelled until `ablate submit`; after preemption, limits and kills they go on."""
 
 import json
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from small_study import PROFILE, SUBMIT, Ablate, command, logs, on, results, write
+from small_study import PROFILE, SUBMIT, Ablate, logs, results, run_on, write
+from waits import await_empty_queue, await_report, await_results, queued
 
 from slurm.devcluster import Cluster, Settings, until
 from slurm.submission.ending import is_cancelled
@@ -16,19 +15,15 @@ STATUS = ("status", "s", "--recipe", "r.yaml")
 AFTER_SECONDS = 15.0  # far more than a dying share needs to hand over a last job
 
 
-def queue(cluster: Cluster) -> list[str]:
-    return cluster.run("squeue", "--noheader", "--array", "--format=%i %T").stdout.splitlines()
-
-
 def cancel_all(cluster: Cluster, runs: Path) -> None:
     """Cancel all jobs by their ids during training; check that no job appears for some time."""
     until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", 120)
-    cluster.run("scancel", *sorted({line.split()[0].split("_")[0] for line in queue(cluster)}))
-    until(lambda: not queue(cluster), "an empty queue", 60)
+    cluster.run("scancel", *{*queued(cluster, "%F")})
+    await_empty_queue(cluster)
     arrays = len(list(runs.glob("submissions/*/arrays/*")))
     until(lambda: "cancelled by scancel" in logs(runs), f"the share's word (logs: {logs(runs)})", 60)
     time.sleep(AFTER_SECONDS)
-    assert not queue(cluster)
+    assert not queued(cluster)
     assert len(list(runs.glob("submissions/*/arrays/*"))) == arrays
 
 
@@ -47,10 +42,9 @@ def test_without_accounting_a_running_share_knows_that_it_was_cancelled(tmp_path
     """slurmctld tells scancel from preemption without accounting."""
     write(tmp_path, steps=4000, profile=PROFILE.replace("0.2", "60"), seeds=1)
     with Cluster(folder, Settings(accounting=False)) as cluster:
-        said: dict[str, Any] = {"cwd": tmp_path, "env": on(cluster.environment), "check": True, "capture_output": True}
-        subprocess.run(command(*SUBMIT), **said)
+        run_on(cluster, tmp_path, *SUBMIT)
         cancel_all(cluster, tmp_path / "runs")
-        shown = subprocess.run(command(*STATUS), **said, text=True).stdout
+        shown = run_on(cluster, tmp_path, *STATUS).stdout
     assert "CANCELLED by scancel" in shown
 
 
@@ -60,15 +54,15 @@ def test_one_cancelled_task_is_left_out_by_the_last_job(tmp_path: Path, ablate: 
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
     until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", 120)
-    (running,) = [line.split()[0] for line in queue(cluster) if line.endswith("_0 RUNNING")]
+    (running,) = [line.split()[0] for line in queued(cluster) if line.endswith("_0 RUNNING")]
     cluster.run("scancel", running)
-    until(lambda: (runs / "report.html").exists(), f"the report (logs: {logs(runs)})", 120)
-    until(lambda: not queue(cluster), "an empty queue", 60)
+    await_report(runs)
+    await_empty_queue(cluster)
     assert len(results(runs)) == 1
     view = json.loads(ablate(*STATUS, "--json").stdout)
     assert (view["finished"], view["interrupted"]) == (1, 1)
     assert "1 submitted" in ablate(*SUBMIT).stdout
-    until(lambda: len(results(runs)) == 2, f"both results (logs: {logs(runs)})", 120)
+    await_results(runs, 2)
 
 
 COMPLETING = {"JobState": "COMPLETING", "Reason": "None", "Restarts": "0"}

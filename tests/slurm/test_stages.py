@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from small_study import PROFILE, RECIPE, SUBMIT, Ablate, logs, results, run_here
+from small_study import PROFILE, RECIPE, SUBMIT, Ablate, results, run_here
+from waits import await_report, await_results, close, queued, reopen
 
 from ablations.execution import provenance
 from ablations.planning import plan as planning
@@ -13,8 +14,7 @@ from ablations.planning.jobs import jobs as jobs_of
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
-from results.store.schemas import Plan
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster
 
 STUDY = """
 question: What does pre-training bring?
@@ -35,10 +35,9 @@ def study(tmp_path: Path) -> None:
 
 def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     """One submit makes two arrays, the second dependent on the first; results equal a local run's."""
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # so that the queue can be looked at
+    close(cluster)  # so that the queue can be looked at
     assert "6 submitted in 2 arrays" in ablate(*SUBMIT).stdout
-    waiting = cluster.run("squeue", "--noheader", "--array", "--format=%F %E %k").stdout.splitlines()
-    jobs = {line.split()[0]: line.split()[1] for line in waiting}
+    jobs = dict(line.split() for line in queued(cluster, "%F %E"))
     before = [job for job, dependency in jobs.items() if dependency == "(null)"]
     assert len(before) == 1  # the pre-trainings; all others wait for them
     assert all(f"afterany:{before[0]}" in dependency for job, dependency in jobs.items() if job != before[0])
@@ -46,29 +45,24 @@ def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, clus
     assert [(one["arm"], one["queued"]) for one in view["stages"]] == [("pretrain", 2)]
     reasons = {one["reason"] for arm in view["arms"] for one in arm["now_queued"]}
     assert reasons in ({"Dependency"}, {"PartitionDown"})  # slurmctld says which of the two it met last
-    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
+    reopen(cluster)
     runs = tmp_path / "runs"
-    until(lambda: len(results(runs)) == 6, f"6 results (logs: {logs(runs)})", 240)
+    await_results(runs, 6)
     assert results(runs) == run_here(tmp_path)
     assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
-    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    await_report(runs)
 
 
 def test_failed_pre_training_blocks_what_starts_from_it(tmp_path: Path, ablate: Ablate) -> None:
-    """The other trials end with a report; its children never begin, and `status` shows that."""
     runs = tmp_path / "runs"
-    jobs = jobs_of([planned(tmp_path)])
+    design = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
+    jobs = jobs_of([planning.build(design, [0, 1])])
     with synthetic.claimed(store.trial(runs, jobs[0].id)) as attempt:
         attempt.fail("RuntimeError: no such thing", "Traceback", provenance.source_digest())
     assert "1 failed" in (said := ablate(*SUBMIT).stdout)
     assert "2 blocked by their parents" in said
-    until(lambda: len(results(runs)) == 3, f"3 results (logs: {logs(runs)})", 240)
-    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    await_results(runs, 3)
+    await_report(runs)
     view = json.loads(ablate("status", "s", "--recipe", "r.yaml", "--json").stdout)
     assert (view["finished"], view["failed"], view["blocked"]) == (3, 1, 2)
     assert not any(store.trial(runs, job.id).attempts() for job in jobs if jobs[0].id in job.parents)
-
-
-def planned(folder: Path) -> Plan:
-    design = Design(read_study(str(folder / "s.yaml")), read_recipe(str(folder / "r.yaml")), {})
-    return planning.build(design, [0, 1])

@@ -11,6 +11,7 @@ import pytest
 from disturbance import processes
 from in_process import called
 from small_study import PROFILE, STUDY, SUBMIT, Ablate, Wrap, write
+from waits import close
 
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
@@ -43,11 +44,6 @@ def viewed(ablate: Ablate) -> dict[str, Any]:
 def counts(view: dict[str, Any]) -> dict[str, int]:
     kinds = ("finished", "diverged", "running", "queued", "unknown", "interrupted", "failed", "missing")
     return {kind: view[kind] for kind in kinds if view[kind]}
-
-
-def close(cluster: Cluster) -> None:
-    """Let no further job start."""
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
 
 
 def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
@@ -123,7 +119,6 @@ def timed(ablate: Ablate, what: str) -> dict[str, Any]:
 
 
 def test_with_slurmdbd_dead_the_accounting_is_unknown(ablate: Ablate, cluster: Cluster) -> None:
-    """The queue is shown; for trials that left it, the accounting is unknown."""
     close(cluster)
     ablate(*SUBMIT)
     cluster.freeze("slurmdbd")
@@ -181,7 +176,6 @@ def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:
 def test_status_asks_slurm_nothing_where_nothing_was_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrap: Wrap
 ) -> None:
-    """The status of a local study comes from the disk alone."""
     for name in ("squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "sbatch"):
         wrap(name, f"touch {tmp_path / 'called'}; REAL")
     monkeypatch.chdir(tmp_path)

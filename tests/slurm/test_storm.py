@@ -1,6 +1,5 @@
 """A submitted study under kills and preemption: `make test-slurm-storm`, minutes long."""
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from disturbance import Storm, allow_urgent, resume
-from small_study import PROFILE, SUBMIT, Result, command, logs, on, published, results, run_here, trials, write
+from small_study import PROFILE, SUBMIT, Result, logs, published, results, run_here, run_on, trials, write
 
 from slurm.devcluster import Cluster, Settings
 
@@ -40,7 +39,7 @@ def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str
     """After one submit, 33 SIGKILLs and 5 preemptions, each of 40 results is published once and bit-identical."""
     write(tmp_path, STEPS, PROFILE.replace("time: 5", "time: 1, parallel: 3"), seeds=TRIALS // 2)
     began = time.monotonic()
-    subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(stormy.environment), check=True, capture_output=True)
+    run_on(stormy, tmp_path, *SUBMIT)
     runs = tmp_path / "runs"
     storm, most = Storm(stormy, runs, DECK), 0
     queued = ["the submission"]

@@ -5,11 +5,14 @@ import os
 import random
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from small_study import CANCEL, PROFILE, SUBMIT, Ablate, command, logs, on, published, results, run_here, trials, write
+from small_study import CANCEL, PROFILE, SUBMIT, Ablate, Wrap, launch, published, results, run_here, trials, write
+from waits import await_empty_queue, await_report, await_results, queued
 
+from ablations.cluster import campaign as campaigns
 from ablations.cluster import queued_tasks
 from results import store
 from slurm.devcluster import Cluster, until
@@ -21,18 +24,14 @@ def study(tmp_path: Path) -> None:
     write(tmp_path)
 
 
-def wait_for(runs: Path, trials: int, seconds: float) -> None:
-    until(lambda: len(results(runs)) == trials, f"{trials} results (logs: {logs(runs)})", seconds)
-
-
 def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) -> None:
     """One submit leads to results equal to a local run's, tables and a report; a second submit adds nothing."""
     said = ablate(*SUBMIT).stdout
     assert "10 submitted" in said
     assert "0 submitted in 0 arrays" in ablate(*SUBMIT).stdout
     runs = tmp_path / "runs"
-    wait_for(runs, 10, 180)
-    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    await_results(runs, 10)
+    await_report(runs)
     assert (runs / "studies/s@r/tables/table.md").read_text().count("position=") > 1
     assert results(runs) == run_here(tmp_path)
     assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
@@ -45,11 +44,11 @@ def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate
     assert "5 submitted" in ablate(*some).stdout
     assert "0 submitted" in ablate(*some).stdout
     runs = tmp_path / "runs"
-    wait_for(runs, 5, 180)
-    until(lambda: (runs / "report.html").exists(), "the report", 120)
+    await_results(runs, 5)
+    await_report(runs)
     assert len(trials(runs)) == 5
     assert "5 done, 0 already queued, 5 submitted" in ablate(*SUBMIT).stdout
-    wait_for(runs, 10, 180)
+    await_results(runs, 10)
     assert published(runs) == [1] * 10
 
 
@@ -60,9 +59,9 @@ def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) 
     most = 0
     deadline = time.monotonic() + 240
     while len(results(tmp_path / "runs")) < 10 and time.monotonic() < deadline:
-        most = max(most, len(cluster.run("squeue", "--noheader", "--array").stdout.splitlines()))
+        most = max(most, len(queued(cluster, "%i", "--array")))
         time.sleep(0.5)
-    wait_for(tmp_path / "runs", 10, 1)
+    assert len(results(tmp_path / "runs")) == 10
     assert most <= 5
 
 
@@ -72,7 +71,7 @@ def test_too_few_slots_are_said(ablate: Ablate, cluster: Cluster) -> None:
     done = ablate(*SUBMIT, check=False)
     assert done.returncode == 2
     assert "MaxSubmitJobs of account lab is 2: a submission needs at least 3 jobs at once" in done.stderr
-    assert not cluster.run("squeue", "--noheader").stdout.strip()
+    assert not queued(cluster)
 
 
 def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
@@ -89,9 +88,9 @@ def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate:
         elif kills < 10 and (victims := processes_below(str(runs))):
             subprocess.run(["kill", "-9", choose.choice(victims)], check=False)
             kills += 1
-        if not cluster.run("squeue", "--noheader").stdout.strip():
+        if not queued(cluster):
             ablate(*SUBMIT)
-    wait_for(runs, 10, 60)
+    await_results(runs, 10)
     assert kills >= 5
     assert results(runs) == run_here(tmp_path)
 
@@ -109,19 +108,18 @@ def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Abla
     until(lambda: any((tmp_path / "runs/trials").glob("*/attempts/0001/log")), "a running trial", 90)
     urgent = cluster.sbatch("--partition=urgent", "--exclusive", "--wrap", "sleep 3")
     until(lambda: cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 90)
-    wait_for(tmp_path / "runs", 10, 300)
+    await_results(tmp_path / "runs", 10, 300)
 
 
 def test_launchers_at_once_submit_once(
     tmp_path: Path, ablate: Ablate, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three launchers start together, and one is killed: no share is submitted twice."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = [subprocess.Popen(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), **quiet) for _ in range(3)]
+    started = [launch(cluster, tmp_path, *SUBMIT) for _ in range(3)]
     time.sleep(4)
     started[0].kill()
     for launcher in started:
-        launcher.wait(timeout=120)
+        launcher.communicate(timeout=120)
     ablate(*SUBMIT)
     intents = [json.loads(file.read_text()) for file in tmp_path.glob("runs/submissions/*/arrays/*/intent.json")]
     shares = [key for intent in intents for share in intent["shares"] for key in share]
@@ -136,18 +134,30 @@ def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster
     write(tmp_path, steps=20_000)
     ablate(*SUBMIT)
     assert "1 submissions cancelled" in ablate(*CANCEL).stdout
-    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
+    await_empty_queue(cluster)
     assert "10 submitted" in ablate(*SUBMIT).stdout
 
 
-def test_cancel_that_a_frozen_slurmctld_missed_is_said_again(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """The first reports that SLURM does not answer, and leaves a mark; the second cancels the jobs."""
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap) -> None:
+    """Each of four consecutive tasks calls squeue once; the two last jobs call little more, as for-admins.md says."""
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
+        wrap(name, f"echo {name} >> {calls}/${{ABLATE_JOB_BEGAN:-outside}}; REAL")
+    profile = PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001")
+    write(tmp_path, steps=20, profile=profile, seeds=2)
     ablate(*SUBMIT)
-    cluster.freeze("slurmctld")
-    missed = ablate(*CANCEL, check=False)
-    cluster.thaw("slurmctld")
-    assert (missed.returncode, "does not answer" in missed.stderr) == (2, True)
-    assert cluster.run("squeue", "--noheader").stdout.strip()
-    ablate(*CANCEL)
-    until(lambda: not cluster.run("squeue", "--noheader").stdout.strip(), "an empty queue", 60)
+    runs = tmp_path / "runs"
+    await_report(runs, 400)
+    await_empty_queue(cluster)
+    assert len(results(runs)) == 4
+    asked = {path.name: Counter(path.read_text().split()) for path in calls.iterdir()}
+    submitting, tasks = asked.pop("outside"), sorted(asked.values(), key=Counter.total)
+    print("submit:", dict(submitting), "jobs:", [dict(task) for task in tasks])
+    assert tasks[:3] == [{"squeue": 1}] * 3
+    (campaign,) = campaigns.campaigns(runs)
+    functions = [intent.function for _, intent in campaigns.read_intents(campaign.folder)]
+    assert Counter(functions) == Counter([campaigns.SHARE, campaigns.LAST, campaigns.WATCH])
+    assert len(tasks) == 5
+    assert tasks[-1].total() <= 10
+    assert submitting["sbatch"] == 3

@@ -1,12 +1,12 @@
 """SLURM behind a site's wrappers: banners, exit statuses and silences that do not show what slurmctld did."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from in_process import called
-from small_study import CANCEL, PROFILE, SUBMIT, Wrap, command, on, results, write
+from small_study import CANCEL, PROFILE, SUBMIT, Ablate, Wrap, results, trials, write
+from waits import await_report, close, reopen
 
 from slurm.devcluster import Cluster, until
 from slurm.profiles.profile import Profile, submitit_parameters
@@ -67,7 +67,6 @@ def test_refusal_of_slurmctld_is_told_from_a_wrappers(
 
 
 def test_banner_of_squeue_hides_no_job_and_makes_none(cluster: Cluster, wrap: Wrap) -> None:
-    """Output before and after squeue's list is ignored."""
     tag = "ablate:banner:0001"
     held = cluster.sbatch("--hold", "--array=0-1", f"--job-name={tag}", f"--comment={tag}", "--wrap=true")
     wrap("squeue", f"{BANNER}; REAL; {BANNER}")
@@ -84,8 +83,6 @@ def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wra
 
 
 def test_banners_change_nothing_that_is_known_of_the_cluster(cluster: Cluster, wrap: Wrap) -> None:
-    """Partitions, accounts, qualities of service and limits are read as without banners."""
-
     def known() -> tuple[object, ...]:
         records = policy.records()
         own = policy.accounts(records), policy.all_qualities(records), policy.qualities(CHEAP, "lab")
@@ -114,7 +111,7 @@ def closed(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
     """Yield the folder of a small study, the working directory; the cluster accepts jobs and starts none."""
     write(tmp_path, steps=50, seeds=1, profile=PROFILE)
     monkeypatch.chdir(tmp_path)
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    close(cluster)
     yield tmp_path
     called(monkeypatch, *CANCEL)
 
@@ -138,8 +135,8 @@ def test_missing_last_job_is_told_beside_the_queued_trials(
     assert "the trials are queued, but no last job is" in output
     assert why in output
     wrap("sbatch", "REAL")
-    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-    until(lambda: (closed / "runs/report.html").exists(), "the end", 200)
+    reopen(cluster)
+    await_report(closed / "runs")
 
 
 def test_trials_that_were_taken_are_told_beside_an_error(
@@ -155,13 +152,13 @@ def test_trials_that_were_taken_are_told_beside_an_error(
     assert "1 trials are queued, `ablate submit` adds the rest" in errors
 
 
-def test_study_behind_wrappers_ends(tmp_path: Path, cluster: Cluster, wrap: Wrap) -> None:
+def test_study_behind_wrappers_ends(tmp_path: Path, ablate: Ablate, wrap: Wrap) -> None:
     """Every sbatch fails after slurmctld accepted the job, even on nodes: each trial is trained once."""
     write(tmp_path, steps=50, seeds=1, profile=PROFILE)
     wrap("sbatch", f"{BANNER}; REAL; exit 1")
     wrap("squeue", f"{BANNER}; REAL")
-    subprocess.run(command(*SUBMIT), cwd=tmp_path, env=on(cluster.environment), check=True, timeout=200)
+    ablate(*SUBMIT)
     runs = tmp_path / "runs"
-    until(lambda: (runs / "report.html").exists(), "the end", 200)
+    await_report(runs)
     assert len(results(runs)) == 2
-    assert all(len(list(trial.glob("attempts/*"))) == 1 for trial in (runs / "trials").iterdir())
+    assert [len(trial.attempts()) for trial in trials(runs)] == [1, 1]
