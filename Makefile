@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py test_hostile_paths.py \
+CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py \
 	test_profile_keys.py test_scancel.py test_stages.py test_unclear_answers.py
 TESTS := -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 OLDEST := .venv-oldest

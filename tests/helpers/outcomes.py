@@ -1,5 +1,6 @@
-"""The results of a run's trials, and a display that records its messages."""
+"""The results of a run's trials, its workers, and a display that records its messages."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,9 @@ def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
         curve = [{key: value for key, value in line.content().items() if key != "seconds"} for line in lines]
         found[job.id] = (state.result.weights_sha256, state.result.metrics, curve)
     return found
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return the worker processes below `pid`."""
+    command = ["pgrep", "-P", str(pid), "-f", "ablations.execution.worker"]
+    return [int(line) for line in subprocess.run(command, capture_output=True, text=True).stdout.split()]

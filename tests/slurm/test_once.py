@@ -21,20 +21,13 @@ from waits import await_empty_queue, await_results, queued, reopen
 from ablations.cluster.reconciliation import LASTS
 from slurm.devcluster import Cluster, Settings, until
 from slurm.devcluster.processes import MARK
-from slurm.profiles import profile
+from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.submission import arrays
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TASKS = 1500
-TINY = """
-import os
-
-def leave(folder, number):
-    os.mkdir(f"{folder}/{number}")  # fails where the task ran before
-"""
-
 # Processes that have loaded everything and start at the same moment: two launchers for each run directory.
 PAIRS = """
 import os, sys
@@ -83,26 +76,23 @@ def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
     return shares, lasts
 
 
-def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster) -> None:
+def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,500 tasks with MaxArraySize=1001 become two arrays; every task runs once."""
-    code, left = tmp_path / "code", tmp_path / "left"
-    shutil.copytree(ROOT / "slurm", code / "slurm", ignore=shutil.ignore_patterns("__pycache__"))
-    (code / "tiny.py").write_text(TINY)
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    left = tmp_path / "left"
     left.mkdir()
-    shares, most = [[str(number)] for number in range(TASKS)], cluster.settings.max_array
-    chosen = profile.Profile(gpus=0, memory="100M", time=5)
-    with pytest.MonkeyPatch.context() as here:
-        here.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
-        began = time.monotonic()
-        for some in (shares[:most], shares[most:]):
-            folder = arrays.next_folder(tmp_path / "arrays")
-            parameters = profile.submitit_parameters(chosen, f"tiny:{folder.name}")
-            arrays.send(folder, f"tiny:{folder.name}", arrays.Tasks("tiny:leave", [str(left)], some), parameters, code)
-        handed_over = time.monotonic() - began
+    shares, most = [[str(left / f"{number}")] for number in range(TASKS)], cluster.settings.max_array
+    chosen, began = Profile(gpus=0, memory="100M", time=5), time.monotonic()
+    for some in (shares[:most], shares[most:]):
+        folder = arrays.next_folder(tmp_path / "arrays")
+        tag = f"tiny:{folder.name}"
+        tasks = arrays.Tasks("os:mkdir", [], some)  # fails where the task ran before
+        arrays.send(folder, tag, tasks, submitit_parameters(chosen, tag), ROOT)
+    handed_over = time.monotonic() - began
     await_empty_queue(cluster, 1200)
-    print(f"\n{TASKS} tasks in 2 arrays: handed over in {handed_over:.1f} s, over after", end=" ")
-    print(f"{time.monotonic() - began:.0f} s")
-    assert {path.name for path in left.iterdir()} == {str(number) for number in range(TASKS)}
+    over = time.monotonic() - began
+    print(f"\n{TASKS} tasks in 2 arrays: handed over in {handed_over:.1f} s, over after {over:.0f} s")
+    assert len(list(left.iterdir())) == TASKS
     said = [path.read_text() for path in tmp_path.glob("arrays/*/logs/*")]
     assert len(said) == TASKS
     assert not any(said), "no task failed, so none ran twice"

@@ -245,37 +245,24 @@ def test_hostile_text_that_is_allowed_is_only_text(tmp_path: Path) -> None:
 
 
 def test_a_profile_is_a_file_or_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name is looked up in the user's configuration; an unknown name lists the existing profiles."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(ValueError, match=r"^profile mine: not in .*/ablate/profiles: none yet"):
-        profile.path_of("mine")
-    folder = tmp_path / "ablate" / "profiles"
-    folder.mkdir(parents=True)
-    for name in ("mine", "theirs"):
-        (folder / f"{name}.yaml").write_text("gpus: 1")
-    assert profile.path_of("mine") == folder / "mine.yaml"
-    assert profile.path_of(str(folder / "mine.yaml")) == folder / "mine.yaml"
-    with pytest.raises(ValueError, match=r"^profile yours: not in .*: mine, theirs$"):
-        profile.path_of("yours")
-    with pytest.raises(ValueError, match="there is no such file"):
-        profile.path_of("./yours.yaml")
-
-
-def test_profiles_are_looked_up_where_init_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below XDG_CONFIG_HOME unless that is unset or relative; profiles below ~/.config are still found."""
+    """A name is looked up where `init` writes it: below XDG_CONFIG_HOME if that is absolute, and below ~/.config."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for value in ("relative", ""):
         monkeypatch.setenv("XDG_CONFIG_HOME", value)
         assert profile.folders() == [tmp_path / "home/.config/ablate/profiles"]
+        with pytest.raises(ValueError, match=r"^profile mine: not in .*/ablate/profiles: none yet"):
+            profile.path_of("mine")
     old = [profile.path_to_write(name) for name in ("old", "both")]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     new = [profile.path_to_write(name) for name in ("new", "both")]
     for path in (*old, *new):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("gpus: 1")
-    assert [profile.path_of(name) for name in ("old", "new", "both")] == [old[0], *new]
-    with pytest.raises(ValueError, match=r"not in .*xdg.* or .*home.*: both, new, old$"):
+    assert [profile.path_of(name) for name in ("old", "new", "both", str(old[1]))] == [old[0], *new, old[1]]
+    with pytest.raises(ValueError, match=r"^profile other: not in .*xdg.* or .*home.*: both, new, old$"):
         profile.path_of("other")
+    with pytest.raises(ValueError, match="there is no such file"):
+        profile.path_of("./yours.yaml")
 
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "mine.yaml", "-mine", ""])

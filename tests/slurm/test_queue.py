@@ -1,15 +1,17 @@
-"""Queue, accounting and limits of a real SLURM: hostile names, ended jobs, full queues, silence."""
+"""Queue, accounting and limits of a real SLURM: hostile names and paths, ended jobs, full queues, silence."""
 
 import os
 from pathlib import Path
 
 import pytest
 from hostile import CANARY, TEXTS
+from waits import await_empty_queue
 
 from slurm.devcluster import Cluster, until
-from slurm.profiles.profile import Profile
+from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import limits, queue
 from slurm.queries.ask import NoSlurm, Unreachable
+from slurm.submission import arrays
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
 PLAIN = Profile(partition="main", gpus=0)
@@ -36,6 +38,38 @@ def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     mine = [(job.job_id, job.index, job.state) for job in found if job.tag == TAG]
     assert mine == [*((array, index, "PENDING") for index in range(3)), (renamed, None, "PENDING")]
     assert all(job.reason == "JobHeldUser" for job in found if job.tag == TAG)
+    assert not list(here.folder.rglob(CANARY))
+
+
+def refused(folder: Path, tag: str) -> str:
+    """Submit a task that makes `folder`/ran; return why it was refused, or ""."""
+    chosen = submitit_parameters(Profile(partition="main", gpus=0, memory="100M", time=1), tag)
+    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    try:
+        arrays.send(folder / "submissions" / "0001", tag, tasks, chosen, Path(__file__).parents[2])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_tasks_run_in_directories_of_hostile_names(
+    tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each directory that is not refused, the task runs and leaves its log, and nothing else is made."""
+    monkeypatch.chdir(tmp_path)
+    names = [text for text in TEXTS if not {*"/\0"} & {*text} and 0 < len(text) < 200 and text not in (".", "..")]
+    why = {name: refused(tmp_path / name, f"ablate:hostile:{number:04d}") for number, name in enumerate(names)}
+    assert all(line.isprintable() and "SLURM needs a run directory without" in line for line in why.values() if line)
+    taken = [name for name, line in why.items() if not line]
+    assert len(taken) >= 40
+    assert not [name for name in taken if "%" in name or "\n" in name]
+    await_empty_queue(here, 300)
+    assert sorted(os.listdir(tmp_path)) == sorted(taken)
+    for name in taken:
+        assert sorted(os.listdir(tmp_path / name)) == ["ran", "submissions"], name
+        array = tmp_path / name / "submissions" / "0001"
+        assert {path.name for path in array.iterdir()} == {"intent.json", "script.sh", "ack.json", "logs"}
+        assert list(array.glob("logs/*_0_0_log.out")), name
     assert not list(here.folder.rglob(CANARY))
 
 

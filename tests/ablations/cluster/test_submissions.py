@@ -1,10 +1,9 @@
-"""Submissions on disk, with stand-ins for SLURM's commands: cancelling, continuing, and their status."""
+"""Submissions on disk, with a stand-in for SLURM's queue: cancelling, continuing, and their status."""
 
 import errno
 import os
-import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,60 +22,41 @@ from results import store
 from results.store import lease, planned
 from results.store.schemas import Plan
 from slurm.profiles.profile import Profile
+from slurm.queries import queue
 from slurm.queries.ask import Unreachable
 from slurm.submission import arrays as submission
 from slurm.submission import intent
 
 TOY = Profile(gpus=0, cpus=1, memory="1G", time=5)
-SQUEUE = """#!{python}
-import sys
-from pathlib import Path
-here = Path({folder!r})
-if (here / "silent").exists():
-    sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
-print("\\x1eARRAY_JOB_ID\\x1fARRAY_TASK_ID\\x1f")
-for line in (here / "jobs").read_text().splitlines():
-    number, tag = line.split()
-    print("\\x1e" + "\\x1f".join([number, "0", "PENDING", "", "main", "", "0:00", "", tag, tag, ""]))
-"""
-SCANCEL = """#!{python}
-import sys
-from pathlib import Path
-here = Path({folder!r})
-lines = [line.split() for line in (here / "jobs").read_text().splitlines()]
-left = [" ".join(line) for line in lines if not set(sys.argv) & {{line[0], "--name=" + line[1]}}]
-(here / "jobs").write_text("".join(line + "\\n" for line in left))
-"""
 
 
 @dataclass
-class Fake:
-    """Stand-ins for squeue and scancel, on a file of job ids and tags."""
+class Queue:
+    """Stands in for SLURM's queue, with the names of its jobs."""
 
-    folder: Path
+    names: list[str] = field(default_factory=list)
+    answers: bool = True
 
-    def holds(self, *tags: str) -> None:
-        (self.folder / "jobs").write_text("".join(f"{number} {tag}\n" for number, tag in enumerate(tags, 1)))
+    def jobs(self, *tags: str) -> list[str]:
+        if not self.answers:
+            raise Unreachable("SLURM does not answer")
+        return [name for name in self.names if name.startswith(tags)]
 
-    @property
-    def tags(self) -> list[str]:
-        return [line.split()[1] for line in (self.folder / "jobs").read_text().splitlines()]
+    def cancel(self, *tags: str) -> int:
+        found = self.jobs(*tags)
+        self.names = [name for name in self.names if name not in found]
+        return len(found)
 
-    def silent(self, silent: bool) -> None:
-        (self.folder / "silent").touch() if silent else (self.folder / "silent").unlink()
+    def cancel_named(self, name: str) -> None:
+        self.names = [one for one in self.names if one != name]
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Put the stand-ins on the PATH, with an empty queue."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, text in (("squeue", SQUEUE), ("scancel", SCANCEL)):
-        (folder / name).write_text(text.format(python=sys.executable, folder=str(folder)))
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    fake = Fake(folder)
-    fake.holds()
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """Let submissions ask an empty queue."""
+    fake = Queue()
+    for name in ("jobs", "cancel", "cancel_named"):
+        monkeypatch.setattr(queue, name, getattr(fake, name))
     return fake
 
 
@@ -108,7 +88,7 @@ def handed_over(campaign: Campaign, number: int) -> Path:
     return array
 
 
-def seen(runs: Path, known: status.SlurmState | None = None) -> status.Status:
+def seen(runs: Path, known: status.SlurmState | None = None) -> status.StudyStatus:
     return status.status(Plan.model_validate(synthetic.position()), runs, known or status.SlurmState())
 
 
@@ -140,20 +120,20 @@ def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: 
     assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) != theirs.folder
 
 
-def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Fake) -> None:
+def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Queue) -> None:
     campaign, other = submitted(runs), submitted(runs)
-    slurm.holds(f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001")
-    slurm.silent(True)
+    slurm.names = [f"{campaign.tags}0001", f"{campaign.tags}0002", "ablate:other:0001"]
+    slurm.answers = False
     with pytest.raises(Unreachable, match="to cancel pending ones, give the command again"):
         submit.cancel(runs, {POSITION})
     assert campaign.cancelled
     assert other.cancelled  # all submissions are marked before SLURM is asked
-    slurm.silent(False)
+    slurm.answers = True
     assert "0 submissions cancelled, 2 jobs removed" in submit.cancel(runs, {POSITION})
-    assert slurm.tags == ["ablate:other:0001"]
+    assert slurm.names == ["ablate:other:0001"]
 
 
-def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Fake) -> None:
+def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Queue) -> None:
     """Nothing is cancelled until all studies are named, except those that are complete."""
     campaign = submitted(runs, POSITION, POOLING)
     with pytest.raises(ValueError, match=f"{POOLING}: would be cancelled too"):
@@ -302,7 +282,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Campaign]:
 
 
 def test_check_waits_for_an_answer_that_is_not_seen_yet(
-    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
+    runs: Path, slurm: Queue, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue may be empty before a file from a node is visible."""
 
@@ -317,17 +297,16 @@ def test_check_waits_for_an_answer_that_is_not_seen_yet(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_check_that_is_cut_short_leaves_nothing(
-    runs: Path, slurm: Fake, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    runs: Path, slurm: Queue, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def interrupt(seconds: float) -> None:
-        slurm.holds(f"check:{sent[0].tags}0001", "ablate:other:0001")
-        slurm.silent(True)  # squeue alone
+        slurm.names = [f"check:{sent[0].tags}0001", "ablate:other:0001"]
         raise error
 
     monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
     with pytest.raises(error):
         submit.check(TOY, Place(runs, None))
-    assert slurm.tags == ["ablate:other:0001"]
+    assert slurm.names == ["ablate:other:0001"]
     assert not sent[0].folder.exists()
 
 

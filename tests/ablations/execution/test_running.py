@@ -20,7 +20,8 @@ from textwrap import dedent
 
 import pytest
 from designs import design
-from outcomes import Quiet, outcomes
+from outcomes import Quiet, outcomes, workers_of
+from small_study import command
 
 from ablations.cli.running import failures
 from ablations.execution import machine, pool, runner
@@ -58,12 +59,6 @@ def with_plugin(folder: Path, source: str) -> Place:
     path = folder / "plugin.py"
     path.write_text(source)
     return Place(folder / "runs", None, (path,), (hashlib.sha256(path.read_bytes()).hexdigest()[:12],))
-
-
-def workers_of(pid: int) -> list[int]:
-    """Return the worker processes below `pid`."""
-    command = ["pgrep", "-P", str(pid), "-f", "ablations.execution.worker"]
-    return [int(line) for line in subprocess.run(command, capture_output=True, text=True).stdout.split()]
 
 
 def wait_for(folder: Path, pattern: str) -> None:
@@ -292,8 +287,8 @@ def test_run_directory_that_cannot_be_written_interrupts_the_trial(
 
 
 def start_run(folder: Path, *more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "ablations.cli", "run", "s.yaml", "--recipe", "r.yaml", *more]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = command("run", "s.yaml", "--recipe", "r.yaml", *more)
+    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow

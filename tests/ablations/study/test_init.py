@@ -2,11 +2,12 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from in_process import called
+from photographs import photographs
 from PIL import Image
 
 from ablations.planning.plan import build
@@ -18,15 +19,9 @@ from ablations.study.reading import packaged, read_recipe, read_study
 from vitcore.config import Config
 
 
-def photos(folder: Path, count: int = 12, side: int = 20, classes: tuple[str, ...] = ("cat", "dog")) -> Path:
-    """Write colored noise, `count` images per class, a little wider than high."""
-    random = np.random.default_rng(0)
-    for name in classes:
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            pixels = random.integers(0, 256, (side, side + 4, 3), np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
-    return folder
+def photos(folder: Path, count: int = 12, classes: Sequence[str] = ("cat", "dog")) -> Path:
+    """Write `count` images per class, a little wider than high."""
+    return photographs(folder, dict.fromkeys(classes, count), (24, 20))
 
 
 def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -75,20 +70,20 @@ def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_broken_image_is_named(tmp_path: Path) -> None:
     folder = photos(tmp_path / "pets")
-    (folder / "cat" / "0.png").write_bytes(b"nothing")
+    (folder / "cat" / "0000.png").write_bytes(b"nothing")
     found = survey(folder)
-    assert [text.partition(": ")[0] for text in found.broken] == ["cat/0.png"]
+    assert [text.partition(": ")[0] for text in found.broken] == ["cat/0000.png"]
     assert (found.train + found.test, found.channels, found.side) == (24, 3, 20)
 
 
 def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
     folder = photos(tmp_path / "pets", count=50)
-    Image.new("RGB", (90, 80)).save(folder / "cat" / "7.png")
+    Image.new("RGB", (90, 80)).save(folder / "cat" / "0007.png")
     (line,) = (line for line in survey(folder).lines() if line.startswith("odd"))
     assert "1 much smaller or larger" in line
-    assert "cat/7.png (80 pixels)" in line
+    assert "cat/0007.png (80 pixels)" in line
     for number in range(20):
-        Image.new("RGB", (90, 80)).save(folder / "dog" / f"{number}.png")
+        Image.new("RGB", (90, 80)).save(folder / "dog" / f"{number:04}.png")
     assert not survey(folder).odd
 
 

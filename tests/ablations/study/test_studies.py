@@ -1,5 +1,6 @@
 """Studies and recipes become arms and trials; a mistake in their files is one line."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import synthetic
 from designs import RECIPE, STUDY, design, names
+from in_process import called
 from photographs import manifests
 
 from ablations.planning import plan as planning
@@ -318,3 +320,21 @@ def test_a_plan_has_the_claims_of_its_recipe(tmp_path: Path) -> None:
     claims = "[patch=8 < patch=2, patch=2 < patch=1, patch=8 ~ patch=1]"
     study = f"{{question: q, baseline: {{}}, factors: {{patch: axis}}, claims: {claims}}}"
     assert planning.build(design(tmp_path, study), [0]).claims == ["patch=8 < patch=2"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("every") / "runs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", packaged("studies"))
+def test_every_packaged_study_runs_on_digits(study: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its file to its figure, with two seeds and few steps."""
+    where = [study, "steps=100", "evaluations=1", "--runs", str(runs)]
+    assert called(monkeypatch, "run", *where, "--seeds", "2")[0] == 0
+    status, output, _ = called(monkeypatch, "table", *where, "--json", "--strict")
+    assert (status, {row["n"] + row["diverged"] for row in json.loads(output)["rows"]}) == (0, {2})
+    status, output, errors = called(monkeypatch, "plot", *where)
+    assert (status, errors) == (0, "")
+    assert Path(output.strip()).stat().st_size > 10_000
