@@ -1,8 +1,7 @@
-"""The choice of nodes to avoid, because their hardware or drivers ended two attempts within a day.
+"""The nodes to avoid, because their hardware or drivers ended two attempts within a day.
 
-Two kinds of attempts count. One is an attempt with a recorded machine fault (ablations.execution.faults). The other is
-an attempt whose loss was NaN, but finite when it was computed again. A killed worker does not count, because preemption
-looks like a kill.
+An attempt counts if it recorded a machine fault (ablations.execution.faults), or if its loss was NaN, but finite when
+computed again. A killed worker does not count, because preemption looks like a kill.
 """
 
 import re
@@ -27,11 +26,7 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
 
 
 def faulty_nodes(trial: store.Trial) -> Iterator[str]:
-    """Yield, for each recent attempt that hardware or drivers ended, SLURM's name of its node.
-
-    The attempt ended with a machine fault, or with a loss that the node had miscomputed. A node may appear more than
-    once.
-    """
+    """Yield SLURM's name of the node of each recent attempt that ended with a machine fault or a miscomputed loss."""
     for attempt in trial.attempts():
         failure, result = recent(attempt / "failure.json", Failure), recent(attempt / "result.json", Result)
         if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):

@@ -44,10 +44,7 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """A submission by `ablate submit`: its plans, its profile and its settings.
-
-    folder: the campaign's directory under runs/submissions. plans: names of the submitted plans.
-    """
+    """A submission by `ablate submit`, in a directory under runs/submissions. plans: their names."""
 
     folder: Path
     plans: tuple[str, ...]
@@ -70,21 +67,17 @@ class Campaign:
 
     @property
     def label(self) -> str:
-        """The beginning of the campaign's job names in squeue.
-
-        It is the first plan's name, and the number of other plans that were submitted with it.
-        """
+        """The beginning of its job names in squeue: the first plan's name, and how many more plans were submitted."""
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
     @property
     def device(self) -> Device:
-        """The device of the trials, as far as the profile names it."""
         return device(self.profile)
 
     @property
     def is_own(self) -> bool:
-        """Return whether this user owns the campaign's folder and the code that its jobs run."""
+        """Whether this user owns the campaign's folder and the code that its jobs run."""
         return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))
 
     @property
@@ -147,8 +140,7 @@ def create(
 def load(folder: Path) -> Campaign:
     """Return the campaign in a folder.
 
-    Raises FileNotFoundError if the folder has no campaign.json. Raises Broken for a file that `create` cannot have
-    written.
+    Raises FileNotFoundError without a campaign.json, Broken for a file that `create` cannot have written.
     """
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
@@ -167,10 +159,7 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """Return the fields of the profile that may hold tokens.
-
-    They are empty for other users, and in campaigns of earlier versions.
-    """
+    """Return the fields of the profile that may hold tokens, which other users cannot read and older campaigns lack."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
@@ -185,15 +174,14 @@ def checked(path: Path, schema: type[Kind]) -> Kind:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
-    """Return all campaigns of a run directory, oldest first."""
     folders = [folder for folder in store.listed(runs / "submissions") if folder.name[0].isdigit()]
     return [load(folder) for folder in folders if (folder / "campaign.json").exists()]
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield the folder of each array of a campaign, with what was to be submitted (slurm.submission.intent).
+    """Yield the folder of each array of a campaign's folder, with what was to be submitted (slurm.submission.intent).
 
-    Arrays that SLURM refused are left out. campaign: the campaign's folder.
+    Arrays that SLURM refused are left out.
     """
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
@@ -212,10 +200,7 @@ def acknowledged_trials(campaign: Campaign) -> set[str]:
 
 
 def tag(array: Path) -> str:
-    """Return the tag of an array, which marks its jobs in the queue: ablate:<campaign>:<array>.
-
-    array: the array's folder.
-    """
+    """Return the tag that marks the jobs of an array's folder in the queue: ablate:<campaign>:<array>."""
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 

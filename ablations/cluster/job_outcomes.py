@@ -1,9 +1,8 @@
 """The outcomes of jobs that left the queue, including cancellation with scancel.
 
 A share is the list of trials that one task of a job array trains. A share that scancel stops leaves a mark on disk.
-SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`, and all others are submitted
-again. Cancellations that SLURM does not record do not count. Examples are one pending task of an array and, without
-accounting, any pending job.
+SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`, all others are submitted again.
+So are cancelled ones that SLURM does not record: a pending task of an array and, without accounting, any pending job.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ CANCELLED = "CANCELLED"
 def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dict[str, str] | None:
     """Return trial id -> how its job ended, as in 'TIMEOUT on node7'; None without SLURM accounting.
 
-    gone: trial id -> its task, for jobs that left the queue. timeout: seconds to wait for the accounting.
+    gone: trial id -> its task, for jobs that left the queue. timeout: in seconds.
     """
     names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
     past = queue.accounting(names, timeout=timeout)
@@ -35,18 +34,12 @@ def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dic
 
 
 def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
-    """Return trial id -> 'CANCELLED by scancel' for the trials whose tasks are marked as cancelled on disk.
-
-    gone: trial id -> its task, for jobs that left the queue.
-    """
+    """Return trial id -> 'CANCELLED by scancel' for the tasks in `gone` that are marked as cancelled on disk."""
     return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
 
 
 def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
-    """Write a file that marks the task of this process as cancelled with scancel.
-
-    share: the ids of the trials that this process trains.
-    """
+    """Mark the task of this process, which trains the trials `share`, as cancelled with scancel."""
     own = [each for each in submitted_arrays.tasks_of(cancelled) if each.share == share]
     write_mark(max(own, key=lambda each: each.written).mark)
 
@@ -54,7 +47,7 @@ def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
 def cancelled_trials(runs: Path) -> set[str]:
     """Return the ids of trials that are not over and whose newest job was cancelled.
 
-    Cancellations that SLURM's accounting shows are also marked on disk, because the accounting forgets them.
+    Cancellations that the accounting shows are also marked on disk, because the accounting forgets them.
     """
     tasks = submitted_arrays.newest_tasks(runs)
     newest = {key: task for key, task in tasks.items() if not store.trial(runs, key).state().over}

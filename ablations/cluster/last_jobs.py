@@ -1,7 +1,7 @@
 """The last jobs of a campaign, which submit missing trials or write the report.
 
 A share is the list of trials that one task trains. The last job starts once all shares have ended. The watching job
-does the work of the last job, but starts after a delay even if shares still run.
+does the same work after a delay, even if shares still run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,7 @@ PATIENCE_SECONDS = 20.0  # how long a share waits for the lock to submit last jo
 
 
 def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
-    """Return the pending last and watching jobs of a campaign.
-
-    Running jobs are left out, because they may already have read the disk.
-    """
+    """Return the pending last and watching jobs; a running one may already have read the disk."""
     return [task for task in tasks if task.is_last and task.campaign == campaign and task.job.waits]
 
 
@@ -34,9 +31,8 @@ def ensure_last_job(
 ) -> str:
     """Make a last job wait for all other jobs, and submit it if missing; return "queued" or "submitted".
 
-    tasks: the tasks in the queue. sent: job ids of arrays that were submitted just now. both: require a watching job
-    too. Otherwise, one of the two is enough. Both are needed because the last job may be killed, or wait for a held
-    task.
+    tasks: those in the queue. sent: job ids of arrays that were submitted just now. both: require a watching job too;
+    otherwise one of the two is enough. Both are needed because the last job may be killed, or wait for a held task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)
@@ -58,8 +54,7 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
     """Submit the last job and the watching job from a share, if trials are left and the jobs are missing.
 
-    begins: True at the beginning of a share. SLURM is then asked only if, on disk, no last jobs follow the newest
-    shares.
+    begins: whether the share begins. SLURM is then asked only if, on disk, no last jobs follow the newest shares.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -88,10 +83,7 @@ def has_shares(campaign: Campaign) -> bool:
 
 
 def cancel_last_jobs(campaign: Campaign) -> None:
-    """Cancel the campaign's pending last and watching jobs, if SLURM answers.
-
-    A job that remains finds nothing to do.
-    """
+    """Cancel the pending last and watching jobs, if SLURM answers; one that remains finds nothing to do."""
     with suppress(Unreachable, Refused):
         for task in waiting_last_jobs(campaign, queued_tasks(campaign.runs)):
             queue.cancel(task.job.tag)

@@ -22,10 +22,9 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 
 def is_stalled(campaign: Campaign) -> bool:
-    """Return whether the last ROUNDS rounds changed neither results nor checkpoints.
+    """Record the progress on disk; return whether the last ROUNDS rounds changed neither results nor checkpoints.
 
-    The progress so far is first recorded on disk. A round is identified by its number of arrays, because a killed last
-    job may record a round twice.
+    A round is identified by its number of arrays, because a killed last job may record a round twice.
     """
     looks = campaign.folder / LOOKS
     arrays = campaigns.count_share_arrays(campaign)
@@ -37,10 +36,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Return the progress of a campaign, as three numbers.
-
-    They count the finished trials, the evals of these trials, and the steps of all other trials.
-    """
+    """Return the numbers of finished trials, of their evals, and of the steps of all other trials."""
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(eval_files.all_names(trial)) for trial in over)

@@ -33,7 +33,7 @@ RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 def share(folder: str, *ids: str) -> int:
     """Train the trials `ids` until they are over or time is up; return the exit status of the task.
 
-    At the beginning and the end, it ensures that a last job waits. folder: the campaign's folder.
+    At the beginning and the end, it ensures that a last job waits. folder: the campaign's.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
@@ -61,10 +61,7 @@ def share(folder: str, *ids: str) -> int:
 
 
 def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
-    """Ensure that last jobs wait; if SLURM is full or unreachable, print why and leave it to other jobs.
-
-    begins: True at the beginning of a share.
-    """
+    """Ensure that last jobs wait; if SLURM is full or unreachable, print why and leave it to other jobs."""
     try:
         last_jobs.ensure_last_jobs_from_share(campaign, begins)
     except (NoSlurm, Unreachable, Refused, TimeoutError) as error:
@@ -72,10 +69,7 @@ def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
 
 
 def is_cancelled() -> bool:
-    """Return whether the user cancelled this array task with scancel.
-
-    Returns False if the task was preempted or SLURM does not report the cause.
-    """
+    """Return whether the user cancelled this task with scancel; False for preemption or if SLURM does not say."""
     try:
         return ending.cancelled()
     except (NoSlurm, Unreachable, Refused) as error:
@@ -97,10 +91,9 @@ def stop_margin(campaign: Campaign) -> float:
 
 
 def on_notice(end: float) -> None:
-    """Stop the run on SIGUSR2 if the signal means preemption.
+    """Stop the run on SIGUSR2, unless it announces the time limit `end`, for which the run has a deadline.
 
-    Near the time limit, the signal means that limit, and the run stops at its deadline. end: the time limit, in seconds
-    of the monotonic clock.
+    end: seconds of the monotonic clock.
     """
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -116,8 +109,6 @@ def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
 
 
 class Lines:
-    """A display of the progress of a run that prints one line per event to the log."""
-
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None: ...
     def idle(self, slot: int) -> None: ...
 
@@ -135,7 +126,7 @@ class Lines:
 def last(folder: str) -> int:
     """Submit missing trials or, if none is left, write tables and report; return the exit status of the job.
 
-    Runs after all other jobs of the campaign. It gives up after ROUNDS rounds without progress
+    Runs after all other jobs of the campaign. It gives up after rounds without progress
     (ablations.cluster.no_progress).
     """
     campaign = campaigns.load(Path(folder))
@@ -158,7 +149,7 @@ def last(folder: str) -> int:
 def watch(folder: str) -> int:
     """Do the work of `last` while shares may still run; return the exit status of the job.
 
-    If shares still run at the end, it ensures that another watching job waits.
+    If shares still run at the end, another watching job is made to wait.
     """
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
@@ -170,8 +161,7 @@ def watch(folder: str) -> int:
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
 
-    While SLURM is full or unreachable, it tries again until shortly before the time limit. Then it raises the error of
-    SLURM.
+    Tries again while SLURM is full or unreachable, and raises SLURM's error shortly before the time limit.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

@@ -15,7 +15,7 @@ from slurm.queries.ask import ask
 def check_node(folder: str) -> int:
     """Run all checks on this node and write probe.json: check -> "", or the reason of the failure.
 
-    Returns 0, the exit status. folder: the campaign's folder.
+    Returns 0, the exit status. folder: the campaign's.
     """
     campaign = campaigns.load(Path(folder))
     found = dict.fromkeys(CHECKS, "")
@@ -50,10 +50,7 @@ def data(campaign: Campaign) -> None:
 
 
 def link(campaign: Campaign) -> None:
-    """Check that os.link works in the run directory.
-
-    Results are published with it.
-    """
+    """Check that os.link, which publishes results, works in the run directory."""
     one, other = (campaign.folder / f".{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
     try:
@@ -64,7 +61,7 @@ def link(campaign: Campaign) -> None:
 
 
 def sbatch(campaign: Campaign) -> None:
-    """Check that sbatch works on the node, because last jobs run it on nodes."""
+    """Check that sbatch works on the node, because last jobs run it there."""
     (script,) = (campaign.folder / "arrays").glob("*/script.sh")
     ask("sbatch", "--test-only", str(script), timeout=30)
 

@@ -13,7 +13,7 @@ from slurm.queries.queue import QueuedJob
 class QueuedTask:
     """A task of an array in SLURM's queue.
 
-    function: what the task calls, as in "module:function". share: the ids of the trials that the task trains.
+    function: what it calls, as "module:function". share: the ids of the trials that it trains.
     """
 
     job: QueuedJob
@@ -29,7 +29,7 @@ class QueuedTask:
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks of this run directory that are in SLURM's queue.
 
-    timeout: seconds to wait for SLURM. Raises Unreachable if SLURM does not answer.
+    timeout: in seconds. Raises Unreachable if SLURM does not answer.
     """
     known = {
         tag(array): (campaign, intent)

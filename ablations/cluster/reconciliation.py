@@ -29,10 +29,7 @@ LASTS = 2  # jobs that wait while shares run: the last job and the watching job
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The findings and actions of one reconciliation.
-
-    Integers count trials, unless a comment says otherwise.
-    """
+    """The findings and actions of one reconciliation. Integers count trials, unless a comment says otherwise."""
 
     over: int
     failed: int
@@ -50,16 +47,16 @@ class Reconciliation:
 
     @property
     def settled(self) -> bool:
-        """Return whether nothing is left to train, except failed and cancelled trials."""
+        """Whether nothing is left to train, except failed and cancelled trials."""
         return not self.queued and not self.submitted and not self.waiting
 
 
 def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
     """Submit the trials that are neither done nor queued, and a last job; return the findings.
 
-    The caller must hold the lock of launchers. inside: True if the caller is a job of the campaign, which takes one of
-    the user's slots. withheld: ids of trials not to submit. Raises Unreachable if SLURM does not answer. Raises Refused
-    if SLURM refuses a job.
+    The caller must hold `launcher_lock`. inside: whether the caller is a job of the campaign, which takes one of the
+    user's slots. withheld: ids of trials not to submit. Raises Unreachable if SLURM does not answer, Refused if it
+    refuses a job.
     """
     settle(campaign.runs)
     return submit_missing(campaign, inside, withheld)
@@ -129,7 +126,6 @@ def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliatio
 
 
 def count_ended(found: Iterable[Standing]) -> Reconciliation:
-    """Return findings that count the trials that are over, failed and blocked."""
     count = Counter(one.kind for one in found)
     over = sum(count[kind] for kind in OVER)
     return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
@@ -158,10 +154,9 @@ def submit_generations(
 ) -> dict[str, int]:
     """Submit at most `free` shares in arrays of at most `size` tasks; return trial id -> array's job id.
 
-    generations: groups of trials, where each group runs after the previous one. A trial is submitted only once its
-    parent is queued or submitted. queued: trial id -> job id, for trials in the queue. live: job ids of the campaign's
-    arrays in the queue. seconds: trial id -> estimated time. avoided: nodes to avoid. start: sbatch options for the
-    start.
+    A trial of a later generation is submitted only once its parent is queued or submitted. queued: trial id -> job id,
+    for trials in the queue. live: job ids of the campaign's arrays in the queue. seconds: trial id -> estimated time.
+    start: sbatch options for the start.
 
     SLURM limits concurrent tasks only within one array. With `parallel` in the profile, each array therefore starts
     after all earlier arrays.
@@ -184,15 +179,14 @@ def submit_generations(
 
 
 def parent_id(job: Job) -> str:
-    """Return the id of the trial that a job starts from; "" if it has no parent."""
     return next(iter(job.parents), "")
 
 
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
     """Return how many shares may be submitted now, so that room is left for the last jobs.
 
-    bound: the limit on the user's jobs. lasts_there: the number of last jobs that need no further slot. Raises Refused
-    if the limit has no room for a share and the last jobs.
+    bound: the limit on the user's jobs. lasts_there: last jobs that need no further slot. Raises Refused if the limit
+    has no room for a share and the last jobs.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

@@ -1,4 +1,4 @@
-"""The splitting of trials into shares, one per task of a job array, and the submission of these arrays."""
+"""Splitting trials into shares, one per task of a job array, and submitting these arrays."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,7 @@ from slurm.submission import arrays as submission
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
     """Return the trials in at most `free` shares of about equal length, normally at least `least` seconds each.
 
-    A share is the list of trials that one task trains. seconds: trial id -> estimated time. Trials are taken seed by
-    seed, and within a seed the longest first.
+    seconds: trial id -> estimated time. Trials are taken seed by seed, and within a seed the longest first.
     """
     if not todo or not free:
         return []
@@ -36,7 +35,7 @@ def send_shares(
 ) -> int | None:
     """Submit shares as one array; return its job id, or None if the queue is full.
 
-    avoided: nodes to avoid. If SLURM refuses the array, it is submitted again without them. when: sbatch options for
+    avoided: nodes to avoid; if SLURM refuses the array, it is submitted again without them. when: sbatch options for
     the start. Raises Refused if SLURM refuses the array for another reason.
     """
     try:
@@ -63,8 +62,8 @@ def send(
 ) -> int:
     """Submit tasks as one array, in a new folder of the campaign; return the array's job id.
 
-    gpus: False for a task on one node without GPUs. Raises Refused if SLURM refuses the array. Raises Unreachable if it
-    is unknown whether SLURM has the array. Raises NoSlurm if SLURM is not installed.
+    gpus: False for a task on one node without GPUs. Raises Refused if SLURM refuses the array, Unreachable if it is
+    unknown whether SLURM has it, NoSlurm if SLURM is not installed.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)
@@ -77,7 +76,7 @@ def send(
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Return the sbatch options that hold a job until all jobs in `after` have ended, in whatever state.
 
-    start: options for the start that are already set, such as `begin`. Its dependency must hold as well.
+    start: further options such as `begin`, whose dependency must hold as well.
     """
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

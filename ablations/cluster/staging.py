@@ -1,9 +1,8 @@
-"""The copying of packs to a node's local disk before training reads them: `stage` of a profile.
+"""Copying packs to a node's local disk before training reads them: `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. A pack is not copied if the disk has too little space. Nor is it
-copied if training reads fewer images than the pack holds. Training then reads the original, and a message gives the
-reason.
+another name, checked against its checksum and renamed. If the disk has too little space, or training reads fewer images
+than the pack holds, training reads the original, and a message gives the reason.
 """
 
 import fcntl
@@ -30,7 +29,7 @@ SPARE = 2**30  # bytes that stay free
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
     """Copy the packs that the trials still read to `folder`, for this process and its children.
 
-    runs: the run directory. say: a function that receives messages. Environment variables in `folder` are expanded.
+    say: receives messages. Environment variables in `folder` are expanded.
     """
     left: Counter[str] = Counter()
     for job in jobs:
@@ -52,7 +51,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Copy packs to `folder` and use the copies within the block; do nothing if `folder` is None.
+    """Copy packs to `folder`, if given, and use the copies within the block.
 
     Jobs that are submitted after the block run on other nodes, where these copies do not exist.
     """
@@ -74,8 +73,8 @@ def images_left(job: Job, runs: Path) -> int:
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
     """Return the folder of a pack's copy under `folder`, after copying what is missing.
 
-    left: the number of images that are still to be read. Raises OSError if the copy cannot be made or is not worth
-    making. Raises ValueError for a damaged pack.
+    left: images still to be read. Raises OSError if the copy cannot be made or is not worth making, ValueError for a
+    damaged pack.
     """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)

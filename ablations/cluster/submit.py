@@ -34,9 +34,9 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this mach
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Return the profile of a cluster, by file or name.
+    """Return the profile of a cluster, by file or name; raise ValueError if it is missing or invalid.
 
-    resources: values for keys that the profile omits. Raises ValueError if the profile is missing or invalid.
+    resources: values for keys that the profile omits.
     """
     path = profiles.path_of(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
@@ -49,10 +49,9 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Check that the jobs of the profile can run these trials.
+    """Raise ValueError if a trial needs more GPUs than a job of the profile has.
 
-    Raises ValueError if a trial needs more GPUs than a job of the profile has. On several nodes, it also raises
-    ValueError if the profile has `stage`, or if a trial uses only one GPU.
+    On several nodes, also if the profile has `stage`, or if a trial uses only one GPU.
     """
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
@@ -76,7 +75,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """Return the script that a submission would pass to sbatch, without writing anything.
 
-    A comment above the script gives the number of trials and tasks, and the cost.
+    A comment above it gives the number of trials and tasks, and the cost.
     """
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
@@ -97,7 +96,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """Submit the trials that are neither done nor queued; return a summary for the user.
 
-    SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
+    SLURM is asked only if trials are left. Otherwise tables and report are brought up to date.
     """
     with campaigns.launcher_lock(place.runs):
         found = (
@@ -112,10 +111,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
 def continue_or_create(
     plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]
 ) -> Reconciliation:
-    """Continue the newest submission of these plans, arms and settings, or create one; return the findings.
-
-    The findings are those of the reconciliation that follows.
-    """
+    """Continue the newest submission of these plans, arms and settings, or create one; return its reconciliation."""
     names = [plan.name for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
     campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place, arms=arms)
@@ -204,7 +200,7 @@ def cancel(runs: Path, names: set[str]) -> str:
     """Mark the campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
     Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError if plans that are not named would be
-    cancelled. Raises Unreachable or NoSlurm, after marking, if SLURM does not answer or is not installed.
+    cancelled; after marking, Unreachable if SLURM does not answer, NoSlurm if it is not installed.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -237,8 +233,8 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return their lines, and whether all passed.
 
-    Raises ValueError if the job does not start within `patience` seconds or ends without an answer. Raises Refused if
-    SLURM refuses the job. Raises Unreachable or NoSlurm if SLURM does not answer or is not installed.
+    Raises ValueError if the job does not start within `patience` seconds or ends without an answer, Refused if SLURM
+    refuses it, Unreachable if SLURM does not answer, NoSlurm if it is not installed.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -260,20 +256,14 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
 
 def check_line(what: str, why: str) -> str:
-    """Return the line of text for one check.
-
-    what: the name of the check. why: the reason of a failure; "" if the check passed.
-    """
+    """Return the line of text for one check, with the reason `why` if it failed."""
     if not why:
         return f"ok      {what}"
     return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, because its id may be unknown.
-
-    If SLURM fails, the command to run is printed to standard error.
-    """
+    """Cancel the job of a check by its name, because its id may be unknown; if SLURM fails, print how to."""
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)

@@ -13,10 +13,7 @@ from slurm.profiles import profile as profiles
 
 @dataclass(frozen=True)
 class SubmittedTask:
-    """A task of a submitted job array.
-
-    array: the array's folder. index: the task's index in the array. share: the ids of the trials that the task trains.
-    """
+    """A task of a submitted job array: the array's folder, its index, and the ids of the trials that it trains."""
 
     campaign: Campaign
     array: Path
@@ -35,7 +32,7 @@ class SubmittedTask:
 
     @property
     def mark(self) -> Path:
-        """The path of the file that exists if the task was cancelled with scancel."""
+        """The file that exists if the task was cancelled with scancel."""
         return self.array / f"cancelled-{self.index}.json"
 
     @property

@@ -1,4 +1,4 @@
-"""The check whether the tables and the report of a submitted study are up to date."""
+"""The check whether tables and report of a submitted study are up to date."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def is_pending(runs: Path, plan: Plan) -> bool:
 
 
 def modified_at(path: Path) -> float:
-    """Return the modification time of a file in seconds since the epoch; 0 if it is missing."""
+    """Return a file's modification time in seconds since the epoch; 0 if it is missing."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The decision whether a trial gets another attempt. Every machine decides from the attempts on disk.
+"""The decision whether a trial gets another attempt, which every machine takes from the attempts on disk.
 
 An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
 the process was killed or the machine failed. Attempts that ran other code do not count, nor do those before the last
@@ -25,9 +25,8 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 class EndedAttempt:
     """A failed attempt.
 
-    machine: True for a machine fault or a kill; False for an exception. step: the step at which training began; None if
-    the attempt ended before training. where: the type and innermost frames of an exception. node: SLURM's name of the
-    node.
+    machine: whether by a machine fault or a kill, not an exception. step: at which training began; None if it ended
+    before. where: the type and innermost frames of an exception. node: SLURM's name of the node.
     """
 
     machine: bool
@@ -38,10 +37,7 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts before `current`, oldest first.
-
-    code: the digest of this process's code. Attempts that ran other code are left out.
-    """
+    """Return the failed attempts before `current`, oldest first, without those that ran other code than `code`."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -49,10 +45,9 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 
 
 def failure_of(path: Path, code: str) -> EndedAttempt | None:
-    """Return how the attempt in the directory `path` failed; None if it did not fail or ran other code.
+    """Return how the attempt in a directory failed; None if it ran other code than `code`, or did not fail.
 
-    An attempt has not failed if it released its lease on request or wrote a result. code: the digest of this process's
-    code.
+    It did not fail if it released its lease on request or wrote a result.
     """
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):
@@ -68,11 +63,7 @@ def failure_of(path: Path, code: str) -> EndedAttempt | None:
 
 
 def failed_node(failure: Failure | None, env: Environment | None) -> str:
-    """Return SLURM's name of the node on which an attempt failed; "" if unknown.
-
-    The node of the failed rank comes first, if `failure` records it. Otherwise it is the node in `env`, where the
-    attempt ran.
-    """
+    """Return SLURM's name of the node on which an attempt failed, of the failed rank if recorded; "" if unknown."""
     if failure is not None and failure.node is not None:
         return failure.node
     return env.node if env else ""
@@ -87,10 +78,9 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Return why repeated machine faults rule out another attempt; "" if they allow one.
+    """Return why the failed attempts `past`, oldest first, rule out another attempt; "" if they do not.
 
-    past: the trial's failed attempts, oldest first. WITHOUT_PROGRESS machine faults without a newer checkpoint rule it
-    out.
+    WITHOUT_PROGRESS machine faults without a newer checkpoint do.
     """
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
@@ -101,20 +91,17 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
-    """Return whether a trial may be tried again after an exception, given the failed attempts `past`.
+    """Return whether a trial may be tried again after an exception and the failed attempts `past`.
 
-    place: type and innermost frames of the exception. Another attempt is ruled out if an earlier exception had equal
-    frames, or if this is the third exception.
+    place: its type and innermost frames. An earlier exception at the same place rules it out, and so do EXCEPTIONS in
+    all.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """Return the node on which the newest attempt and an earlier one failed; "" if there is none.
-
-    past: the trial's failed attempts, oldest first.
-    """
+    """Return the node on which the newest attempt and an earlier one of `past` failed; "" if there is none."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
@@ -122,7 +109,7 @@ def node_to_leave(past: Sequence[EndedAttempt]) -> str:
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
     """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass.
 
-    The delay grows by a factor of 5 with each machine fault. Kills add no delay, because preemption looks like a kill.
+    They grow by a factor of 5 with each machine fault. Kills add no delay, because preemption looks like a kill.
     """
     count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

@@ -1,4 +1,4 @@
-"""The computation of an eval from the weights of a finished trial."""
+"""Computing an eval from the weights of a finished trial."""
 
 import hashlib
 from pathlib import Path
@@ -15,8 +15,8 @@ from vitcore.runtime.device import computing
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
-    number: an integer that replaces the one in the eval's name. code: the digest of the code, which is recorded. Raises
-    ValueError if weights or data are missing, or if the model does not accept the images.
+    number: replaces the one in the eval's name. code: a digest to record. Raises ValueError if weights or data are
+    missing, or if the model does not accept the images.
     """
     entry, named = evals.find(name)
     config = Config(**trial.config())
@@ -30,7 +30,7 @@ def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str
 def winner_weights(trial: store.Trial) -> bytes:
     """Return the weights of the attempt that published the trial's result, in safetensors format.
 
-    Raises ValueError if the weights were not kept or their checksum is wrong.
+    Raises ValueError if they were not kept or their checksum is wrong.
     """
     state = trial.state()
     assert state.attempt is not None

@@ -1,7 +1,6 @@
 """The classification of exceptions as bugs, invalid input, lack of memory or machine faults.
 
-SIGNS maps patterns of error messages from PyTorch, the CUDA libraries and the kernel to faults. The first pattern that
-matches counts.
+SIGNS maps patterns of error messages from PyTorch, the CUDA libraries and the kernel to faults. The first match counts.
 """
 
 import errno
@@ -28,9 +27,9 @@ INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")
 
 @dataclass(frozen=True)
 class Fault:
-    """The classification of an exception.
+    """The classification of an exception: BUG, INPUT, MEMORY or MACHINE.
 
-    kind: BUG, INPUT, MEMORY or MACHINE. fatal: True if the CUDA context is lost, so that the process must end.
+    fatal: whether the CUDA context is lost, so that the process must end.
     """
 
     kind: str
@@ -59,9 +58,8 @@ SIGNS = {
 class RankLost(RuntimeError):
     """The error that another rank was lost before the training ended.
 
-    fault, where, trace: the classification, location and traceback of the exception that the lost rank reported.
-    Without a report, the fault is a machine fault. node: SLURM's name of the lost rank's node; "" if unknown, None for
-    the node of this process.
+    fault, where, trace: of the exception that the lost rank reported; without a report, a machine fault. node: SLURM's
+    name of the lost rank's node; "" if unknown, None for the node of this process.
     """
 
     def __init__(
@@ -72,7 +70,6 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException) -> Fault:
-    """Return the classification of an exception: bug, invalid input, lack of memory or machine fault."""
     from vitcore.options import ConfigError  # late: pydantic and torch, which `ablate status` does without
     from vitcore.runtime.memory import OutOfMemory, out_of_memory
 
@@ -96,15 +93,11 @@ def classify(error: BaseException) -> Fault:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the exception's type and message as one line of text."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def fault_location(error: BaseException) -> list[str]:
-    """Return the type and innermost frames of an exception, which identify its cause.
-
-    The first string is the type. Each of the others is a frame: file:function:line.
-    """
+    """Return the type of an exception and its innermost frames (file:function:line), which identify its cause."""
     if isinstance(error, RankLost) and error.where:
         return error.where
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]

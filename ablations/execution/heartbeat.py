@@ -1,7 +1,7 @@
 """The heartbeat of a worker: a thread that reports every few seconds and ends the process if it is orphaned.
 
-The heartbeat lets the pool distinguish a stopped process from one that spends a long time compiling. The thread runs
-while the main thread builds a model or waits for a device.
+It runs while the main thread builds a model or waits for a device. So the pool can tell a stopped process from one that
+spends a long time compiling.
 """
 
 import os
@@ -15,9 +15,9 @@ ORPHANED = 3  # exit status
 
 
 def start(parent: int, beat: Callable[[], None]) -> None:
-    """Start a thread that calls `beat` every BEAT_SECONDS while the process `parent` lives.
+    """Start a thread that calls `beat` every BEAT_SECONDS while the process with the id `parent` lives.
 
-    parent: the process id of the parent. ORPHAN_SECONDS after the parent has ended, the thread ends this process.
+    ORPHAN_SECONDS after the parent has ended, the thread ends this process.
     """
 
     def run() -> None:

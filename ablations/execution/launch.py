@@ -47,11 +47,7 @@ PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
-    """Return the environment variables of a worker process.
-
-    They are the variables of this process, overridden by `own`. PYTHONPATH, and ABLATE_DATA if `place` has a data
-    directory, are set last.
-    """
+    """Return the variables of this process, overridden by `own` and then by PYTHONPATH and ABLATE_DATA."""
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
@@ -61,7 +57,7 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
     """Yield, for each worker, the environment variables in which it differs from this process.
 
     ranks: the number of GPUs per trial. asked: the number of workers; None for machine.default_workers. Workers are
-    spread evenly over the GPUs. They share GPUs if there are more workers than GPUs.
+    spread evenly over the GPUs, and share them if there are more workers than GPUs.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
@@ -75,8 +71,7 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
 class WorkerProcess:
     """A worker process that runs the code of this process.
 
-    own: environment variables for this worker alone. events: the queue into which threads put the worker's messages and
-    its exit.
+    own: environment variables for this worker alone. events: where threads put the worker's messages and its exit.
     """
 
     def __init__(
@@ -99,10 +94,7 @@ class WorkerProcess:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Put each line of the worker's standard output into the queue as an event, then the exit.
-
-        Runs in a thread.
-        """
+        """Put each line of the worker's standard output into the queue as an event, then the exit. Runs in a thread."""
         assert self.process.stdout is not None
         errors = threading.Thread(target=self.read_errors, daemon=True)
         errors.start()
@@ -114,7 +106,6 @@ class WorkerProcess:
         self.events.put((self, messages.Exited(self.process.wait())))
 
     def read_errors(self) -> None:
-        """Put each non-empty line of the worker's standard error into the queue as an event."""
         assert self.process.stderr is not None
         with self.process.stderr as lines:
             for line in lines:
@@ -139,10 +130,7 @@ class WorkerProcess:
         self.close()
 
     def end(self, deadline: float) -> None:
-        """Wait until the process has ended, and kill it at the deadline.
-
-        deadline: seconds of the monotonic clock.
-        """
+        """Wait until the process has ended, and kill it at the deadline, in seconds of the monotonic clock."""
         try:
             self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

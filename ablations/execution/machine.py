@@ -15,10 +15,7 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
-    """Return the number of usable CPU cores.
-
-    It is the minimum of the CPU affinity, SLURM's allocation and the quota of the control group.
-    """
+    """Return the number of usable CPU cores: the least of affinity, SLURM's allocation and control group's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -31,8 +28,8 @@ def cores() -> int:
 def gpus() -> list[str]:
     """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    If the variable is set, these are its entries up to the first invalid one, as CUDA reads it. Otherwise the GPUs are
-    numbered from 0, because device files in a container may have other numbers.
+    If it is set, these are its entries up to the first invalid one, as CUDA reads it. Otherwise GPUs are numbered from
+    0, because device files in a container may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -41,10 +38,7 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """Return the default number of trials that run at once.
-
-    Each trial takes `ranks` GPUs. Without GPUs, it takes `ranks` cores.
-    """
+    """Return the default number of trials that run at once, each on `ranks` GPUs, or cores if there are no GPUs."""
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 

@@ -1,7 +1,4 @@
-"""The messages between the pool and a worker, each one line of JSON.
-
-The pool sends jobs to the worker. The worker sends events to the pool.
-"""
+"""The messages between the pool and a worker, each one line of JSON: jobs to the worker, events to the pool."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -37,10 +34,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Started:
-    """The message that an attempt has begun.
-
-    attempt: the name of its directory.
-    """
+    """The message that an attempt has begun, with the name of its directory."""
 
     attempt: str
 
@@ -52,10 +46,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a training.
-
-    step: the step reached so far. accuracy: the validation accuracy at the last evaluation; None before the first one.
-    """
+    """The progress of a training: the step reached, and the last validation accuracy, None before the first one."""
 
     step: int
     accuracy: float | None
@@ -66,11 +57,9 @@ class Ended:
     """The message that a worker's job has ended.
 
     kind: how it ended. `finished`, `diverged`, `failed` and `blocked` (by its parent) are final in this run. `again`:
-    the trial will be tried again after `pause` seconds. `stopped`: the trial stopped on request. `held`: another
-    process holds the trial. `interrupted`: the trial cannot go on in this run.
-
-    seconds: the training time. leaving: the worker takes no further job. elsewhere: another run, or an earlier one, has
-    ended the trial.
+    the trial will be tried again after `pause` seconds. `stopped`: on request. `held`: another process holds the trial.
+    `interrupted`: the trial cannot go on in this run. seconds: the training time. leaving: the worker takes no further
+    job. elsewhere: another run, or an earlier one, has ended the trial.
     """
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]
@@ -91,10 +80,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Exited:
-    """The exit of a worker's process.
-
-    code: the exit status; negative for a signal.
-    """
+    """The exit of a worker's process, with its status, negative for a signal."""
 
     code: int
 

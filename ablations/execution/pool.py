@@ -32,8 +32,6 @@ LONGEST_LOOK = 1.0  # silence counted per check: this process itself may have be
 
 
 class WorkerState(Enum):
-    """The state of the worker in a slot."""
-
     ABSENT = "absent"
     STARTING = "starting"
     IDLE = "idle"
@@ -53,11 +51,7 @@ class Display(Protocol):
     """The interface of displays, which show the progress of a run."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show a running trial.
-
-        step: the step reached; None until the first step is done. accuracy: the last validation accuracy; None before
-        it.
-        """
+        """Show a running trial. step, accuracy: None until the first step or validation is done."""
 
     def compiling(self, slot: int, job: Job) -> None: ...
     def idle(self, slot: int) -> None: ...
@@ -67,10 +61,7 @@ class Display(Protocol):
 
 @dataclass
 class RunSummary:
-    """The trials of a run, grouped by how they ended.
-
-    done: ids. failed, blocked, interrupted: trial id -> cause. stopped: True if the run was asked to stop.
-    """
+    """The trials of a run by how they ended: ids, or id -> cause."""
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -79,7 +70,6 @@ class RunSummary:
     stopped: bool = False  # on request
 
     def add(self, job: Job, end: messages.Ended) -> None:
-        """Add a trial that is finished, diverged, failed or blocked to the summary."""
         if end.kind == "failed":
             self.failed[job.id] = end.cause
         elif end.kind == "blocked":
@@ -92,8 +82,8 @@ class RunSummary:
 class PoolTrial:
     """A trial in the pool.
 
-    due: the earliest time at which the trial may start, in seconds of the monotonic clock. deaths: the number of
-    workers that died on the trial before its attempt began.
+    due: the earliest start, in seconds of the monotonic clock. deaths: workers that died on it before its attempt
+    began.
     """
 
     job: Job
@@ -110,7 +100,7 @@ class PoolTrial:
 class Slot:
     """A place for one worker.
 
-    environment: environment variables for this slot's worker alone. trial: the trial that the worker trains while BUSY.
+    environment: variables for this slot's worker alone. trial: what the worker trains while BUSY.
     """
 
     number: int
@@ -127,7 +117,7 @@ class Slot:
 class Pool:
     """The pool of one run: its slots and its trials.
 
-    on_over: a function that is called after each trial that ends. summary: where the pool records how trials ended.
+    on_over: called after each trial that ends. summary: where the pool records how trials ended.
     """
 
     def __init__(
@@ -150,7 +140,7 @@ class Pool:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether trials are left and the run was not asked to stop."""
+        """Whether trials are left and the run was not asked to stop."""
         return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
 
     def stop(self) -> None:
@@ -181,24 +171,17 @@ class Pool:
         return [slot for slot in self.slots if slot.state in states]
 
     def due(self, now: float) -> list[PoolTrial]:
-        """Return the trials that may be given to a worker now, in the order in which they wait.
-
-        now: seconds of the monotonic clock.
-        """
+        """Return the trials that may be given to a worker now, in the order in which they wait."""
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin; None if no trial may.
-
-        Trials before it that may not begin are ended or made to wait.
-        """
+        """Return the first waiting trial that may begin; end those before it or make them wait."""
         return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
         """Return whether a trial may begin, according to the disk.
 
-        A trial that may not begin is ended if it is over or blocked. Otherwise it waits for another run or for its
-        parent.
+        Otherwise it is ended if it is over or blocked, or waits for another run or for its parent.
         """
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.to_do:
@@ -208,11 +191,7 @@ class Pool:
         return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
 
     def await_parent(self, trial: PoolTrial, found: Standing) -> None:
-        """Make a trial wait for its parent or for another run that trains it; otherwise, interrupt the trial.
-
-        found: the state of the trial on disk. A parent is awaited if this run has yet to train it or any run trains it
-        now.
-        """
+        """Make a trial wait for a run that trains it, or for a parent that is or will be trained; else interrupt it."""
         parent = self.trials.get(found.start.open[0])
         open_here = parent is not None and parent.state is not PoolTrialState.ENDED
         if found.kind is Kind.RUNNING or found.start.running or open_here:
@@ -241,10 +220,7 @@ class Pool:
     # -- events of workers ---------------------------------------------------------------------------------------------
 
     def handle(self, worker: WorkerProcess, event: messages.Heard) -> None:
-        """Update the states of slots and trials for an event of a worker.
-
-        Events of workers that have been replaced are ignored.
-        """
+        """Update slots and trials for an event of a worker, unless the worker has been replaced."""
         slot = next((one for one in self.slots if one.worker is worker), None)
         if slot is None:
             return
@@ -263,7 +239,6 @@ class Pool:
                 self.handle_trial(slot, slot.trial, event)
 
     def handle_trial(self, slot: Slot, trial: PoolTrial, event: messages.Heard) -> None:
-        """Update the states of a slot and its trial for an event of that trial."""
         match event:
             case messages.Started():
                 trial.deaths = 0
@@ -280,9 +255,9 @@ class Pool:
                 self.settle(trial, event)
 
     def show_error_line(self, slot: Slot, line: str) -> None:
-        """Show a line of a worker's standard error, and keep it.
+        """Keep a line of a worker's standard error, and show it unless the worker is still starting.
 
-        While a worker starts, lines are only kept. The last line of a traceback sums it up.
+        The last line of a traceback sums it up.
         """
         if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
             self.display.say(line)
@@ -294,10 +269,7 @@ class Pool:
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited, and resume or give up its trial.
-
-        code: the exit status; negative for a signal.
-        """
+        """Free the slot of a worker that has exited with status `code`, and resume or give up its trial."""
         trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
         assert slot.worker is not None
         slot.worker.close()
@@ -334,7 +306,7 @@ class Pool:
     def count_death(self, trial: PoolTrial, how: str) -> None:
         """Move a trial whose worker died to the end of the queue, as the trial may be the cause.
 
-        After DEATHS deaths before its attempt began, the trial is interrupted. how: how the worker's process exited.
+        After DEATHS deaths before its attempt began, it is interrupted.
         """
         trial.deaths += 1
         if trial.deaths >= DEATHS:
@@ -345,7 +317,7 @@ class Pool:
     # -- transitions of trials -----------------------------------------------------------------------------------------
 
     def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
-        """Update the state of a trial whose job has ended: end it, interrupt it or let it wait."""
+        """End a trial whose job has ended, interrupt it or let it wait."""
         match end.kind:
             case "held":
                 self.wait(trial, HELD_SECONDS)
@@ -366,10 +338,7 @@ class Pool:
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
-        """End a trial in this run because it cannot go on.
-
-        Its checkpoints stay for the next run.
-        """
+        """End a trial that cannot go on in this run; its checkpoints stay for the next one."""
         trial.state = PoolTrialState.ENDED
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
@@ -386,10 +355,7 @@ class Pool:
 
 
 def end_elsewhere(found: Standing) -> messages.Ended:
-    """Return the message for a trial that another run, or an earlier one, has ended.
-
-    found: the state of the trial on disk.
-    """
+    """Return the message for a trial that another run, or an earlier one, has ended."""
     if found.over:
         return messages.Ended("finished", found.why, elsewhere=True)
     return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)

@@ -25,7 +25,7 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 def source_digest(home: Path = HOME) -> str:
     """Return a digest of the source code of the four packages, as 12 hexadecimal digits.
 
-    home: the directory with the packages, such as a campaign's copy of the code.
+    home: the directory of the packages, such as a campaign's copy of the code.
     """
     digest = hashlib.sha256()
     for package in PACKAGES:
@@ -35,9 +35,9 @@ def source_digest(home: Path = HOME) -> str:
 
 
 def code_digest(plugins: dict[str, str]) -> str:
-    """Return the digests of the packages and of the loaded plug-ins, joined by "+".
+    """Return the digests of the packages and of the plug-ins (file -> digest), joined by "+".
 
-    plugins: file -> digest. A recorded failure counts only while this digest stays equal.
+    A recorded failure counts only while it stays equal.
     """
     return "+".join([source_digest(), *sorted(plugins.values())])
 
@@ -88,9 +88,9 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
-    """Return the choices that PyTorch makes between kernels: compilation, attention, precision of products.
+    """Return PyTorch's choices of kernels, which round differently: compilation, attention, precision of products.
 
-    They are recorded because each kernel rounds differently. accelerator: cuda or cpu.
+    accelerator: cuda or cpu.
     """
     import torch  # late: commands that do not train do without it
 

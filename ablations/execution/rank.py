@@ -1,8 +1,8 @@
 """A process for one rank above 0 of a trial on several GPUs: `python -m ablations.execution.rank ORDER`.
 
-ORDER: a RankOrder as JSON. Rank 0 is the worker. It starts the other ranks, and it alone reads and writes the run
-directory. The other ranks ignore the signals that SLURM or a terminal sends to all processes. They end when the worker
-closes their standard input.
+ORDER: a RankOrder as JSON. Rank 0 is the worker, which starts the others and alone reads and writes the run directory.
+The other ranks ignore the signals that SLURM or a terminal sends to all processes. They end when the worker closes
+their standard input.
 """
 
 import json
@@ -50,10 +50,7 @@ def main() -> None:
 
 
 def beat(order: RankOrder) -> None:
-    """Count the heartbeats of this rank in the store every few seconds.
-
-    The store is reached over a second connection, which no collective operation blocks.
-    """
+    """Count the heartbeats of this rank in the store, over a connection that no collective operation blocks."""
     with suppress(RuntimeError):  # rank 0 is gone, and this process ends with it
         store = TCPStore(order.host, order.port, is_master=False, timeout=CONNECT)
         while True:

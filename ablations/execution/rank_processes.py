@@ -1,8 +1,7 @@
-"""The processes of ranks 1 to N - 1 of a trial on N GPUs.
+"""The processes of ranks 1 to N - 1 of a trial on N GPUs, which the worker, rank 0, starts, watches and ends.
 
-The worker is rank 0. It starts, watches and ends the other ranks. In a SLURM job on several nodes, one srun starts the
-ranks on the other nodes. It runs one task per GPU. If a rank ends early, the attempt ends too, and another attempt
-resumes from the checkpoint. No rank outlives the worker.
+In a SLURM job on several nodes, one srun starts the ranks on the other nodes, with a task per GPU. If a rank ends
+early, the attempt ends too, and another attempt resumes from the checkpoint. No rank outlives the worker.
 """
 
 import json
@@ -42,10 +41,9 @@ SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a w
 
 @dataclass(frozen=True)
 class RankFailure:
-    """A rank's report of the exception that ended it.
+    """A rank's report of the exception that ended it, with its type and innermost frames in `where`.
 
-    followed: True if the rank ended because another rank was lost. where: the type and innermost frames of the
-    exception.
+    followed: whether the rank ended because another rank was lost.
     """
 
     rank: int
@@ -63,10 +61,7 @@ class RankFailure:
 
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report to rank 0 the exception that ends this rank; return whether this rank caused the failure.
-
-    Returns False if the rank ended because another rank was lost.
-    """
+    """Report the exception that ends this rank to rank 0; return whether this rank, not a lost one, caused it."""
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
@@ -88,8 +83,8 @@ def read_failures(store: TCPStore) -> list[RankFailure]:
 class RankOrder:
     """The settings of a rank's process.
 
-    host, port: the address of the store that connects the ranks. local: the index of the rank's GPU among the visible
-    GPUs of its node. tasks: True if the settings are for all tasks of an srun, the first of which has rank `rank`.
+    host, port: of the store that connects the ranks. local: the index of the rank's GPU among those visible on its
+    node. tasks: whether this is for all tasks of an srun, the first of which has rank `rank`.
     """
 
     config: Settings
@@ -123,11 +118,10 @@ def joined_ranks(
     data_dir: Path | None,
     hung: Callable[[RankLost], None] = lambda lost: None,
 ) -> Iterator[Ranks]:
-    """Start the other ranks of a trial, and yield the communicator of this process, which is rank 0.
+    """Start the other ranks of a trial, if any, and yield the communicator of this process, which is rank 0.
 
-    With gpus=1, no ranks are started. This process may hang in a collective operation with a lost rank. A thread then
-    calls `hung` with the failure, and kills the process. Raises RankLost with the first failure if a rank does not
-    start or is lost.
+    If this process hangs in a collective operation with a lost rank, a thread calls `hung` with the failure and kills
+    the process. Raises RankLost with the first failure if a rank does not start or is lost.
     """
     if config.gpus == 1:
         yield ALONE
@@ -155,7 +149,7 @@ def rank_command(order: RankOrder) -> list[str]:
 class RankProcesses:
     """The processes of ranks 1 to N - 1, started and watched by rank 0.
 
-    hung: a function that is called with the failure before this process is killed because it hangs.
+    hung: called with the failure before this process is killed because it hangs.
     """
 
     def __init__(
@@ -182,17 +176,11 @@ class RankProcesses:
         return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
 
     def start(self, rank: int) -> "subprocess.Popen[bytes]":
-        """Start and return the process of a rank on this node.
-
-        It inherits standard output, and it ends when the pipe to its standard input closes.
-        """
+        """Start a rank on this node, which shares standard output and ends when its standard input closes."""
         return subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start and return one srun, which runs the ranks on the other nodes of the job.
-
-        The ranks share the standard input of srun.
-        """
+        """Start one srun, whose standard input is that of the ranks on the other nodes of the job."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         options = {
             "relative": 1,
@@ -207,10 +195,7 @@ class RankProcesses:
         return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
-        """Wait until all ranks are ready.
-
-        Raises RankLost if a rank fails, or if ranks are not ready after START_SECONDS.
-        """
+        """Wait until all ranks are ready; raise RankLost if one fails, or after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
             if (self.lost() or read_failures(self.words)) and (error := self.loss()):
@@ -226,7 +211,7 @@ class RankProcesses:
     def loss(self) -> RankLost | None:
         """Return the first failure of a rank; None if no rank has failed after WORDS_SECONDS.
 
-        The report of a rank that ended because another rank was lost counts only if there is no other failure.
+        The report of a rank that ended because another was lost counts only if there is no other failure.
         """
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
@@ -241,10 +226,7 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """Return the failure of a process that ended without a report.
-
-        For an srun, the failed rank may be any of its ranks.
-        """
+        """Return the failure of a process that ended without a report; of an srun, any of its ranks may have failed."""
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1
@@ -254,7 +236,7 @@ class RankProcesses:
         return RankLost(f"{name} {how}", node="" if elsewhere else None)
 
     def watch(self) -> None:
-        """Watch the ranks until the training is over. Runs in a thread.
+        """Watch the ranks until the training is over, in a thread.
 
         Kills this process if it hangs in a collective operation with a lost rank.
         """
@@ -271,7 +253,7 @@ class RankProcesses:
     def end_silent(self) -> None:
         """Kill the ranks that have sent no heartbeat for SILENT_SECONDS, such as suspended processes.
 
-        A silent rank on another node is ended by terminating its srun.
+        A rank on another node is ended by terminating its srun.
         """
         for rank, (beats, seconds) in self.beats.items():
             now = int(self.words.add(f"{BEAT}/{rank}", 0))

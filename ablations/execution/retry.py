@@ -15,10 +15,7 @@ Wanted = Callable[[store.Trial, store.TrialState], bool]
 
 
 def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
-    """Return a predicate that selects the trials to retry by their state.
-
-    failed, diverged: select trials that failed or diverged. oom: select failed trials that ran out of memory.
-    """
+    """Return a predicate that selects trials by state: failed, failed for lack of memory (`oom`), or diverged."""
 
     def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
         if state.status != "failed":
@@ -45,10 +42,9 @@ def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> lis
 
 
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
-    """Return id -> name of the parents to train again.
+    """Return id -> name of the parents whose weights are gone although an unfinished job starts from them.
 
-    These are parents whose weights are gone although an unfinished job starts from them. code: a digest, to count only
-    failures under that code; None for all failures.
+    code: a digest, to count only failures under that code; None for all failures.
     """
     standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
@@ -59,10 +55,7 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """Return the jobs that a run would train, including parents whose weights are gone.
-
-    code: a digest, to count only failures under that code; None for all failures.
-    """
+    """Return the jobs that a run would train, including parents whose weights are gone. code: as in `lost_parents`."""
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).to_do]
 
@@ -70,7 +63,7 @@ def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> l
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
     """Reopen the parents whose weights are gone; return the names of those reopened.
 
-    A parent is skipped if a process holds it or if it has been reopened already. code: as in `lost_parents`.
+    One that a process holds or that has been reopened already is skipped. code: as in `lost_parents`.
     """
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
@@ -90,9 +83,9 @@ def renewal_line(names: Sequence[str]) -> str:
 
 
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """Return a message with the number of trials that were reopened.
+    """Return a message with the number of trials that were reopened, of the `asked` ones considered.
 
-    asked: the number of trials that were considered. reopened: for each selected trial, whether it could be reopened.
+    reopened: for each selected trial, whether it could be.
     """
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:
@@ -109,6 +102,5 @@ ADVICE = {  # by kind of failure (ablations.execution.faults); {0}: the study
 
 
 def advice(kind: str, study: str) -> str:
-    """Return the advice to the user for a failure of this kind (`faults.Fault.kind`)."""
     other = "look: ablate logs {0} --failed; changed code runs it by itself, the same after: ablate retry {0}"
     return ADVICE.get(kind, other).format(study)

@@ -1,4 +1,4 @@
-"""The running of trials on this machine: a loop that passes messages, time and signals to the pool of workers.
+"""Running trials on this machine: a loop that passes messages, time and signals to the pool of workers.
 
 The disk alone decides which trials are done. A worker that dies is replaced, and its trial is resumed. The run waits
 for trials that another run holds. A failed trial does not stop the others.
@@ -35,9 +35,9 @@ def run(
 ) -> RunSummary:
     """Run all jobs that are not over; return how all of them ended.
 
-    workers: the number of workers; None for the default. on_over: a function that is called after each job. deadline:
-    seconds of the monotonic clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint
-    and stop. Raises store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts.
+    workers: their number; None for the default. on_over: called after each job. deadline: seconds of the monotonic
+    clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint and stop. Raises
+    store.NewerSchema if a newer version wrote a trial, ValueError if no worker starts.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:
@@ -77,7 +77,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Handle the signals `numbers` with `handler` within the block, then restore the previous handlers."""
+    """Handle these signals with `handler` within the block, then restore the previous handlers."""
     saved = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

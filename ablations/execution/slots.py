@@ -1,4 +1,4 @@
-"""The slots of the pool, with one worker each. By default, a slot is made for each core or GPU."""
+"""The slots of the pool, one per worker: by default, one for each core or GPU."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -22,10 +22,9 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raise ValueError if the nodes cannot run a trial on several GPUs.
+    """Raise ValueError if `count` nodes with `each` GPUs cannot run a trial on several GPUs.
 
-    A trial takes an equal number of GPUs on each node. each: the number of GPUs per node. count: the number of nodes.
-    where: the place that the message names.
+    A trial takes an equal number of GPUs on each node. where: the place that the message names.
     """
     for job in jobs:
         if job.ranks == 1:
@@ -40,8 +39,7 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
     """Return the jobs in groups, each with one number of GPUs, in the order in which the groups run.
 
-    Jobs with fewer parents come first, then jobs with more GPUs. Within a group, jobs keep the given order. If all jobs
-    use the same number of GPUs, they form one group.
+    Jobs with fewer parents come first, then jobs with more GPUs. Jobs that all use the same number form one group.
     """
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once

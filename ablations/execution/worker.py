@@ -2,8 +2,7 @@
 
 It reads one job per line from standard input and writes one event per line to standard output. The output of a trial
 goes to the log of its attempt. On SIGTERM, or when its parent has ended, the worker saves a checkpoint at the next step
-and ends. Its heartbeat shows the pool that it runs. The heartbeat also ends an orphaned worker that reaches no further
-step.
+and ends. Its heartbeat ends an orphaned worker that reaches no further step.
 """
 
 import contextlib
@@ -54,7 +53,7 @@ EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals o
 class Worker:
     """The worker's state, which outlasts single trials, and the steps of running a trial.
 
-    channel: the stream to which the worker writes its events.
+    channel: where the worker writes its events.
     """
 
     def __init__(self, place: Place, channel: TextIO) -> None:
@@ -83,10 +82,7 @@ class Worker:
             self.emit(messages.Progress(step, accuracy))
 
     def announce(self, facts: Facts) -> None:
-        """Warn the pool if steps are not compiled or not one CUDA graph, unless the config forbids it.
-
-        facts: what training recorded about the computation of steps.
-        """
+        """Warn the pool if steps are not compiled or not one CUDA graph, unless the config forbids it."""
         if why := facts.get("compile_failed"):
             self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
         if (graph := str(facts.get("cuda_graph", ""))).startswith(NONE) and not graph.endswith(ASKED):
@@ -105,7 +101,7 @@ class Worker:
             self.emit(messages.Ended("interrupted", reason_with_file(error)))
 
     def claimed(self, job: Job, trial: store.Trial) -> store.Attempt | None:
-        """Claim and return a new attempt; return None if the trial is over or another process holds it."""
+        """Return a new attempt of the trial, or None if the trial is over or another process holds it."""
         attempt = self.patience(lambda: store.claim(trial, self.watch))
         if attempt is not None:
             attempt.patience = self.patience
@@ -115,10 +111,7 @@ class Worker:
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
-        """Return the failed attempts before this one; None if they rule out another attempt.
-
-        In that case the trial is recorded as failed.
-        """
+        """Return the failed attempts before this one; None if they rule it out, after recording the trial as failed."""
         self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
@@ -132,10 +125,7 @@ class Worker:
         return provenance.code_digest(self.plugins)
 
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
-        """Train a trial and publish its result.
-
-        past: the earlier failed attempts. A failure is recorded, and the worker goes on with the next job.
-        """
+        """Train a trial and publish its result, or record its failure."""
         try:
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
@@ -257,10 +247,7 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the evals of a trial that are still missing, and send the event of its end.
-
-        seconds: the training time to report.
-        """
+        """Compute the missing evals of a trial, and send the event of its end with the training time `seconds`."""
         result = trial.state().result
         if result is None:
             return self.emit(messages.Ended("held"))
@@ -288,10 +275,7 @@ class NoGpu(ConfigError):
 
 
 def require_gpu() -> None:
-    """Check that PyTorch finds a GPU.
-
-    Raises NoGpu, with the versions of driver and CUDA, if it finds none.
-    """
+    """Raise NoGpu, with the versions of driver and CUDA, if PyTorch finds no GPU."""
     if not torch.cuda.is_available():
         with contextlib.suppress(OSError):
             driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
