@@ -87,17 +87,6 @@ def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
         torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
 
 
-LEARNS = [("adamw", 3e-3), ("adam", 3e-3), ("sgd", 0.1), ("lion", 3e-3), ("muon", 1e-2), ("schedule-free", 1e-2)]
-
-
-@pytest.mark.parametrize(("optimizer", "lr"), LEARNS)
-def test_every_optimiser_learns(optimizer: str, lr: float) -> None:
-    """The training loss falls by a quarter and more in sixty steps."""
-    run = Memory()
-    train(tiny(optimizer=optimizer, lr=lr, pool="gap", weight_decay=1e-4, evaluations=6, steps=60), run)
-    assert run.lines[-1]["train_loss"] < 0.75 * run.lines[0]["train_loss"]
-
-
 def test_augmented_images_reach_the_model() -> None:
     """The batch is the augmentation's bytes, standardised; validation images are never augmented."""
     config = tiny(augment="randaugment")
