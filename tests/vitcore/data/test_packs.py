@@ -253,7 +253,6 @@ def test_damage_is_named_before_anything_is_read(damage: Callable[[Path], Path],
 
 @pytest.mark.parametrize("format", ["bytes", "jpeg"])
 def test_a_flipped_byte_is_refused_when_it_is_read(format: str, folder: Path, home: Path) -> None:
-    """The error names the shard and the image; the other images are read."""
     root = packed(folder, home, format=format)
     path = root / f"shard-00005.{format}"
     content = bytearray(path.read_bytes())

@@ -42,7 +42,6 @@ def test_parts_of_a_trial_are_disjoint_and_complete() -> None:
 
 
 def test_fractions_are_nested_and_balanced() -> None:
-    """A smaller fraction is a balanced subset of a larger one; validation and test images stay."""
     small, medium, full = (load(digits(data_fraction=f)) for f in (0.1, 0.3, 1.0))
     assert set(small.train.index) < set(medium.train.index) < set(full.train.index)
     for part, share in ((small, 0.1), (medium, 0.3)):
@@ -53,7 +52,6 @@ def test_fractions_are_nested_and_balanced() -> None:
 
 
 def test_data_seed_alone_chooses_the_images() -> None:
-    """Two seeds with one data seed have equal images; another data seed has other images."""
     one, two, other = (
         load(digits(data_fraction=0.3, **seeds))
         for seeds in ({"seed": 1, "data_seed": 4}, {"seed": 2, "data_seed": 4}, {"seed": 1})

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -15,7 +14,7 @@ from in_process import called
 from photographs import packed, photographs
 from serial import called_serially
 from torchvision.transforms.functional import center_crop
-from trainings import finished, without_seconds
+from trainings import assert_same, finished
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
@@ -25,7 +24,7 @@ from vitcore.analysis.interpret import inspect
 from vitcore.analysis.restore import restored
 from vitcore.config import merge
 from vitcore.data import splits
-from vitcore.data.splits import Data, load
+from vitcore.data.splits import load
 from vitcore.data.stream import Stored
 from vitcore.runtime import memory, memory_limits
 from vitcore.training.loop import Training, evaluation_batch
@@ -60,23 +59,16 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "room", lambda device: 0.0)
 
 
-def both(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[Data, Data]:
-    """Return the data in memory, and streamed."""
-    resident = load(config).to(CPU)
-    with monkeypatch.context() as patch:
-        no_room(patch)
-        streamed = load(config).to(CPU)
-    assert not isinstance(resident.train.pixels, Stored)
-    assert isinstance(streamed.train.pixels, Stored)
-    return resident, streamed
-
-
 @pytest.mark.parametrize("name", ["photos", "small"])
 @pytest.mark.parametrize("augment", ["none", "flip-crop", "random-resized-crop"])
 def test_streamed_batches_are_the_resident_ones(augment: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of training, in any order, and of evaluation have equal bits."""
     config = tiny(data=name, augment=augment)
-    resident, streamed = (Training(config, one) for one in both(config, monkeypatch))
+    resident = Training(config, load(config).to(CPU))
+    no_room(monkeypatch)
+    streamed = Training(config, load(config).to(CPU))
+    assert not isinstance(resident.data.train.pixels, Stored)
+    assert isinstance(streamed.data.train.pixels, Stored)
     for step in (*range(12), 3, 3, 9):
         resident.step = streamed.step = step
         one, other = resident.batch(), streamed.batch()
@@ -106,10 +98,8 @@ def test_a_streamed_training_is_the_resident_one(monkeypatch: pytest.MonkeyPatch
     """Weights, metrics and correctness are equal, also after stops within an epoch."""
     resident = finished(tiny())
     no_room(monkeypatch)
-    for run in (finished(tiny()), finished(tiny(), 3, 4)):
-        assert run.weights == resident.weights
-        assert without_seconds(run) == without_seconds(resident)
-        assert np.array_equal(run.correct, resident.correct)
+    assert_same(finished(tiny()), resident)
+    assert_same(finished(tiny(), 3, 4), resident)
 
 
 def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +118,6 @@ def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyP
 def test_a_flipped_byte_ends_a_trial_without_a_result(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ablate train` names the shard and publishes no result."""
     shutil.copytree(home / "photos", tmp_path / "data" / "photos")
     path = tmp_path / "data" / "photos" / "shard-00004.bytes"
     content = bytearray(path.read_bytes())
@@ -147,7 +136,6 @@ def test_a_flipped_byte_ends_a_trial_without_a_result(
 def test_a_shard_cut_short_is_refused_before_anything_runs(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command ends with one line, status 2 and no trial."""
     shutil.copytree(home / "photos", tmp_path / "photos")
     path = tmp_path / "photos" / "shard-00004.bytes"
     os.truncate(path, path.stat().st_size - 1)

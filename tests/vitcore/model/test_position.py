@@ -320,7 +320,6 @@ def test_concatenated_position_takes_channels_of_the_stem(stem: str, width: int,
     assert torch.equal(tokens[:, :1], model.class_token.expand(2, 1, 16))
     assert torch.equal(tokens[:, 1:, : 16 - own], model.stem(images))
     assert torch.equal(tokens[:, 1:, 16 - own :], model.position.table.expand(2, 16, own))
-    assert isinstance(model.position.table, nn.Parameter)
 
 
 class KeyBias(Position):
@@ -350,10 +349,3 @@ def test_bias_may_be_of_any_shape_that_expands(
     short = model(images)
     monkeypatch.setattr(KeyBias, "bias", lambda self, q, layer, grid: self.table.expand(2, 2, 16, 16))
     torch.testing.assert_close(short, model(images))
-
-
-@pytest.mark.parametrize("position", ["1d", "2d"])
-def test_class_token_may_have_no_row(position: str) -> None:
-    names = [ViT(Config(position=position, **{"position.class_row": row})).state_dict().keys() for row in (True, False)]
-    assert names[0] - names[1] == {"position.class_row"}
-    assert names[1] < names[0]

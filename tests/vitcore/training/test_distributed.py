@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from results.store import lease
 from results.store.schemas import Plan
 from vitcore import Config, train
 from vitcore.identity import trial_id
+from vitcore.model.position import POSITION
 from vitcore.options import ConfigError
 from vitcore.training.distributed import Ranks, TCPStore
 from vitcore.training.run import Memory, Outcome
@@ -160,27 +162,18 @@ POSITION["faulty"] = Faulty
 
 
 def faulty(folder: Path, action: str, rank: int = 1) -> str:
-    """A plugin; its file."""
+    """Load a plugin; its file."""
     path = folder / "faulty.py"
     path.write_text(PLUGIN.replace("{action}", action).replace("{rank}", str(rank)))
+    plugins.load([path])
     return str(path)
 
 
-@pytest.fixture
-def unloaded() -> Any:
-    """The plugin's part is gone afterwards."""
-    yield
-    from vitcore.model.position import POSITION
-
-    POSITION.pop("faulty", None)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("unloaded")
+@mock.patch.dict(POSITION)
 def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_path: Path) -> None:
     """A backward pass takes 6 images, the larger share of 10, then 3. Weights equal those of one process with 3."""
     file = faulty(tmp_path, "if len(x) > 3: raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate')")
-    plugins.load([Path(file)])
     settings: dict[str, Any] = {"position": "faulty", "batch": 10, "steps": 10, "head_init": "lecun-normal"}
     one, two = Memory(), Memory()
     trained(tiny(**settings, micro_batch=3), one)
@@ -189,11 +182,10 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unloaded")
+@mock.patch.dict(POSITION)
 def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
     """The first rank says whose it was and what, with its kind, its place and its traceback."""
     file = faulty(tmp_path, "raise RuntimeError('no such thing')")
-    plugins.load([Path(file)])
     with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$") as caught:
         trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))
     assert faults.classify(caught.value).kind == BUG
@@ -216,7 +208,7 @@ exit $worst
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unloaded")
+@mock.patch.dict(POSITION)
 @pytest.mark.parametrize(
     ("action", "said", "kind"),
     [
@@ -234,7 +226,6 @@ def test_reason_of_a_rank_on_another_node_is_told(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     file = faulty(tmp_path, action, rank=3)
-    plugins.load([Path(file)])
     with pytest.raises(RankLost, match=f"^{said}") as caught:
         trained(tiny(position="faulty", gpus=4), Memory(), files=(file,))
     assert faults.classify(caught.value).kind == kind
@@ -287,7 +278,7 @@ from ablations.execution import rank_processes as ranks
 from vitcore import Config
 ranks.GRACE_SECONDS = 0.5
 config = Config(device="cpu", width=16, depth=1, heads=2, gpus=2)
-with ranks.together(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
+with ranks.joined_ranks(config, [sys.argv[1]], None, lambda lost: Path(sys.argv[2]).write_text(f"{lost.fault} {lost}")):
     time.sleep(600)
 """
 

@@ -8,8 +8,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from outcomes import Quiet
-from torch import Tensor
-from trainings import after, finished, tiny
+from trainings import GPU_FULL, after, finished, lack_memory, tiny
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -18,26 +17,10 @@ from results import store
 from vitcore import Config, train
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.keyed_random import Keys
-from vitcore.model.vit import ViT
 from vitcore.runtime import memory
 from vitcore.runtime.memory import OutOfMemory, out_of_memory
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
-
-
-class Scarce(ViT):
-    """A model for which memory runs out above `limit` images with gradients, or `evaluated` without."""
-
-    limit, evaluated = 1000, 1000
-    failure: Exception = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    seen: list[int]
-
-    def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        if len(images) > (self.limit if torch.is_grad_enabled() else self.evaluated) and not images.is_meta:
-            raise self.failure
-        return super().forward(images, keys)
-
 
 CPU = RuntimeError(
     "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
@@ -45,14 +28,12 @@ CPU = RuntimeError(
 )
 
 
-@pytest.mark.parametrize("failure", [Scarce.failure, CPU, MemoryError()])
+@pytest.mark.parametrize("failure", [GPU_FULL, CPU, MemoryError()])
 def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     """The training ends as with the micro-batch that fits, and says which that was."""
     expected = Memory()
     assert train(tiny(micro_batch=2), expected).micro_batch == 2
-    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
-    monkeypatch.setattr(Scarce, "limit", 3)
-    monkeypatch.setattr(Scarce, "failure", failure)
+    lack_memory(monkeypatch, 3, failure)
     run = Memory()
     assert train(tiny(), run).micro_batch == 2  # 10, 5, 2
     assert run.weights == expected.weights
@@ -67,26 +48,23 @@ def test_whole_batch_is_recorded_as_zero() -> None:
 def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics are of all images, however few at a time."""
     calm = finished(tiny())
-    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
-    monkeypatch.setattr(Scarce, "evaluated", 100)
+    lack_memory(monkeypatch, 100, learning=False)
     scarce = finished(tiny())
     assert [line["val_loss"] for line in scarce.lines] == pytest.approx([line["val_loss"] for line in calm.lines])
 
 
 def test_resumed_training_starts_from_the_size_that_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint remembers, so that nothing runs out again; a smaller one asked for since wins."""
-    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
-    monkeypatch.setattr(Scarce, "limit", 3)
+    lack_memory(monkeypatch, 3)
     assert train(tiny(), run := Memory(), stop=after(3)).micro_batch == 2
-    monkeypatch.setattr(Scarce, "limit", 1000)
+    monkeypatch.undo()
     assert train(tiny(), run).micro_batch == 2
     assert train(tiny(micro_batch=1), run).micro_batch == 1
 
 
 def test_not_even_one_image_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halving ends at 1, with a cause that says so."""
-    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
-    monkeypatch.setattr(Scarce, "limit", 0)
+    lack_memory(monkeypatch, 0)
     with pytest.raises(OutOfMemory, match="out of memory at micro-batch 1"):
         train(tiny())
 
@@ -118,9 +96,7 @@ def test_other_errors_are_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     assert not out_of_memory(ValueError("out of memory"))
     assert not out_of_memory(RuntimeError("could not create a primitive"))  # oneDNN's of its own, as nothing is limited
-    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
-    monkeypatch.setattr(Scarce, "limit", 3)
-    monkeypatch.setattr(Scarce, "failure", RuntimeError("device-side assert triggered"))
+    lack_memory(monkeypatch, 3, RuntimeError("device-side assert triggered"))
     with pytest.raises(RuntimeError, match="device-side assert"):
         train(tiny())
 
@@ -131,6 +107,5 @@ def test_micro_batch_is_in_the_result_and_in_the_environment(tmp_path: Path) -> 
     job = Job(trial_id(config), config.model_dump(), "a", "s")
     runner.run([job], Place(tmp_path, None), Quiet())
     state = store.trial(tmp_path, job.id).state()
-    assert state.attempt is not None
     assert state.result.micro_batch == 4
     assert store.read_json(state.attempt / "env.json")["micro_batch"] == 4

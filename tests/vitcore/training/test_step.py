@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from trainings import finished, without_seconds
+from trainings import assert_same, finished, lack_memory
 
 from vitcore import Config, train
 from vitcore.config import merge
@@ -95,8 +95,7 @@ def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: list[int], settings: 
     assert len(graphs) == 1
     assert fixed.facts == {"cuda_graph": "the whole step"}
     eager = finished(config.model_copy(update={"cuda_graph": "off"}))
-    assert fixed.weights == eager.weights
-    assert without_seconds(fixed) == without_seconds(eager)
+    assert_same(fixed, eager)
 
 
 def test_nothing_but_its_inputs_changes_between_replays(graphs: list[int]) -> None:
@@ -119,7 +118,6 @@ def test_a_replay_moves_weights_moments_and_average(graphs: list[int]) -> None:
     for _ in range(WARM_UP + 1):
         training.advance()
     before = [tensor.clone() for tensor in training.train_step.state()]
-    assert training.train_step.replay is not None
     training.train_step.replay()
     after = training.train_step.state()
     assert len(after) == 5 * len(training.train_step.parameters)  # themselves, average, two moments, steps
@@ -216,15 +214,8 @@ def test_out_of_memory_halves_the_micro_batch_before_the_capture(
     monkeypatch: pytest.MonkeyPatch, graphs: list[int]
 ) -> None:
     """The graph is of the pieces that fitted; its training is that of the micro-batch asked for."""
-
-    class Scarce(ViT):
-        def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-            if len(images) > 6 and torch.is_grad_enabled() and not images.is_meta:
-                raise torch.OutOfMemoryError("CUDA out of memory.")
-            return super().forward(images, keys)
-
     expected = finished(tiny(micro_batch=6))
-    monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Scarce)
+    lack_memory(monkeypatch, 6)
     run = Memory()
     assert train(tiny(), run).micro_batch == 6
     assert run.weights == expected.weights

@@ -85,7 +85,6 @@ def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str
     """A classifier starts from a body that learned colors or pixels, without its decoder."""
     run = finished(own := config(objective=objective))
     parent, child = restored(own, run.weights), ViT(config())
-    assert isinstance(parent, ViT)
     take_over(child, parent.state_dict(), "the parent")
     images = torch.randn(2, 1, 8, 8)
     assert torch.equal(features(parent, images), features(child, images))

@@ -75,7 +75,6 @@ def marked(number: int) -> Operation:
 
 @pytest.mark.parametrize(("augment", "kinds"), [("trivial", 14), ("randaugment", 14 * 14)])
 def test_operations_are_chosen_alike(augment: str, kinds: int) -> None:
-    """All operations of TrivialAugment, and all pairs of RandAugment, occur equally often (chi-square)."""
     augmentation = AUGMENT[augment](config(augment))
     augmentation.parts[0].operations = [marked(number) for number in range(14)]
     seen = augmentation(torch.zeros(20_000, 3, 1, 1, dtype=torch.uint8), keys(20_000))[:, 0, 0, 0]
@@ -83,7 +82,6 @@ def test_operations_are_chosen_alike(augment: str, kinds: int) -> None:
 
 
 def test_flip_is_a_fair_coin_and_an_exact_flip() -> None:
-    """About half of the images become their mirror image; the others stay."""
     images = torch.randint(0, 256, (2000, 3, 4, 4), dtype=torch.uint8)
     flipped = AUGMENT["flip"](config("flip"))(images, keys(2000))
     mirrored = (flipped == images.flip(3)).flatten(1).all(dim=1)

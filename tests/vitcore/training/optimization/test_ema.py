@@ -63,14 +63,3 @@ def test_averaged_weights_are_evaluated_and_kept() -> None:
     again, same = plain.score(data.val)
     assert loss == again
     assert (correct == same).all()
-
-
-def test_average_changes_no_step() -> None:
-    config, data = tiny(ema=0.9), load(tiny())
-    with_it, without = Training(config, data), Training(tiny(), data)
-    for _ in range(4):
-        with_it.advance()
-        with_it.score(data.val)
-        without.advance()
-    for one, other in zip(with_it.model.parameters(), without.model.parameters(), strict=True):
-        assert torch.equal(one, other)

@@ -34,17 +34,13 @@ def grouped(config: Config, key: str) -> dict[float, set[str]]:
 
 ENTRIES = [(slot, name) for slot in PARTS for name in VARIANTS[slot]]
 BESIDES = {"registers": 2, "layer_scale": 0.1, "qk_norm": True, "embedding_norm": True}
-ON_THE_GRID = {"pool": "gap", "registers": 0}  # what axial attention asks for
-
-
-def with_part(slot: str, name: str) -> dict[str, Any]:
-    return BESIDES | (ON_THE_GRID if name == "axial" else {}) | {slot: name}
 
 
 @pytest.mark.parametrize(("slot", "name"), ENTRIES)
 def test_weight_decay_is_of_matrices_alone(slot: str, name: str) -> None:
     """Weights of dense layers and convolutions decay; biases, norms, tables, tokens and scales do not."""
-    members = grouped(tiny(weight_decay=0.3, **with_part(slot, name)), "weight_decay")
+    on_the_grid = {"pool": "gap", "registers": 0} if name == "axial" else {}  # what axial attention asks for
+    members = grouped(tiny(weight_decay=0.3, **BESIDES | on_the_grid | {slot: name}), "weight_decay")
     assert members.keys() == {0.0, 0.3}
     assert all(one.endswith("weight") and "norm" not in one for one in members[0.3])
     assert not any(one.startswith("position.") for one in members[0.3])
