@@ -105,10 +105,7 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename it.
-
-    sha256: the expected checksum; "" for no check. Raises ValueError if the checksum of the file differs.
-    """
+    """Copy a file under a temporary name, then rename it; raise ValueError if it lacks the checksum `sha256`."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):

@@ -205,10 +205,7 @@ class Pool:
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
-        """Kill workers that have sent no message for SILENT_SECONDS, such as suspended processes.
-
-        The exit of a worker frees its trial.
-        """
+        """Kill workers that sent no message for SILENT_SECONDS, such as suspended ones; the exit frees the trial."""
         passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
         for slot in self.slots:
             slot.silent += passed

@@ -205,10 +205,7 @@ class Worker:
             raise ConfigError(f"{key}={name}: {error}") from None
 
     def ensure_device(self, config: Config) -> None:
-        """Check that the GPUs which the config requests can be used.
-
-        Raises NoGpu if a GPU is missing. Raises RuntimeError if the GPU was present when the worker began, and is lost.
-        """
+        """Raise NoGpu if a GPU that the config requests is missing, or RuntimeError if it has been lost."""
         if self.place.gpu and config.device != "cpu" and device_of(config) != "cuda":
             raise RuntimeError("the GPU is lost: it was there when this worker began")
         if config.device == "cuda":

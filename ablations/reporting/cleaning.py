@@ -1,4 +1,4 @@
-"""The files that a run directory can do without: lists and removal. Results are never among these files."""
+"""The files that a run directory can do without, which are never results: how they are found and removed."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ Keep = Literal["all", "baseline", "none"]
 
 @dataclass(frozen=True)
 class Waste:
-    """A file or folder that nothing needs. size: in bytes. why: the reason, as text."""
+    """A file or folder that nothing needs, with its size in bytes and the reason as text."""
 
     path: Path
     size: int
@@ -25,10 +25,7 @@ class Waste:
 
 
 def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
-    """Return whether the final weights of a trial are kept.
-
-    keep: whose weights to keep. Weights from which other trials start are kept in any case.
-    """
+    """Return whether the final weights of a trial are kept, as are all from which other trials start."""
     return keep == "all" or trial_id in trials_with_kept_weights(keep, plans)
 
 
@@ -70,7 +67,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 
 
 def remove(found: Sequence[Waste], *roots: Path) -> None:
-    """Remove the files and folders that were found. roots: the run directory and the folder of checkpoints.
+    """Remove the files and folders found below `roots`, the run directory and the folder of checkpoints.
 
     Raises ValueError, before anything is removed, if a link leads out of the roots.
     """
@@ -81,7 +78,7 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
-    """Yield the files that a finished trial can do without. winner: the folder of the attempt with the result."""
+    """Yield the files that a finished trial, whose result is of the attempt `winner`, can do without."""
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
@@ -95,6 +92,5 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
 
 
 def size_on_disk(path: Path) -> int:
-    """Return the size in bytes of a file, or of all files below a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

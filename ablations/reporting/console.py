@@ -17,7 +17,7 @@ from results.safe_text import printable
 class PlainConsole(Console):
     """A console that escapes control characters in all text.
 
-    It writes to the stream behind `output.PlainStream`, which would escape the control sequences of Rich. Only a real
+    It writes to the stream behind `output.PlainStream`, which would escape Rich's control sequences. Only a real
     terminal gets colors and progress bars: FORCE_COLOR, which notebooks and CI set, is ignored.
     """
 

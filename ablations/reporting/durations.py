@@ -2,7 +2,7 @@
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as text: hours, minutes and seconds (1:02:03), or minutes and seconds (2:03)."""
+    """Return seconds as text: 1:02:03, or 2:03 below an hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -24,9 +24,9 @@ def select_trials(
 ) -> list[str]:
     """Return the ids of the trials to inspect, without duplicates.
 
-    A word that names a plan stands for the first ready seed of each arm. Any other word is returned as an id.
-    names: for each word the plan name that it may stand for. globs: patterns of arm names. ready: a function that
-    returns whether the trial with this id can be inspected. Raises ValueError if a plan has no ready trial.
+    names: for each word the plan name that it may stand for. A plan stands for the first seed of each arm that is
+    `ready`; any other word is returned as an id. globs: patterns of arm names. Raises ValueError if a plan has no ready
+    trial.
     """
     known = {plan.name: plan for plan in plans}
     found = []
@@ -46,8 +46,7 @@ def select_trials(
 def find_trial(runs: Path, prefix: str) -> store.Trial:
     """Return the finished trial whose id begins with `prefix`.
 
-    Raises ValueError if the run directory does not exist, if no id or several ids begin with `prefix`, or if the trial
-    is not finished.
+    Raises ValueError if there is no such trial, more than one, or no run directory.
     """
     if not runs.is_dir():
         raise planned.absent(runs)
@@ -62,11 +61,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the only id that begins with `prefix`.
-
-    there: all ids. where: their source, for the error message. Raises ValueError if no id or several ids begin with
-    `prefix`.
-    """
+    """Return the only id that begins with `prefix`; raise ValueError if there is none or several in `where`."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -112,9 +107,9 @@ def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) 
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """Return a label for each trial: the settings in which the trials differ, such as "position=2d".
+    """Return a label for each trial: the settings in which the trials differ, such as "position=2d", or else its id.
 
-    Only settings that all trials have are compared. A trial's label is its id if the trials differ in none.
+    Only settings that all trials have are compared.
     """
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
@@ -124,7 +119,7 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """Return the inspection of a trial. It is computed if it is missing or was made from another number of images."""
+    """Return a trial's inspection, computed if it is missing or was made from another number of images."""
     try:
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):

@@ -11,10 +11,7 @@ def version() -> str:
 
 
 def summary() -> str:
-    """Return the installed versions and their size on disk as text.
-
-    An example: "vit-ablations 0.12.0, torch 2.14.1, timm 1.0.26, Python 3.11.2; 6.3 GB with all they need".
-    """
+    """Return, for example, "vit-ablations 0.12.0, torch 2.14.1, Python 3.11.2; 6.3 GB with all they need"."""
     found = {one.name: one for one in metadata.distributions()}
     named = [f"{name} {found[name].version}" for name in NAMED if name in found]
     size = sum(file.size or 0 for one in found.values() for file in one.files or ())

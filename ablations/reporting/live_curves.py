@@ -14,9 +14,9 @@ EVERY_SECONDS = 10.0
 
 @contextmanager
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
-    """Write the training curves of the plans to the folder every EVERY_SECONDS until the block ends.
+    """Write the plans' training curves to the folder, if given, every EVERY_SECONDS until the block ends.
 
-    folder: None to write nothing. Raises ModuleNotFoundError, before the block begins, if tensorboard is not installed.
+    Raises ModuleNotFoundError, before the block begins, if tensorboard is not installed.
     """
     if folder is None:
         yield
@@ -40,6 +40,6 @@ def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterato
 
 
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
-    """Write the training curves once. Errors are ignored, because the next call writes all curves again."""
+    """Write the training curves once, ignoring errors, because the next call writes all curves again."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         curves.write(load_plans(runs, plans), folder)

@@ -1,6 +1,6 @@
 """The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure.
 
-For trials that never began or were interrupted, the log of the SLURM task is shown too. It says what killed the task.
+For trials that never began or were interrupted, so is the log of the SLURM task, which says what killed it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ NO_LOG = "no log yet: its job has not started, or ended before it could write (`
 
 @dataclass(frozen=True)
 class Tail:
-    """The last lines of one log, which belongs to a trial's attempt or to the SLURM task of the trial."""
+    """The last lines of a log of a trial's attempt or of the trial's SLURM task."""
 
     trial: str
     arm: str | None  # None: of no plan
@@ -38,10 +38,7 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the end of each trial's logs. The log of a task that several trials share comes once.
-
-    ids: of the trials. lines: the maximum number of lines of each log.
-    """
+    """Yield the end, of at most `lines`, of each trial's logs; that of a task for several trials comes once."""
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
@@ -65,10 +62,7 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
 
 
 def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
-    """Return the newest task that printed anything, and the number of silent tasks after it.
-
-    tasks: the oldest first. Returns the newest task and 0 if none of them printed anything.
-    """
+    """Return the newest task that printed anything and the number of silent ones after it, or the newest and 0."""
     for later, task in enumerate(reversed(tasks)):
         if task.lines():
             return task, later

@@ -1,7 +1,4 @@
-"""Log files: functions that redirect a process's output to a log, and read the end of a log.
-
-The output of libraries and of crashing C code is redirected too.
-"""
+"""Log files: redirecting a process's output to one, that of crashing C code too, and reading its end."""
 
 import contextlib
 import os
@@ -37,10 +34,7 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def end_of(path: Path) -> str:
-    """Return the last MiB of a log as text.
-
-    Returns "" if the log does not exist, and an explanation if it is not a regular file.
-    """
+    """Return the last MiB of a log as text; "" if there is no log, an explanation if it is no regular file."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

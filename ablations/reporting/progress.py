@@ -17,7 +17,7 @@ from results import units
 
 
 class Bars(Progress):
-    """Progress bars below something else that Rich draws, such as a table. above: what to draw above the bars."""
+    """Progress bars below something else that Rich draws, such as a table."""
 
     above: RenderableType | None = None
 
@@ -40,10 +40,7 @@ class Pace:
         self.first.pop(slot, None)
 
     def of(self, slot: int, step: int, steps: int) -> str:
-        """Return the speed as text, once: at the first report of a step from which it can be computed.
-
-        slot: the number of a worker. step: the steps done, out of `steps`. Returns "" at any other report.
-        """
+        """Return the speed as text at the first report of a slot from which it can be computed; otherwise ""."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
         if self.trial is not None or step <= before or slot not in self.began:
@@ -59,8 +56,7 @@ class Pace:
 class Live:
     """A display of the progress of a pool of workers: a context manager with the methods of pool.Display.
 
-    total: the number of trials to do. above: what a terminal shows above the progress bars. workers: the number of
-    concurrent trials.
+    total: trials to do. above: what a terminal shows above the bars. workers: concurrent trials.
     """
 
     def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
@@ -97,7 +93,7 @@ class Live:
         self.progress.stop()
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show the trial of a worker, with its step and accuracy. step: None until the trial reports its first step."""
+        """Show the trial of a worker. step: None until the trial reports its first step."""
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
@@ -114,13 +110,12 @@ class Live:
         self.refresh()
 
     def compiling(self, slot: int, job: Job) -> None:
-        """Show that the first step of a trial is being compiled."""
         self.progress.update(self.line(slot), note=(note := "compiling the first step"))
         if not self.console.is_terminal:
             self.say(f"{job.arm} seed {job.config['seed']}: {note}")
 
     def line(self, slot: int) -> TaskID:
-        """Return the progress bar of a worker. A missing bar is added."""
+        """Return the progress bar of a worker, added if missing."""
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
@@ -134,7 +129,7 @@ class Live:
     def over(self, job: Job, end: Ended) -> None:
         """Count a trial that ended, and print a line if it failed or was blocked.
 
-        If the output is not a terminal, a line is printed for every trial that this run trained.
+        Unless the output is a terminal, a line is printed for every trial that this run trained.
         """
         self.done += 1
         self.finished_here += not end.elsewhere

@@ -1,4 +1,4 @@
-"""Functions that write the tables, figures and report of complete studies into the run directory."""
+"""Writing the tables, figures and report of complete studies into the run directory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from results.tables.formats import FORMATS
 
 
 def publish(study: StudyResults, runs: Path) -> str:
-    """Write the table of a study in every format, and the figure. Return the table as Markdown."""
+    """Write the table of a study in every format, and the figure; return the table as Markdown."""
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
     table = study_table.table(study)
@@ -24,7 +24,7 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Write the tables and figures of these plans, and one report for all. plans: plan names."""
+    """Write the tables and figures of these plans, and one report for all."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

@@ -1,7 +1,7 @@
-"""The status of planned trials, read from the run directory and from SLURM. Reading it changes nothing.
+"""The status of planned trials, read from the run directory and from SLURM without changing anything.
 
-Results and leases on disk decide. SLURM's queue adds which trials wait, and why. SLURM's accounting adds how jobs
-ended. If the queue or the accounting does not answer, the status says that it is unknown.
+Results and leases on disk decide. SLURM's queue adds which trials wait, and why; its accounting adds how jobs ended. If
+one of them does not answer, the status says that it is unknown.
 """
 
 import time
@@ -60,10 +60,7 @@ class RateLimitedAsker:
 
 
 def ask_slurm(runs: Path) -> SlurmState:
-    """Return the answers of one query of SLURM's queue and one of its accounting.
-
-    SLURM is not queried if nothing was ever submitted from this run directory.
-    """
+    """Query SLURM's queue and accounting once each, if anything was ever submitted from this run directory."""
     newest = handed.newest_tasks(runs)
     if not newest:
         return SlurmState()
@@ -92,7 +89,7 @@ def ask_slurm(runs: Path) -> SlurmState:
 
 @dataclass(frozen=True)
 class RunningTrial:
-    """A running trial, as it was at its last evaluation. accuracy: on the validation images."""
+    """A running trial, as it was at its last evaluation, with its validation accuracy."""
 
     seed: int
     id: str
@@ -114,9 +111,9 @@ class QueuedTrial:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A trial whose SLURM job ended before the trial was done.
+    """A trial whose SLURM job ended, as `job` says, before the trial was done.
 
-    job: how the job ended. followed: whether the last job of the submission will submit the trial again.
+    followed: whether the last job of the submission will submit the trial again.
     """
 
     seed: int
@@ -129,7 +126,7 @@ class EndedJob:
 class Cause:
     """A cause for which trials of an arm failed, are blocked, wait or have stopped.
 
-    line: the last line of the traceback; "" if the cause has it. kind: the kind of failure, blocked, stopped or lost.
+    line: the last line of the traceback, unless the cause has it. kind: the kind of failure, blocked, stopped or lost.
     """
 
     cause: str
@@ -170,10 +167,7 @@ class StudyStatus:
 
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
-    """Return the status of a study, with the status of each stage and arm. seen: SLURM's answers.
-
-    A trial counts as blocked if the trial that it starts from failed or diverged.
-    """
+    """Return the status of a study, with that of each stage and arm. seen: SLURM's answers."""
     standings, parents = Standings(runs), dict(dependencies.trials_with_parents(plan))
 
     def entry_status(entry: Entry) -> ArmStatus:
@@ -199,7 +193,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
 
 def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
-    """Return the status of an arm or stage. standings: what the disk says about each trial, by trial id."""
+    """Return the status of an arm or stage. standings: what the disk says, by trial id."""
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
@@ -252,15 +246,15 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 
 def last_traceback_line(failure: Failure | None) -> str:
-    """Return the last line of a failure's traceback; "" if there is none or the cause contains it."""
+    """Return the last line of a failure's traceback, if any, unless the cause contains it."""
     lines = failure.traceback.strip().splitlines() if failure else []
     return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return the state of the tables of a submitted study; "" if it is not submitted or its trials are not done.
+    """Return the state of the tables of a submitted study whose trials are done; "" for others.
 
-    The state is 'written'; 'awaited' if the submission's last job will write the tables; or 'pending' otherwise.
+    It is 'written'; 'awaited' if the submission's last job will write them; or 'pending'.
     """
     if plan.name not in seen.plans or not is_over(total):
         return ""
@@ -270,10 +264,10 @@ def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, i
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
-    """Return whether no trial is left to train. counts: the number of trials of each kind."""
+    """Return whether no trial is left to train, given the number of trials of each kind."""
     return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Return whether no study will change by itself, because each is done or its submission gave up."""
+    """Return whether no study will change by itself: each is done or its submission gave up."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

@@ -65,10 +65,7 @@ def headline(view: StudyStatus) -> Text:
 
 
 def arm_rows(view: StudyStatus) -> list[Text]:
-    """Return the rows of a table with a row for each stage and arm, after a header.
-
-    The columns are the kinds of trials that occur, such as finished and failed. Their cells are numbers of trials.
-    """
+    """Return a header and a row for each stage and arm, with the number of its trials of each kind that occurs."""
     kinds = [kind for kind in KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
     named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # after its parent
@@ -84,7 +81,6 @@ def arm_rows(view: StudyStatus) -> list[Text]:
 
 
 def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return a line for each running trial, with its step, its accuracy so far and the time left."""
     cells = [
         (
             f"{printable(arm.arm)} seed {one.seed}",
@@ -117,8 +113,8 @@ def queue_reason(one: QueuedTrial) -> str:
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
     """Return lines about each cause for which trials failed or cannot continue.
 
-    The lines have the number of trials, the cause, the last line of the traceback, arms and seeds, and advice. where:
-    the --runs option for the commands in the advice.
+    They have the number of trials, the cause, the last line of the traceback, arms and seeds, and advice. where: the
+    --runs option for its commands.
     """
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:
@@ -176,14 +172,13 @@ def trials_text(count: int) -> str:
 
 
 def show(text: Text) -> None:
-    """Print a text, in color if the output is a terminal."""
     PlainConsole().print(text, soft_wrap=True, highlight=False)
 
 
 def watch(read: Callable[[], list[StudyStatus]], where: str) -> None:
-    """Show the status until nothing will change by itself: redraw it on a terminal, elsewhere print each change.
+    """Show what `read` returns until nothing will change by itself: redrawn on a terminal, elsewhere at each change.
 
-    read: a function that returns the status of each study. where: the --runs option for the commands in the text.
+    where: the --runs option for the commands in the text.
     """
     from rich.live import Live  # late: only this function needs it
 

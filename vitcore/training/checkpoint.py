@@ -20,8 +20,7 @@ SCALAR = torch.tensor(0.0)
 class Checkpoints:
     """A timer that decides when `write` saves the next checkpoint.
 
-    seconds: time between two checkpoints. It grows until writing takes at most 2% of the training time. 0 means that a
-    checkpoint is always due.
+    seconds: time between two checkpoints, longer where writing takes over 2% of the training time. 0: always due.
     """
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:
@@ -39,10 +38,7 @@ class Checkpoints:
 
 
 def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
-    """Save a checkpoint unless a tensor of the state is not finite.
-
-    The next evaluation reports a state that is not finite as a divergence.
-    """
+    """Save a checkpoint if the state is finite; the next evaluation reports one that is not as a divergence."""
     if all(bool(tensor.isfinite().all()) for tensor in state.values()):
         run.save_checkpoint(step, safetensors.torch.save(dict(state)))
 
@@ -50,9 +46,8 @@ def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name.
 
-    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: number of steps of the whole
-    training. Raises ConfigError if a tensor is missing or does not fit, or if the step or the number of losses is
-    impossible.
+    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: of the whole training.
+    Raises ConfigError if a tensor is missing or does not fit, or if the step or the number of losses is impossible.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -68,8 +63,8 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     """Raise ConfigError if the optimizer's state in a checkpoint does not fit the model.
 
-    Each tensor must be a scalar or have the shape of its parameter. No parameter may have only some of the tensors that
-    another parameter has. own: state of the training that resumes.
+    Each tensor must be a scalar or have the shape of its parameter, and no parameter may lack a tensor that another
+    has. own: state of the training that resumes.
     """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():

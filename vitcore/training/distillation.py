@@ -31,7 +31,7 @@ class Trained(NamedTuple):
 class Teacher(nn.Module):
     """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
 
-    scale, shift (1, C, 1, 1): factor and offset that convert the student's normalization to the teacher's.
+    scale, shift (1, C, 1, 1): convert the student's normalization to the teacher's.
     """
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
@@ -46,7 +46,7 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names. Only rank 0 needs it. Raises ConfigError if the teacher cannot be
+    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if the teacher cannot be
     loaded.
     """
     if config.teacher == NONE:
@@ -70,9 +70,8 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """Return timm's model with weights from a file, and its channel means and standard deviations.
 
-    The means and deviations are for pixels from 0 to 1. They are averaged over the channels if the number of channels
-    differs. Raises ConfigError if timm does not know the model, or if the file cannot be read or does not fit the
-    model.
+    These are for pixels from 0 to 1, averaged over the channels if their number differs. Raises ConfigError if timm
+    does not know the model, or if the file cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 
@@ -92,9 +91,9 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
 
 
 def check(config: Config, parent: Config) -> None:
-    """Raise ConfigError if a trial of `parent` cannot teach `config`.
+    """Raise ConfigError unless a trial of `parent` is a classifier with the data and image size of `config`.
 
-    The teacher must be a classifier with the student's data and image size. No model is built.
+    No model is built.
     """
     where = f"teacher={config.teacher}"
     if parent.objective != "classification":

@@ -1,8 +1,7 @@
 """Training in several processes (ranks) with DistributedDataParallel: `gpus=N`, each on its share of every batch.
 
-All ranks hold equal models, optimizers and averages, and take equal steps. Only rank 0 reads and writes files. It also
-makes every decision that depends on a clock or a signal. NCCL transfers tensors on GPUs, and gloo transfers tensors on
-the host.
+All ranks hold equal models, optimizers and averages, and take equal steps. Only rank 0 reads and writes files and makes
+the decisions that depend on a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
 """
 
 from __future__ import annotations
@@ -37,20 +36,18 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 
 
 class Ranks:
-    """The processes of a training as one of them sees them. By default, there is only this process.
+    """The processes of a training as one of them sees them; by default, only this process.
 
-    rank: number of this process, from 0. count: number of processes. device: device of this rank, or None for a
-    training in one process.
+    rank: number of this process, from 0. device: of this rank, or None for a training in one process.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.count, self.device = rank, count, device
 
     def prepare(self, model: Model) -> Model:
-        """Return the model with each batch norm replaced by one that is synchronized over the ranks.
+        """Return the model with each batch norm synchronized over the ranks, if there are several.
 
-        A training in one process keeps the model unchanged. Raises ConfigError if a model with batch norm trains on
-        CPUs.
+        Raises ConfigError if a model with batch norm trains on CPUs.
         """
         if self.device is None:
             return model
@@ -65,7 +62,7 @@ class Ranks:
     def part(self, batch: int) -> Indices:
         """Return the indices, in ascending order, of this rank's images in a batch of `batch` images.
 
-        Image i is on the same rank as image batch - 1 - i, because mixup mixes these two.
+        Images i and batch - 1 - i are on one rank, because mixup mixes them.
         """
         half = batch // 2
         first, after = (half * rank // self.count for rank in (self.rank, self.rank + 1))
@@ -73,23 +70,17 @@ class Ranks:
         return np.concatenate([np.arange(first, after), middle, np.arange(batch - after, batch - first)]).astype(int)
 
     def largest_part(self, batch: int) -> int:
-        """Return the largest number of images that any rank receives from a global batch of `batch` images."""
+        """Return the largest number of images that any rank receives from a global batch."""
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
-        """Return the slice of images that this rank evaluates.
-
-        With fewer images than ranks, each rank evaluates all images.
-        """
+        """Return the slice of images that this rank evaluates: all if there are fewer images than ranks."""
         if images < self.count:
             return slice(None)
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, images: int) -> Tensor:
-        """Return a tensor (images, D), concatenated from the rows that each rank computed.
-
-        mine: this rank's rows (n, D), for the slice `share(images)`. images: total number of rows.
-        """
+        """Return a tensor (images, D), concatenated from the rows (n, D) that each rank has for its `share(images)`."""
         if len(mine) == images:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
@@ -105,17 +96,11 @@ class Ranks:
         return tensor / self.count
 
     def agree(self, decide: Callable[[], bool]) -> bool:
-        """Return on every rank what `decide` returns on rank 0.
-
-        `decide` is called on rank 0 only.
-        """
+        """Return on every rank what `decide`, called on rank 0 only, returns there."""
         return decide() if self.device is None else bool(self.broadcast_number(int(self.rank == 0 and decide())))
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """Return on every rank the bytes, or None, that `read` returns on rank 0.
-
-        `read` is called on rank 0 only.
-        """
+        """Return on every rank the bytes, or None, that `read`, called on rank 0 only, returns there."""
         payload = read() if self.rank == 0 else None
         if self.device is None:
             return payload
@@ -128,16 +113,12 @@ class Ranks:
         return content.numpy().tobytes()
 
     def broadcast_number(self, number: int) -> int:
-        """Return rank 0's number on all ranks.
-
-        The number is sent from host to host, so no rank waits for a GPU.
-        """
+        """Return rank 0's number on all ranks, from host to host, so that no rank waits for a GPU."""
         tensor = torch.tensor(number)
         dist.broadcast(tensor, 0)
         return int(tensor)
 
     def least(self, number: int) -> int:
-        """Return the minimum of `number` over the ranks."""
         tensor = torch.tensor(number)
         dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return int(tensor)
@@ -149,10 +130,10 @@ ALONE = Ranks()
 class Replica(Generic[Batch]):
     """The copy of the model on one rank, with the exchange of gradients between ranks.
 
-    The last backward pass of a step averages the gradients over the ranks and waits for all of them. An out-of-memory
-    error on one rank would therefore block the others. So the first step is tried without communication, with smaller
-    and smaller micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The first step also
-    shows which parameters the loss does not use.
+    The last backward pass of a step averages the gradients and waits for all ranks, so an out-of-memory error on one
+    would block the others. The first step is therefore tried without communication, with smaller and smaller
+    micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The first step also shows which
+    parameters the loss does not use.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:
@@ -160,10 +141,10 @@ class Replica(Generic[Batch]):
         self.parallel: DistributedDataParallel | None = None
 
     def fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """Call `work(size)` with a micro-batch size that fits into memory. Return the result and the size.
+        """Call `work(size)` with a micro-batch size that fits into memory; return the result and the size.
 
-        size: the first size to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory
-        if no possible size fits.
+        size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
+        possible size fits.
         """
         if self.ranks.device is None:
             return shrinking(work, size, indivisible)
@@ -192,10 +173,7 @@ class Replica(Generic[Batch]):
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
     def each(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the micro-batches of one step. The caller runs a backward pass on each.
-
-        Only the backward pass of the last micro-batch exchanges gradients.
-        """
+        """Yield the micro-batches of one step, for a backward pass on each; only the last exchanges gradients."""
         if self.parallel is None:
             yield from pieces
             return
@@ -220,8 +198,8 @@ class LossModule(nn.Module):
 def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
     """Connect this process with the other ranks for the duration of the block.
 
-    store: key-value store by which the ranks find each other. All ranks leave the block together. After an error, a
-    rank leaves at once, because the others may have ended.
+    store: by which the ranks find each other. All ranks leave the block together, but after an error a rank leaves at
+    once, because the others may have ended.
     """
     cuda = device.type == "cuda"
     if cuda:

@@ -11,7 +11,7 @@ VERIFICATIONS = 3  # this many divergences at different steps count as one: the 
 
 
 class DivergedError(Exception):
-    """The error raised when the loss or the model's output for validation images is not finite.
+    """The error that the loss, or the model's output for validation images, is not finite.
 
     step: number of steps taken, including the step that diverged.
     """
@@ -25,8 +25,8 @@ class DivergedError(Exception):
 class Suspicion:
     """A divergence to verify: training restarts from the last checkpoint and checks every step.
 
-    step: step that diverged, or 0 if there is nothing to verify. refuted_step: a step whose loss was finite when it was
-    recomputed, or 0. It suggests faulty hardware. count: number of suspicions so far.
+    step: the step that diverged, or 0. refuted_step: a step whose loss was finite when it was recomputed, which
+    suggests faulty hardware, or 0. count: suspicions so far.
     """
 
     step: int = 0
@@ -34,17 +34,11 @@ class Suspicion:
     count: int = 0
 
     def confirmed_by(self, step: int) -> bool:
-        """Return whether a divergence at `step` confirms this suspicion.
-
-        A divergence at the suspected step confirms it. The third suspicion is confirmed by a divergence at any step.
-        """
+        """Return whether a divergence at `step` confirms this suspicion: at the suspected step, or at the third one."""
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """Return the suspicion of a divergence at another step.
-
-        The step of this suspicion, if there is one, counts as refuted.
-        """
+        """Return the suspicion of a divergence at another step, after which the step of this one counts as refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

@@ -1,7 +1,7 @@
 """The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
-A training that is killed and resumed on one CPU ends with the weights and metrics of an uninterrupted training. Its
-state is saved in the checkpoint, except what is a pure function of the seed and the step.
+Killed and resumed on one CPU, a training ends with the weights and metrics of an uninterrupted one. A checkpoint holds
+the whole state, except what is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def train(
 
     The training starts from the run's newest checkpoint if there is one.
 
-    run: receives metrics, checkpoints and weights. By default, they are kept in memory and dropped. data_dir: folder of
-    the data sets. parent: weights of the trial that `init_from` names, as safetensors. teacher: the trial that
-    `teacher` names. checkpoint_seconds: seconds between checkpoints, more if checkpoints would take over 2% of the
-    time. 0 saves a checkpoint before every step. ranks: the `config.gpus` processes that call this function together.
-    Only rank 0's `run`, `parent` and `teacher` are used.
+    run: receives metrics, checkpoints and weights, by default in memory. data_dir: folder of the data sets. parent:
+    weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
+    checkpoint_seconds: between checkpoints, more if these would take over 2% of the time; 0 saves one before every
+    step. ranks: the `config.gpus` processes that call this function together. Only rank 0's `run`, `parent` and
+    `teacher` are used.
 
     Raises ValueError if data are missing or do not match `config`, if the weights of `init_from` or `teacher` cannot be
     loaded, or if the model cannot fit into memory.
@@ -97,7 +97,7 @@ def train(
 def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
     """Return a new training, restored from the run's newest checkpoint if there is one.
 
-    suspicion: a divergence that the training is to verify. It is saved in a checkpoint at once.
+    suspicion: a divergence to verify, which is saved in a checkpoint at once.
     """
     training = make()
     if (payload := training.ranks.broadcast(run.checkpoint)) is not None:
@@ -150,7 +150,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 
 
 class Training:
-    """The state of a training and its operations. A checkpoint holds the whole state.
+    """The state of a training, all of which a checkpoint holds, and its operations.
 
     start: weights to start from, or None for initial values. ranks: the processes that train together.
     """
@@ -183,10 +183,7 @@ class Training:
         self.seconds, self.untimed_steps, self.mark = 0.0, 0, time.perf_counter()
 
     def advance(self) -> None:
-        """Take one training step.
-
-        The weights are updated, the loss is stored on the device and the step is counted.
-        """
+        """Take one training step, and store its loss on the device."""
         with self.patches_of_step():
             loss = self.train_step(self.draw(), self.step)
         self.losses[self.since] = self.ranks.mean(loss)
@@ -199,10 +196,7 @@ class Training:
         self.untimed_steps += 1
 
     def patches_of_step(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the patch size of the next step.
-
-        If `config` has several patch sizes, each step draws one of them at random.
-        """
+        """Return a context in which the model has the next step's patch size, drawn from `config.patches`."""
         if len(self.patches) == 1:
             return nullcontext()
         assert isinstance(self.model, ViT)
@@ -210,9 +204,9 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the model's output in float32 for images (B, C, H, W).
+        """Return the model's output (B, *objective.shape) in float32 for images (B, C, H, W).
 
-        The output has the shape (B, *objective.shape), such as (B, classes). keys: random keys (B,) of the images.
+        keys: random keys (B,) of the images.
         """
         return in_precision(self.config, self.model, images, keys)
 
@@ -221,11 +215,7 @@ class Training:
         return self.train_step.batch(self.train_step.sent(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step, on the CPU.
-
-        They are the images' indices, their pixels if the data are streamed, random keys, and draws of augmentation and
-        mixing.
-        """
+        """Return the inputs of the next step, on the CPU; pixels are among them only if the data are streamed."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -234,10 +224,9 @@ class Training:
         return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,) of the next step's images, on the CPU.
+        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing draws random numbers.
 
-        Returns None if augmentation, model and objective draw no random numbers. places (B,): indices of the images in
-        the training data.
+        places (B,): indices of the images in the training data.
         """
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
@@ -270,10 +259,7 @@ class Training:
         }
 
     def finite_losses(self) -> Tensor:
-        """Return the losses of the steps since the last evaluation, on the CPU.
-
-        Raises DivergedError if one of them is not finite.
-        """
+        """Return the losses since the last evaluation, on the CPU; raise DivergedError if one is not finite."""
         losses = self.losses[: self.since].cpu()
         finite = losses.isfinite()
         if not finite.all():
@@ -283,8 +269,7 @@ class Training:
     def verify(self) -> None:
         """Check the losses since the last evaluation while a divergence is suspected.
 
-        The suspicion counts as refuted once the suspected step has passed. Raises DivergedError if a loss is not
-        finite.
+        The suspicion is refuted once its step has passed. Raises DivergedError if a loss is not finite.
         """
         with self.off_the_clock():
             self.finite_losses()
@@ -293,10 +278,10 @@ class Training:
 
     @torch.no_grad()
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return the mean loss of the images and the correctness (n,) of each image.
+        """Return the mean loss of the images and the correctness (n,) of each image, as the objective defines them.
 
-        Both are defined by the objective. Correctness is 0 or 1 for a class, and between 0 and 1 for an objective that
-        predicts patches. The model has its averaged weights if there is an average.
+        Correctness is 0 or 1 for a class, and between 0 and 1 for an objective that predicts patches. The model has its
+        averaged weights if there is an average.
         """
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
@@ -308,10 +293,7 @@ class Training:
         return loss, correct.cpu().numpy()
 
     def answers(self, images: Images, size: int) -> tuple[Tensor, Tensor]:
-        """Return the reduced outputs and targets of all images, from which the objective computes its scores.
-
-        size: number of images to compute at once.
-        """
+        """Return the reduced outputs and targets of all images for `objective.scores`, computed `size` at a time."""
         keys = self.objective.keys(images.index)
         kept, start = [], 0
         for pixels in images.batches(size):
@@ -331,11 +313,7 @@ class Training:
                 checkpoint.save(run, self.step, self.state())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors of a checkpoint by name.
-
-        They are the model, the optimizer's state, the averaged weights if there are any, the losses since the last
-        evaluation and the counters of the training.
-        """
+        """Return the tensors of a checkpoint by name: weights, optimizer state, average, recent losses and counters."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state[parameter].items():
@@ -351,10 +329,7 @@ class Training:
         return tensors
 
     def restore(self, payload: bytes) -> None:
-        """Restore the state from a checkpoint in the format of safetensors.
-
-        Raises ConfigError if it is not a checkpoint of this training.
-        """
+        """Restore the state from a checkpoint as safetensors; raise ConfigError if it is not of this training."""
         tensors = checkpoint.parse(payload, self.state(), self.config.steps)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
@@ -375,19 +350,13 @@ class Training:
         self.mark = time.perf_counter()
 
     def weights(self) -> bytes:
-        """Return the weights to evaluate and save, as safetensors.
-
-        They are the averaged weights if there is an average, otherwise the model's weights.
-        """
+        """Return the weights to evaluate and save, averaged if there is an average, as safetensors."""
         kept = self.average or self.model
         return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
-        """Exclude the block from the training time.
-
-        Work that was queued on the device before the block still counts.
-        """
+        """Exclude the block from the training time, but not work that was queued on the device before."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds += time.perf_counter() - self.mark
@@ -399,7 +368,7 @@ class Training:
     def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
         """Return the outcome of a training that ends at this step.
 
-        metrics: the final metrics, empty unless the training finished. diverged_at: the step that diverged, if any.
+        metrics: empty unless the training finished. diverged_at: the step that diverged, if any.
         """
         with self.off_the_clock():
             cost = measure(self.config)
@@ -421,9 +390,9 @@ class Training:
 
 
 def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
-    """Return the indices (b,), in the training data, of a rank's images in one step.
+    """Return the indices (b,), in the training data, of a rank's images in one step, counted from 0.
 
-    batch: size of the global batch. part: indices (b,) of the rank's images in the global batch. step: counted from 0.
+    batch: size of the global batch. part: indices (b,) of the rank's images in it.
     """
     return order.places(step * batch, batch)[part]
 
@@ -431,8 +400,8 @@ def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
 def evaluation_batch(config: Config, device: torch.device) -> int:
     """Return the number of images to evaluate at once.
 
-    On a CPU, the images of a batch have at most 64 MiB in float32: larger batches are no faster, and packs read a few
-    batches ahead into memory.
+    On a CPU they have at most 64 MiB in float32: larger batches are no faster, and packs read a few batches ahead into
+    memory.
     """
     if device.type != "cpu":
         return EVALUATION_BATCH
@@ -446,5 +415,4 @@ def evaluation_steps(config: Config) -> list[int]:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `prefix`, by their names without the prefix."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -31,19 +31,15 @@ def is_trial(value: str) -> bool:
 
 
 def parent_of(config: Config) -> str:
-    """Return the setting that names the trial which `config` needs: "init_from" or "teacher".
-
-    Returns "" if the config needs no other trial.
-    """
+    """Return the setting that names a trial which `config` needs, "init_from" or "teacher"; else ""."""
     return next((key for key in LINKS if is_trial(getattr(config, key))), "")
 
 
 def normalized(key: str, value: str) -> str:
     """Return a value of the setting `key` with the path of a file made absolute.
 
-    key: `init_from`, whose value may be a file of weights, or `teacher`, whose value may be timm/NAME:FILE. The values
-    "none" and a trial's id are returned unchanged. The file may be missing. Raises ConfigError if the value has another
-    form.
+    A file, which may be missing, is PATH for `init_from` and timm/NAME:PATH for `teacher`. "none" and a trial's id are
+    returned unchanged. Raises ConfigError if the value has another form.
     """
     if value == NONE or is_trial(value):
         return value
@@ -69,7 +65,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 def identified(key: str, value: str) -> str | dict[str, str]:
     """Return what identifies a value of `key` within a trial's id: another trial's id, or a file's SHA-256.
 
-    For a file of a teacher, the dict also has the name of timm's model. Raises ConfigError if the file cannot be read.
+    A teacher's file comes with the name of timm's model. Raises ConfigError if the file cannot be read.
     """
     if value == NONE or is_trial(value):
         return value
@@ -80,10 +76,7 @@ def identified(key: str, value: str) -> str | dict[str, str]:
 
 
 def file_sha256(key: str, path: str) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits.
-
-    key: setting that names the file, for the error message. Raises ConfigError if the file cannot be read.
-    """
+    """Return the SHA-256 of a file; raise ConfigError, which names the setting `key`, if it cannot be read."""
     try:
         about = os.stat(path)
         return sha256(path, about.st_size, about.st_mtime_ns)

@@ -16,17 +16,14 @@ class Run(Protocol):
     """The interface to which a training writes: files in results.store, or attributes in `Memory`."""
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint as safetensors, or None if there is none.
-
-        Lines of metrics after the checkpoint's step are deleted.
-        """
+        """Return the newest valid checkpoint as safetensors, or None; delete lines of metrics after its step."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
     def log(self, line: Metrics) -> None:
         """Add a line to the metrics (metrics.jsonl).
 
-        line: the fields step, epoch, images, seconds, train_loss, val_loss, val_accuracy and lr.
+        line: step, epoch, images, seconds, train_loss, val_loss, val_accuracy and lr.
         """
 
     def save_weights(self, payload: bytes) -> None:
@@ -35,15 +32,11 @@ class Run(Protocol):
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
         """Save which test images were classified correctly.
 
-        index (n,): the index of each test image in the whole data set, int32. correct (n,): 0 or 1 for each image,
-        uint8.
+        index (n,): int32, of each test image in the whole data set. correct (n,): uint8, 0 or 1.
         """
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the progress of the training. It is called several times a second.
-
-        step: number of steps taken. accuracy: the latest validation accuracy, or None before the first evaluation.
-        """
+        """Show the steps taken and the latest validation accuracy, if any, several times a second."""
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""
@@ -93,10 +86,9 @@ class Memory:
 class Outcome:
     """The outcome of a training, which has finished, diverged or been stopped.
 
-    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss, or empty unless the training finished.
-    test_loss and val_loss are cross-entropy for classification. train_loss is the objective with label smoothing and
-    mixed images, averaged over the steps since the previous evaluation. params: number of parameters. flops: FLOPs of
-    one forward pass of one image.
+    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. test_loss and
+    val_loss are cross-entropy for classification. train_loss is the objective with label smoothing and mixed images,
+    averaged over the steps since the previous evaluation. flops: of one forward pass of one image.
     """
 
     status: Status

@@ -1,8 +1,8 @@
 """One training step: augmentation, mixing, forward pass, loss, backward pass, clipping, optimizer and weight average.
 
 On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. So the whole step is one
-CUDA graph, which is captured after a few eager steps, checked once against an eager step, and replayed. A step that
-cannot be captured stays eager, and the reason is recorded.
+CUDA graph, captured after a few eager steps, checked once against an eager step, and replayed. A step that cannot be
+captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TIED = "batch norm ties the images of a batch together: lower batch"
 
 
 class Inputs(NamedTuple):
-    """The tensors that change from step to step. All other tensors of a step stay at their addresses.
+    """The tensors that change from step to step; all others of a step stay at their addresses.
 
     places (B,): indices of the images in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
     already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
@@ -78,7 +78,7 @@ class Batch(NamedTuple):
     keys: Keys
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Yield micro-batches of `size` images. The last micro-batch may be smaller."""
+        """Yield micro-batches of `size` images, of which the last may be smaller."""
         keys = repeat(None) if self.keys is None else torch.split(self.keys, size)
         return map(Batch, torch.split(self.images, size), torch.split(self.targets, size), keys)
 
@@ -86,8 +86,8 @@ class Batch(NamedTuple):
 class TrainStep:
     """A training step with its model and optimizer. It runs eagerly, compiled, or as one CUDA graph.
 
-    start: weights to start from, or None for initial values. facts: how steps are computed, for env.json: whether
-    compiled, and whether as a CUDA graph or why not. The training loop records the facts and then empties the dict.
+    start: weights to start from, or None for initial values. facts: for env.json, whether the step is compiled, and
+    whether it is a CUDA graph or why not. The training loop records the facts and then empties the dict.
     """
 
     def __init__(
@@ -127,10 +127,9 @@ class TrainStep:
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take a training step and return this rank's contribution to the loss.
+        """Take a training step after `step` others, and return this rank's contribution to the loss.
 
-        step: number of steps taken before. The mean of the contributions over the ranks is the loss of the global
-        batch.
+        The mean of the contributions over the ranks is the loss of the global batch.
         """
         if self.compiling:
             return self.first(inputs, step)
@@ -160,10 +159,7 @@ class TrainStep:
         return self.micro_batch if self.micro_batch < self.part else 0
 
     def first(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the first step, in which the model is compiled.
-
-        If compilation fails, the training continues without it.
-        """
+        """Take the first step, in which the model is compiled; if that fails, training continues without it."""
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
@@ -179,10 +175,7 @@ class TrainStep:
     # -- what a step computes ------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step, and return this rank's contribution to the loss.
-
-        The micro-batches are made smaller if they do not fit into memory.
-        """
+        """Take an eager step, in smaller micro-batches if memory requires; return this rank's part of the loss."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
@@ -191,17 +184,14 @@ class TrainStep:
     def update_as_captured(self) -> Tensor:
         """Take a step with the micro-batch size found so far, and return this rank's contribution to the loss.
 
-        A CUDA graph is captured from this function because a graph cannot retry with smaller micro-batches.
+        This is captured as a CUDA graph, which cannot retry with smaller micro-batches.
         """
         loss = self.gradients(self.batch(self.inputs), self.micro_batch)
         self.apply_gradients()
         return loss
 
     def drawn(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with random choices of the augmentation, or with augmented images.
-
-        The images are augmented by this function if a CUDA graph cannot hold the augmentation.
-        """
+        """Return the inputs with random choices of the augmentation, or augmented if a CUDA graph cannot hold it."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
@@ -230,10 +220,7 @@ class TrainStep:
         return Batch(images, targets, inputs.keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
-        """Return the uint8 images (B, C, S, S) to augment.
-
-        They are uncropped if the augmentation crops. Otherwise they have the size that the model receives.
-        """
+        """Return the uint8 images (B, C, S, S) to augment, uncropped if the augmentation crops."""
         train = self.data.train
         pixels = inputs.pixels if isinstance(train.pixels, Stored) else train.pixels[inputs.places]
         assert pixels is not None
@@ -252,10 +239,7 @@ class TrainStep:
         return total
 
     def mean_loss(self, batch: Batch) -> Tensor:
-        """Return the mean loss over the images of `batch`.
-
-        It includes the distillation loss if there is a teacher.
-        """
+        """Return the mean loss over the images of `batch`, with the distillation loss if there is a teacher."""
         outputs = in_precision(self.config, self.trained, batch.images, batch.keys)
         if self.teacher is None:
             return self.objective.loss(outputs, batch.targets)
@@ -277,9 +261,9 @@ class TrainStep:
     def captured(self, inputs: Inputs, step: int) -> Tensor:
         """Take a step eagerly, capture it as a CUDA graph, replay it from the first state, and return the loss.
 
-        The model advances by one step. The graph is kept if its gradients agree with the eager ones. If they differ or
-        an error occurs, the state is restored and an eager step is taken. The eager step comes first because it finds
-        operations that a graph cannot hold, and frees its memory before the graph allocates about as much.
+        The model advances by one step. If the graph's gradients differ from the eager ones or an error occurs, the
+        state is restored and an eager step is taken. The eager step comes first because it finds operations that a
+        graph cannot hold, and frees its memory before the graph allocates about as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]
@@ -325,10 +309,7 @@ class TrainStep:
         return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]
 
     def give_up(self, reason: str) -> None:
-        """Drop the CUDA graph and take eager steps from now on.
-
-        reason: why the step cannot be a graph, for the record.
-        """
+        """Drop the CUDA graph, take eager steps from now on, and record the reason."""
         self.replay, self.eager = None, reason
         self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # the graph's tensors would keep its memory
         self.facts["cuda_graph"] = NONE + reason
@@ -347,15 +328,11 @@ class TrainStep:
                 fixed.copy_(new.pin_memory() if new.device != self.device else new, non_blocking=True)
 
     def sent(self, inputs: Inputs) -> Inputs:
-        """Return the inputs on the device of the training."""
         return inputs.map(partial(sent, device=self.device))
 
 
 def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
-    """Return why a step cannot be one CUDA graph, or "" if a capture is worth trying.
-
-    device: "cuda" or "cpu".
-    """
+    """Return why a step on "cuda" or "cpu" cannot be one CUDA graph, or "" if a capture is worth trying."""
     reasons = {
         "a CPU has none": device != "cuda",
         ASKED: config.cuda_graph == "off",
@@ -370,9 +347,9 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set the `capturable` flag of PyTorch's optimizer within the block.
+    """Set the `capturable` flag, which PyTorch's optimizers need in a CUDA graph, within the block.
 
-    Without it, PyTorch's optimizers refuse to be captured in a CUDA graph. It does not change their results.
+    It does not change their results.
     """
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:

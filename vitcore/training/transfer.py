@@ -29,7 +29,7 @@ def read(path: str) -> Weights:
     """Return the weights in a file, by parameter name.
 
     path: a safetensors file with this package's parameter names, or an .npz checkpoint of big_vision or
-    vision_transformer. Raises ConfigError if the file cannot be read.
+    vision_transformer. Raises ConfigError if it cannot be read.
     """
     from vitcore.interop.convert import load_npz  # late: most trainings do not need it
 
@@ -46,8 +46,8 @@ def read(path: str) -> Weights:
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
     """Return the weights from which a training starts, or None for initial values.
 
-    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if they are missing or are
-    not safetensors, or if the file that `init_from` names cannot be read.
+    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if they are missing or no
+    safetensors, or if the file that `init_from` names cannot be read.
     """
     if config.init_from == NONE:
         return None
@@ -62,9 +62,8 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 def take_over(model: Model, weights: Weights, source: str) -> None:
     """Copy `weights` into `model`, except the head and the objective.
 
-    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). source: origin of
-    the weights, for error messages. Raises ConfigError, which names the parameter, if a parameter is missing, is
-    unknown or has another shape.
+    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises
+    ConfigError, which names the parameter and the `source`, if a parameter is missing, is unknown or has another shape.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body(model.state_dict()), body(weights)
@@ -83,14 +82,14 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
 
 
 def body(weights: Weights) -> dict[str, Tensor]:
-    """Return all weights except the parameters of the head and the objective, by name."""
+    """Return all weights outside of the head and the objective, by name."""
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raise ConfigError if `config` cannot start from the weights of `parent`.
+    """Raise ConfigError if `config` cannot start from `parent`, the config of another trial or weights.
 
-    parent: config of another trial, or weights. No memory is allocated for tensors.
+    No memory is allocated for tensors.
     """
     with torch.device("meta"):
         model = build(config)

@@ -55,10 +55,7 @@ class Classification(Objective):
         return labels
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of logits (B, classes), or the weighted loss of two heads, for logits (B, 2, classes).
-
-        The loss of the second head has the weight `alpha`, and the loss of the first head has the weight 1 - `alpha`.
-        """
+        """Return the loss of logits (B, classes), or of two heads (B, 2, classes), the second weighted by alpha."""
         if logits.ndim == 2:
             return self.label_loss(logits, targets)
         own, other = (self.label_loss(some, targets) for some in logits.unbind(1))
@@ -67,10 +64,10 @@ class Classification(Objective):
     def distilled_loss(self, logits: Tensor, targets: Tensor, teacher: Tensor) -> Tensor:
         """Return the weighted sum of the label loss and the distillation loss.
 
-        teacher: the teacher's logits (B, classes). If there are two heads, the second learns from the teacher. Hard
-        distillation is cross-entropy with the teacher's most probable class (arXiv 2012.12877, equation 3). Soft
-        distillation is tau^2 KL(teacher | student) at temperature tau (arXiv 2012.12877, equation 2). The direction of
-        KL follows arXiv 1503.02531 and facebookresearch/deit, which also divides by the number of classes.
+        teacher: the teacher's logits (B, classes), from which the second of two heads learns. Hard distillation is
+        cross-entropy with the teacher's most probable class (arXiv 2012.12877, equation 3). Soft distillation is tau^2
+        KL(teacher | student) at temperature tau (equation 2). The direction of KL follows arXiv 1503.02531 and
+        facebookresearch/deit, which also divides by the number of classes.
         """
         own, other = (logits, logits) if logits.ndim == 2 else logits.unbind(1)
         alpha, tau = self.options.alpha, self.options.tau
@@ -97,9 +94,8 @@ class Classification(Objective):
 class DistilledViT(ViT):
     """A ViT with a distillation token before the patches, which a second head reads.
 
-    In training, it returns the logits (B, 2, classes) of the two heads. In evaluation, it returns their mean (B,
-    classes), as in DeiT. The distillation token has no position embedding, because DeiT uses only the sum of the token
-    and its position embedding.
+    In training, it returns the logits (B, 2, classes) of the two heads, in evaluation their mean (B, classes), as in
+    DeiT. The token has no position embedding, because DeiT uses only the sum of the two.
     """
 
     def __init__(self, config: Config) -> None:
@@ -122,10 +118,7 @@ class DistilledViT(ViT):
         return self.vectors(images, keys)[0]
 
     def vectors(self, images: Tensor, keys: Keys = None) -> tuple[Tensor, Tensor]:
-        """Return the inputs of the two heads, each (B, D).
-
-        The first input is the pooled vector, and the second is the state of the distillation token.
-        """
+        """Return the inputs of the two heads, each (B, D): the pooled vector, and the distillation token's state."""
         *_, x = self.states(images, keys)  # (B, T, D)
         before = self.config.final_norm == "before"
         x = self.encoder.norm(x) if before else x
@@ -134,10 +127,7 @@ class DistilledViT(ViT):
 
 
 class DistillationToken(Initial):
-    """The learned distillation token, initialized from N(0, 0.02^2) as in DeiT.
-
-    The class token, in contrast, starts at zero.
-    """
+    """The learned distillation token, initialized from N(0, 0.02^2) as in DeiT, not at zero like the class token."""
 
     draws = {"token": normal(0.02)}
 

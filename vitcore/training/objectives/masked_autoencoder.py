@@ -55,16 +55,13 @@ class MaskingOptions(Objective.Options):
         }
 
     def masked(self, patches: int) -> int:
-        """Return the number of masked patches out of `patches`. At least one patch is visible.
-
-        The number is rounded as in the reference implementation of arXiv 2111.06377.
-        """
+        """Return how many patches are masked, all but at least one, rounded as in the reference implementation."""
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-        """Return the indices of each image's visible patches (B, N - M) and masked patches (B, M), in ascending order.
+        """Return the ascending indices of each image's visible patches (B, N - M) and masked patches (B, M).
 
-        keys: random keys (B,) of the images. patches: number N of patches.
+        keys: random keys (B,) of the images. patches: N.
         """
         left = patches - self.masked(patches)
         order = bits(keys, MASKED, patches).argsort(dim=1, stable=True)
@@ -91,10 +88,7 @@ class MAE(Objective):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the settings with 0 in place of each decoder size that equals its default.
-
-        Trials with explicit and with omitted default sizes then have one id.
-        """
+        """Return the settings with 0 for each decoder size that equals its default, so that both give one trial id."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
@@ -102,8 +96,8 @@ class MAE(Objective):
     def check(cls, config: Config) -> None:
         """Raise ConfigError if a setting does not work with a masked autoencoder.
 
-        Examples are a stem whose tokens depend on the pixels of other patches, so that masked pixels would be visible,
-        and patches of a single value, which have no variance.
+        For example, a stem whose tokens see other patches would show masked pixels, and patches of a single value have
+        no variance.
         """
         local = [name for name, stem in STEM.items() if stem.local]
         single, stem, smoothing = config.channels * config.patch**2 == 1, config.stem, config.label_smoothing
@@ -139,7 +133,7 @@ class MAE(Objective):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return two mean squared errors (B, 2) for each image: of the prediction, and of the value 0 for all pixels.
+        """Return two mean squared errors (B, 2) of each image: of the prediction, and of 0 for all pixels.
 
         They take less memory than the predicted pixels.
         """
@@ -156,8 +150,7 @@ class MAE(Objective):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P) for the masked patches. Without
-    keys, all images have the key 0.
+    It maps images (B, C, H, W) and their random keys (B,), by default 0, to predictions (B, M, C P P).
     """
 
     def __init__(self, config: Config) -> None:
@@ -178,18 +171,15 @@ class MaskedAutoencoder(ViT):
 
 
 def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
-    """Return the visible patches (B, N - M, D) out of all patches x (B, N, D).
-
-    Without keys, all patches are returned, for feature extraction.
-    """
+    """Return the visible patches (B, N - M, D) of x (B, N, D); without keys, all, for feature extraction."""
     return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
 
 
 class Decoder(Initial):
     """The decoder: pre-norm blocks over all patches with fixed position embeddings (arXiv 2111.06377, section 3).
 
-    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches. Each masked patch
-    enters as a learned vector. Prefix tokens have no position embedding.
+    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches, which enter as a
+    learned vector. Prefix tokens have no position embedding.
     """
 
     draws = {"mask": normal(0.02)}

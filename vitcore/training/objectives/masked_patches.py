@@ -69,7 +69,7 @@ class MaskedPatch(Objective):
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy of each corrupted patch, and 1 for a correct prediction, else 0: (B, M, 2).
 
-        An evaluation keeps these instead of the logits (B, M, colors), which take more memory. targets: (B, M).
+        They take less memory than the logits (B, M, colors). targets: (B, M).
         """
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)
@@ -82,7 +82,7 @@ class MaskedPatch(Objective):
 def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
     """Raise ConfigError if a setting does not work with the prediction of masked patches.
 
-    impossible: further error messages, each with the condition under which it is raised.
+    impossible: further error messages, each with its condition.
     """
     objective = f"objective={config.objective}"
     conditions = {
@@ -101,8 +101,8 @@ def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
 class MaskedViT(ViT):
     """A ViT that predicts the mean color of the corrupted patches, with a linear head on each patch's output.
 
-    It maps images (B, C, H, W) and their random keys (B,) to logits (B, M, 8^C) of the corrupted patches. Without keys,
-    no patch is corrupted, and it returns the logits (B, N, 8^C) of all patches.
+    It maps images (B, C, H, W) and their random keys (B,) to logits (B, M, 8^C). Without keys, no patch is corrupted,
+    and the logits (B, N, 8^C) are of all patches.
     """
 
     def __init__(self, config: Config) -> None:
@@ -122,10 +122,10 @@ class MaskedViT(ViT):
 
 
 class Corruption(Initial):
-    """A layer that corrupts half of the patch embeddings.
+    """A layer that corrupts half of the patch embeddings, before position embeddings are added.
 
     A learned [mask] embedding replaces 80% of the chosen patches, and another patch of the image replaces 10%. The
-    other 10% are unchanged. Position embeddings are added afterwards.
+    other 10% are unchanged.
     """
 
     draws = {"mask": zeros}  # initialized to 0 like the class token
@@ -146,15 +146,12 @@ class Corruption(Initial):
 
 
 def corrupted(keys: Tensor, patches: int) -> Tensor:
-    """Return the random indices (B, N // 2) of the patches to corrupt.
-
-    keys: random keys (B,) of the images. patches: number N of patches.
-    """
+    """Return the random indices (B, N // 2) of the patches to corrupt, from the images' random keys (B,)."""
     return bits(keys, CHOICE, patches).argsort(dim=1, stable=True)[:, : patches // 2]
 
 
 def of_places(x: Tensor, places: Tensor) -> Tensor:
-    """Return the rows of x (B, N, D) at the indices `places` (B, M), as a tensor (B, M, D)."""
+    """Return the rows (B, M, D) of x (B, N, D) at the indices `places` (B, M)."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
@@ -162,8 +159,8 @@ def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
     """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1.
 
     pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The mean of each channel becomes
-    one of 8 shades of equal width, and the first channel is the most significant digit. The arithmetic uses integers,
-    so rounding never changes a patch's class.
+    one of 8 shades of equal width, and the first channel is the most significant digit. In integers, rounding never
+    changes a class.
     """
     B, C, H, W = pixels.shape
     cut = pixels.view(B, C, H // patch, patch, W // patch, patch).to(torch.int64)

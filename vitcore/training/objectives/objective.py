@@ -30,21 +30,18 @@ class Objective(Variant):
 
     @classmethod
     def model(cls, config: Config) -> ViT:
-        """Return the model to train.
-
-        Its inputs are images (B, C, H, W) and their random keys (B,). Its outputs are logits (B, *shape).
-        """
+        """Return the model to train, from images (B, C, H, W) and their random keys (B,) to logits (B, *shape)."""
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image's logits. The last dimension is the classes or predicted values."""
+        """The shape of one image's logits, whose last dimension is the classes or predicted values."""
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,) of images for evaluation, which are equal in all evaluations.
+        """Return the random keys (n,) of images, equal in all evaluations; None if no random numbers are drawn.
 
-        Returns None if the objective draws no random numbers. index (n,): the images' indices in the whole data set.
+        index (n,): the images' indices in the whole data set.
         """
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 

@@ -47,7 +47,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
     """Set the learning rate of each group to `rate` times the group's `lr_scale`.
 
-    A learning rate that is a tensor is changed in place, because a CUDA graph reads it.
+    A tensor is changed in place, because a CUDA graph reads it.
     """
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
@@ -60,8 +60,8 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 def decays(name: str, parameter: nn.Parameter) -> bool:
     """Return whether a parameter is the weight of a dense layer or convolution outside the position embedding.
 
-    Unless `weight_decay_on` is "all", weight decay applies only to these weights. It does not apply to biases, norms,
-    position embeddings, class token, registers and other parameters that belong to no layer.
+    Unless `weight_decay_on` is "all", weight decay applies only to these: not to biases, norms, position embeddings,
+    class token, registers and other parameters of no layer.
     """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
@@ -69,8 +69,8 @@ def decays(name: str, parameter: nn.Parameter) -> bool:
 def layer_id(name: str, layers: int) -> int:
     """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    Layer 0 is the stem, the position embedding and the prefix tokens. Layer i + 1 is block i with the position
-    parameters that only block i uses. Layer `layers` + 1 is the final norm, the pooling and the head.
+    0: the stem, the position embedding and the prefix tokens. i + 1: block i with the position parameters that only it
+    uses. `layers` + 1: the final norm, the pooling and the head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -84,10 +84,7 @@ class Optimizer(Variant):
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """Return an optimizer of the parameter groups `groups`.
-
-        The training sets the `lr` of each group before each step.
-        """
+        """Return an optimizer of the parameter groups, whose `lr` the training sets before each step."""
         raise NotImplementedError
 
     @classmethod
@@ -97,10 +94,7 @@ class Optimizer(Variant):
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        """Return the averaged weights to evaluate and save.
-
-        Returns None if the model's weights are evaluated and saved.
-        """
+        """Return the averaged weights to evaluate and save, or None for the model's own."""
         return None
 
 
@@ -113,10 +107,7 @@ class Moments(Optimizer.Options):
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
-    """Return the options of Adam as keyword arguments of an optimizer: lr, betas and eps.
-
-    schema: class of the options.
-    """
+    """Return the options of Adam as keyword arguments of an optimizer: lr, betas and eps."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
 
@@ -220,7 +211,7 @@ class Muon(Optimizer):
 
 
 class Together(optim.Optimizer):
-    """An optimizer that combines optimizers of different parameters, with their groups and a shared state."""
+    """Optimizers of different parameters as one, with their groups and a shared state."""
 
     def __init__(self, *optimizers: optim.Optimizer) -> None:
         super().__init__([group for one in optimizers for group in one.param_groups], {})

@@ -1,5 +1,4 @@
-"""Schedule-free AdamW (arXiv 2405.15682, Algorithm 1), which averages the weights instead of decaying the learning
-rate.
+"""Schedule-free AdamW (arXiv 2405.15682, Algorithm 1): averaged weights in place of a decaying learning rate.
 
 z takes AdamW's steps without momentum. x is the average of z. Gradients are computed at y = (1 - b1) z + b1 x.
 """
@@ -34,10 +33,7 @@ class ScheduleFreeAdamW(optim.Optimizer):
                     self.advance(parameter, parameter.grad, group)
 
     def advance(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """Take one step of one parameter.
-
-        y: the parameter. group: the parameter group with its hyperparameters.
-        """
+        """Take one step of the parameter y, in a group with its hyperparameters."""
         (beta1, beta2), lr = group["betas"], group["lr"]
         state = self.state[y] or self.begin(y)
         state["step"] += 1
@@ -53,8 +49,8 @@ class ScheduleFreeAdamW(optim.Optimizer):
     def begin(self, y: Tensor) -> dict[str, Tensor]:
         """Create and return the state of a parameter.
 
-        Its tensors are z, the running average of squared gradients, the number of steps, the highest learning rate and
-        the sum of the weights in the average.
+        It is z, the running average of squared gradients, the number of steps, the highest learning rate and the sum of
+        the weights in the average.
         """
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
         scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}

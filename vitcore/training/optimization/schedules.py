@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """Return the learning rate of a step: a linear warm-up to `config.lr`, then the schedule.
-
-    step: number of steps taken before.
-    """
+    """Return the learning rate after `step` steps: a linear warm-up to `config.lr`, then the schedule."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup
