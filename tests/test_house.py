@@ -67,7 +67,6 @@ def runtime_imports(path: Path, modules: Container[str]) -> set[str]:
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
-    """Imports run one way inside a package too, late ones included."""
     modules = modules_of(package)
     graph = {name: runtime_imports(path, modules) - {name, package} for name, path in modules.items()}
     try:
@@ -127,7 +126,6 @@ assert not unneeded & set(sys.modules), unneeded & set(sys.modules)
 
 
 def test_nothing_generated_lies_inside_the_packages() -> None:
-    """Packages hold sources, YAML and templates only."""
     allowed = {".py", ".yaml", ".j2", ".pyc", ".typed", ".sh", ".conf"}
     for package in MAY_IMPORT:
         for path in (ROOT / package).rglob("*"):
@@ -135,7 +133,6 @@ def test_nothing_generated_lies_inside_the_packages() -> None:
 
 
 def test_version_is_the_newest_of_the_changelog() -> None:
-    """pyproject.toml and CHANGELOG.md speak of the same version, but for what is not released yet."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     newest = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] == version

@@ -342,6 +342,12 @@ def results(plan: dict[str, Any] | Plan, records: Mapping[str, Record] | None = 
     return assemble(Plan.model_validate(plan), simulate(plan) | dict(records or {}))
 
 
+def untrained(plan: dict[str, Any] | Plan) -> StudyResults:
+    """The study in memory, of which no trial began."""
+    ids = [trial.id for arm in Plan.model_validate(plan).arms for trial in arm.trials]
+    return results(plan, dict.fromkeys(ids, hole("missing", "not started")))
+
+
 def weights(trial_id: str, accuracy: float) -> bytes:
     """What stands for a trial's final weights: the same where the same trial reached the same."""
     return f"{trial_id} {accuracy}".encode()

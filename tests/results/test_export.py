@@ -42,7 +42,6 @@ def assert_equal(a: StudyResults, b: StudyResults) -> None:
 
 
 def test_everything_is_read_back(tmp_path: Path) -> None:
-    """Plans, trials of every status, histories and per-image correctness keep every digit and type."""
     written = studies()
     export.write(written, tmp_path / "all.parquet")
     for a, b in zip(written, export.read(tmp_path / "all.parquet"), strict=True):
@@ -51,7 +50,6 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> None:
-    """Studies load by name from both; a comparison finds them identical."""
     for plan in (synthetic.position(), synthetic.patch_size()):
         synthetic.write(tmp_path / "runs", plan)
     written, file = load_studies(tmp_path / "runs"), tmp_path / "all.parquet"
@@ -98,24 +96,23 @@ def test_another_suffix_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
-    text, other, newer = tmp_path / "text.parquet", tmp_path / "other.parquet", tmp_path / "newer.parquet"
-    text.write_text("position,accuracy\n")
-    with pytest.raises(ValueError, match=r"text\.parquet: not a whole \.parquet file"):
-        load_studies(text)
-    pq.write_table(pa.table({"a": [1]}), other)
+    file = tmp_path / "a.parquet"
+    with pytest.raises(ValueError, match="no such run directory or exported file"):
+        load_studies(file)
+    file.write_text("position,accuracy\n")
+    with pytest.raises(ValueError, match=r"a\.parquet: not a whole \.parquet file"):
+        load_studies(file)
+    pq.write_table(pa.table({"a": [1]}), file)
     with pytest.raises(ValueError, match="a Parquet file, but not one that `ablate export` wrote"):
-        load_studies(other)
+        load_studies(file)
     header = {"schema": 99}
     metadata = {export.KEY: json.dumps({**header, "checksum": store.checksum(header)})}
-    pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata(metadata), newer)
+    pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata(metadata), file)
     with pytest.raises(store.NewerSchema, match="schema 99 is newer than this version reads"):
-        load_studies(newer)
-    with pytest.raises(ValueError, match="no such run directory or exported file"):
-        load_studies(tmp_path / "nowhere.parquet")
+        load_studies(file)
 
 
 def test_damage_is_found(tmp_path: Path) -> None:
-    """A truncated file, or one with a changed bit, is refused or reads as before."""
     path = tmp_path / "all.parquet"
     export.write(studies(), path)
     whole, expected = path.read_bytes(), [table(study) for study in studies()]

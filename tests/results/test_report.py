@@ -18,6 +18,7 @@ from results.study_results import StudyResults
 from results.tables import layout, study_table
 
 MADE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+NO_FIGURE = "none"  # a figure costs a second
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
 
 
@@ -38,20 +39,17 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in VOID:
             self.open.append(tag)
-        self.note(attrs)
         if tag == "tr":
             self.rows.append("")
+        self.handle_startendtag(tag, attrs)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.note(attrs)
-
-    def note(self, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if name == "id":
                 self.ids.append(value or "")
             if name in ("src", "href", "xlink:href", "data", "action", "srcset", "poster"):
                 self.loads.append(value or "")
-            if name == "style" or name == "clip-path":
+            if name in ("style", "clip-path"):
                 self.loads += re.findall(r"url\(([^)]*)\)", value or "")
 
     def handle_endtag(self, tag: str) -> None:
@@ -75,12 +73,6 @@ def five() -> list[StudyResults]:
     plans = [synthetic.position(), synthetic.pooling(), synthetic.patch_size(figure="axis")]
     plans += [synthetic.dataset_scale(), synthetic.hybrid_stem()]
     return [synthetic.results(plan) for plan in plans]
-
-
-def untrained(plan: dict[str, Any]) -> StudyResults:
-    """Make a study of which no trial began, which is quick to draw."""
-    ids = [trial["id"] for arm in plan["arms"] for trial in arm["trials"]]
-    return synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +116,17 @@ def test_a_baseline_that_is_not_as_the_recipe_says_is_told() -> None:
     """The sentence stands beside the recipe's own description; an older plan without departures has none."""
     named = [{"name": "pretrain", "departures": {"objective": "masked-patch"}}, {"name": "plain"}]
     stages = [{"stage": one["name"], "config": {}, "trials": [], **one} for one in named]
-    plan = synthetic.position(departures={"optimizer": "sgd", "steps": 500}, stages=stages)
+    plan = synthetic.position(departures={"optimizer": "sgd", "steps": 500}, stages=stages, figure=NO_FIGURE)
     said = "the baseline has optimizer sgd, steps 500; the stage pretrain has objective masked-patch."
-    found = untrained(plan)
+    found = synthetic.untrained(plan)
     assert f"{plan['description']} Unlike the recipe, {said}" in Page(report.render([found], MADE)).text
     assert f"Unlike the recipe, {said}" in layout.render(study_table.table(found), "latex")
-    assert "Unlike" not in report.render([untrained(synthetic.position())], MADE)
+    assert "Unlike" not in report.render([synthetic.untrained(synthetic.position(figure=NO_FIGURE))], MADE)
 
 
 def test_trials_that_differ_in_code_are_told_to_who_asks() -> None:
     """Provenance, of the page and of what differs between trials, stands in folded parts."""
-    plan = synthetic.position()
+    plan = synthetic.position(figure=NO_FIGURE)
     records = synthetic.simulate(plan)
     key = synthetic.trial_id(plan, "position=none", 3)
     page = report.render([synthetic.results(plan, records | {key: synthetic.changed(records[key], code="fed")})], MADE)
@@ -172,8 +164,9 @@ def test_pre_training_is_part_of_the_cost(tmp_path: Path) -> None:
 
 def test_studies_are_linked_where_they_share_something() -> None:
     """Studies of one question on other data, and studies that share trials, link to each other's section."""
-    other = synthetic.position(recipe="cifar10", name="position-embedding@cifar10", overrides={"width": 64})
-    page = Page(report.render([untrained(plan) for plan in (synthetic.position(), synthetic.pooling(), other)], MADE))
+    other = {"recipe": "cifar10", "name": "position-embedding@cifar10", "overrides": {"width": 64}}
+    plans = [synthetic.position(), synthetic.pooling(), synthetic.position(**other)]
+    page = Page(report.render([synthetic.untrained(plan | {"figure": NO_FIGURE}) for plan in plans], MADE))
     first = page.text[page.text.index("Related") :]
     assert first.startswith(
         "Relatedpooling@digits (5 shared trials); position-embedding@cifar10 (the same question) Made by"
@@ -198,7 +191,7 @@ def test_an_incomplete_study_says_so_and_hides_no_cell() -> None:
 
 
 def test_a_study_without_a_finished_trial_is_a_page() -> None:
-    page = Page(report.render([untrained(synthetic.position())], MADE))
+    page = Page(report.render([synthetic.untrained(synthetic.position())], MADE))
     assert "0 of 20 trials finished" in page.text
     assert "nothing trained yet" in page.text
 
@@ -228,14 +221,16 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
     path.write_text("the old report")
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        report.write([untrained(synthetic.position())], path)
+        report.write([synthetic.untrained(synthetic.position(figure=NO_FIGURE))], path)
     assert path.read_text() == "the old report"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_unknown_figure_costs_only_itself() -> None:
     """The study keeps its table, the others their figures."""
-    text = report.render([untrained(synthetic.patch_size(figure="patch")), untrained(synthetic.position())], MADE)
+    text = report.render(
+        [synthetic.untrained(synthetic.patch_size(figure="patch")), synthetic.untrained(synthetic.position())], MADE
+    )
     page = Page(text)
     expected = f"No figure: figure=patch of study patch-size: one of {', '.join(FIGURES)}"
     assert page.text.count(expected) == 1

@@ -89,7 +89,6 @@ def test_a_run_directory_and_its_export_give_the_same_events(tmp_path: Path, mon
 
 
 def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command exits with status 2, says what to install, and writes nothing."""
     plan = synthetic.position(seeds=1)
     synthetic.write(tmp_path / "runs", plan)
     words = ("export", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--to")
@@ -101,15 +100,12 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest
         status, output, errors = called(monkeypatch, *words, tracker)
         assert (status, output, errors.count("\n")) == (2, "", 1)
         assert f"pip install 'vit-ablations[{tracker}]'" in errors
-    ids = [trial["id"] for arm in plan["arms"] for trial in arm["trials"]]
-    nothing = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
     with pytest.raises(ValueError, match="no trial has been evaluated yet"):
-        tensorboard.write([nothing], tmp_path / "out")
+        tensorboard.write([synthetic.untrained(plan)], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
-    """Each study is an experiment, each trial a run."""
     mlflow = pytest.importorskip("mlflow", reason="the package mlflow is not installed")
     study = synthetic.results(synthetic.position(seeds=2))
     trackers.write("mlflow", [study], tmp_path)
