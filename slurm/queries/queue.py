@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from slurm.queries import durations
 from slurm.queries.ask import TIMEOUT, Refused, Unreachable, ask
 
 FIELD, RECORD = "\x1f", "\x1e"  # ASCII separators: SLURM prints names and comments as they are, with newlines
@@ -30,10 +29,7 @@ class QueuedJob:
     tag: str
     state: str  # PENDING, RUNNING, SUSPENDED, COMPLETING, ... as SLURM says
     reason: str  # why it waits, or '' if it does not wait
-    partition: str
     node: str
-    elapsed: int  # seconds
-    start: str  # time of the actual or expected start, or '' if unknown
 
     @property
     def name(self) -> str:
@@ -62,17 +58,12 @@ class PastJob:
     index: int | None
     name: str
     state: str  # COMPLETED, FAILED, TIMEOUT, PREEMPTED, 'CANCELLED by 1000', NODE_FAIL, OUT_OF_MEMORY, RUNNING, ...
-    exit_code: str
     node: str  # '' if the job never started
-    start: str
-    end: str
 
 
-SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "partition": "%P", "node": "%N"}
-SQUEUE |= {"elapsed": "%M", "start": "%S", "name": "%j", "comment": "%k"}
+SQUEUE = {"job_id": "%F", "index": "%K", "state": "%T", "reason": "%r", "node": "%N", "name": "%j", "comment": "%k"}
 HEADER = "ARRAY_JOB_ID" + FIELD  # how squeue's first line begins
-SACCT = {"job": "JobID", "state": "State", "exit_code": "ExitCode", "node": "NodeList", "start": "Start", "end": "End"}
-SACCT |= {"name": "JobName"}
+SACCT = {"job": "JobID", "state": "State", "node": "NodeList", "start": "Start", "end": "End", "name": "JobName"}
 STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct leaves out jobs that never started
 
 
@@ -124,8 +115,7 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
         job_id=int(known["job_id"]),
         index=int(known["index"]) if known["index"].isdigit() else None,
         tag=tag,
-        elapsed=durations.seconds(known["elapsed"]) or 0,
-        **{key: known[key] for key in ("state", "reason", "partition", "node", "start")},
+        **{key: known[key] for key in ("state", "reason", "node")},
     )
 
 
@@ -156,9 +146,9 @@ def past(fields: dict[str, str]) -> Iterator[PastJob]:
 
     Tasks of a job array that never started have a single record together. fields: the fields of SACCT by name.
     """
-    job, _, index = fields.pop("job").partition("_")
+    job, _, index = fields["job"].partition("_")
     for each in elements(index) if job.isdigit() else ():  # not '12+1', of a heterogeneous job
-        yield PastJob(job_id=int(job), index=each, **fields)
+        yield PastJob(int(job), each, fields["name"], fields["state"], fields["node"])
 
 
 def elements(index: str) -> list[int | None]:
