@@ -11,10 +11,9 @@ import typer
 
 from ablations.cli.answer import FAILED, show_json
 from ablations.cli.help import App
-from ablations.cli.inputs import options
+from ablations.cli.inputs import ablate_toml, options
 from ablations.cli.inputs.directories import data_folder, data_home
 from ablations.execution import machine
-from ablations.study import settings
 
 if TYPE_CHECKING:
     from vitcore.data.pack_sources import Source
@@ -27,7 +26,7 @@ PackFormat = StrEnum("PackFormat", ["bytes", "jpeg"])
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10, cifar100, mnist or fashion-mnist.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A built-in data set, such as cifar10.")],
     data_dir: options.DataDir = None,
 ) -> None:
     """Download a data set, once.
@@ -131,7 +130,8 @@ def verify(
     from vitcore.data.pack import verify as read
     from vitcore.options import nearest
 
-    searched = settings.searched_folders(name, settings.read(Path()), data_dir)  # before data_folder sets ABLATE_DATA
+    # before data_folder sets ABLATE_DATA
+    searched = ablate_toml.searched_folders(name, ablate_toml.read(Path()), data_dir)
     data_folder(data_dir)
     folder = find(name)
     if folder is None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import FAILED, show_json
-from ablations.cli.inputs import guards, options
+from ablations.cli.inputs import ablate_toml, guards, options
 from ablations.cli.inputs.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
-from ablations.study import settings
 from results.store.schemas import Plan
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def plan(
         measure_steps(plans, place)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
-    keep = keep_weights.value if keep_weights else settings.read(Path()).keep_weights
+    keep = keep_weights.value if keep_weights else ablate_toml.read(Path()).keep_weights
     views = [
         overview(plan, place.runs, plans[:position], device, keep, workers, arm, chosen is None)
         for position, plan in enumerate(plans)

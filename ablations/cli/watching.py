@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import options
+from ablations.cli.inputs import ablate_toml, options
 from ablations.cli.inputs.arguments import planned, trial_ids
 from ablations.cli.inputs.directories import found_at, runs_folder
 from ablations.reporting import cleaning
-from ablations.study import settings
 from results import store
 
 if TYPE_CHECKING:
@@ -98,15 +97,16 @@ def clean(
 ) -> None:
     """List, or remove, files that nothing needs.
 
-    Results always stay.
+    These are checkpoints of finished trials, attempts that were superseded or never began, and weights that are not to
+    be kept. Results always stay. Nothing is removed without --yes.
 
     Examples:
         ablate clean
         ablate clean --keep-weights baseline --yes
     """
     folder = runs_folder(runs)
-    here = settings.read(Path())
-    scratch = [settings.scratch(named)] if (named := checkpoints or here.checkpoints) else []
+    here = ablate_toml.read(Path())
+    scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
     keep = keep_weights.value if keep_weights else here.keep_weights
     found_waste = cleaning.find_waste(folder, list(store.plans(folder)), keep, *scratch)
     if not as_json:

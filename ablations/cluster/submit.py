@@ -51,7 +51,8 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
     """Raise ValueError if a trial needs more GPUs than a job of the profile has.
 
-    On several nodes, also if the profile has `stage`, or if a trial uses only one GPU.
+    Raises ValueError if a trial needs more GPUs than a job of the profile has, or cannot divide them over its nodes. A
+    profile of several nodes may not copy packs to a node's own disk (its key `stage`).
     """
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:

@@ -445,9 +445,10 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an arm or stage of the old plan with trials for the new seeds, or its old trials if it cannot be built.
+    """Return an arm or stage of the old plan with a trial for each of `seeds` that its parent has.
 
-    stages: name -> plan entry. names: old stage name -> new name.
+    If its config is no longer valid, it keeps its old trials. stages: name -> plan entry. names: old stage name -> new
+    name.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)

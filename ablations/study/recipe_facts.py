@@ -27,7 +27,7 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """The mean of a metric over the trials of the recipe, and their number `n` if it is known."""
+    """An expected result: the mean of a metric, measured with the recipe or cited from others."""
 
     settings: dict[str, Any] = {}  #: The settings of the command line that it holds for, such as `epochs: 300`.
     metric: str = "test_accuracy"  #: The metric's name.

@@ -76,7 +76,7 @@ def check_text_names(study: Study, path: Path) -> None:
 
 
 def refuse_unvariable(path: Path, key: str) -> None:
-    """Raise ValueError if a key is no setting, or is a setting that cannot vary, such as a seed."""
+    """Raise ValueError if a key is no setting of a trial, or one that cannot vary, such as a seed."""
     reasons = {
         "seed": "seeds are given with --seeds",
         "data_seed": "it is what pairs the arms",
@@ -86,7 +86,7 @@ def refuse_unvariable(path: Path, key: str) -> None:
     if key in reasons:
         raise ValueError(f"{path}: {key} cannot be a factor or curve: {reasons[key]}")
     if key not in Config.model_fields and "." not in key:
-        raise ValueError(f"{path}: {key} is no setting{nearest(key, Config.model_fields)}")
+        raise ValueError(f"{path}: unknown key '{key}'{nearest(key, Config.model_fields)}")
 
 
 def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
@@ -123,7 +123,7 @@ def check_setting(key: str, where: str = "") -> None:
     if field in ("seed", "data_seed"):
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
     if "." in key and field not in {*Config.model_fields, "epochs"}:
-        raise ValueError(f"{where}{key}: {field or 'nothing'} is no setting{nearest(field, Config.model_fields)}")
+        raise ValueError(f"{where}{key}: unknown key '{field}'{nearest(field, Config.model_fields)}")
 
 
 def check_overrides(study: Study, varied: Iterable[str], overrides: Values) -> None:

@@ -143,6 +143,14 @@ def read_digits() -> Raw:
     return Raw(images, labels, train=np.arange(len(images)), test=np.empty(0, np.int64))
 
 
+def read_built_in(name: str, data_dir: Path | None) -> Raw:
+    """Read a built-in dataset. data_dir: folder of downloads, or None for one that is not downloaded.
+
+    Raises ValueError if it is not installed, missing or damaged.
+    """
+    return read_digits() if data_dir is None else read_torchvision(name, data_dir)
+
+
 def digits_file() -> Path:
     """Return the path of the digits' file in scikit-learn, without importing scikit-learn, which is slow.
 

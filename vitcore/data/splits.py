@@ -26,8 +26,7 @@ from vitcore.data.datasets import (
     data_home,
     download,
     moments,
-    read_digits,
-    read_torchvision,
+    read_built_in,
 )
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, folder_of, pack_of, unpacked
@@ -189,7 +188,7 @@ def read(name: str, home: Path | None, size: int) -> Raw:
     """
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
-    raw = read_digits() if home is None else read_torchvision(name, home)
+    raw = read_built_in(name, home)
     if size == raw.images.shape[-1]:
         return raw
     images = F.interpolate(torch.from_numpy(raw.images), (size, size), mode="bilinear", antialias=True)

@@ -1,7 +1,6 @@
-"""Checkpoints of a training: when to write them, and validation when they are read."""
+"""The content of a training's checkpoints: written if it is finite, validated when it is read."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import safetensors.torch
 import torch
@@ -11,30 +10,9 @@ from vitcore.interop.weight_files import check_fit, read_fitting
 from vitcore.options import ConfigError
 from vitcore.training.run import Run
 
-SHARE = 0.02  # largest share of the time spent on checkpoints
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
 SCALAR = torch.tensor(0.0)
-
-
-class Checkpoints:
-    """A timer that decides when `write` saves the next checkpoint.
-
-    seconds: time between two checkpoints, longer where writing takes over 2% of the training time. 0: always due.
-    """
-
-    def __init__(self, write: Callable[[], None], seconds: float) -> None:
-        self.write, self.seconds, self.pause = write, seconds, seconds
-        self.written = time.monotonic()
-
-    def due(self) -> bool:
-        return time.monotonic() - self.written >= self.pause
-
-    def save(self) -> None:
-        began = time.monotonic()
-        self.write()
-        self.written = time.monotonic()
-        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)
 
 
 def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:

@@ -32,7 +32,7 @@ from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
 from vitcore.training import checkpoint
-from vitcore.training.checkpoint import Checkpoints
+from vitcore.training.checkpoint_schedule import CheckpointSchedule
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -116,7 +116,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     """
     config = training.config
     due, line = evaluation_steps(config), Metrics()
-    checkpoints = Checkpoints(partial(training.save_checkpoint, run), checkpoint_seconds)
+    checkpoints = CheckpointSchedule(partial(training.save_checkpoint, run), checkpoint_seconds)
     shown = time.monotonic()
     while training.step < config.steps:
         if (stopping := training.ranks.agree(stop)) or checkpoints.due():

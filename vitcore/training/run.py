@@ -13,7 +13,10 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """The interface to which a training writes: files in results.store, or attributes in `Memory`."""
+    """The interface through which a training saves checkpoints, metrics and weights, and reads a checkpoint back.
+
+    `results.store.Attempt` implements it with files in the run directory, `Memory` with attributes.
+    """
 
     def checkpoint(self) -> bytes | None:
         """Return the newest valid checkpoint as safetensors, or None; delete lines of metrics after its step."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
-from ablations.study import settings
 from ablations.study.naming import ALL_ARMS, assigned, plan_name, stem
 from results import store
 from results.store import planned as plans
@@ -62,7 +62,7 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
-    images = settings.places(settings.read(Path()), data_dir).images
+    images = ablate_toml.places(ablate_toml.read(Path()), data_dir).images
     recipe = with_data(read_recipe(recipe_name), ("config", "arms", "stages"), images)
     fields = ("baseline", "stages", "arms", "co_changes")
     studies = [with_data(read_study(name), fields, images) for name in study_names(asked)]
@@ -89,7 +89,7 @@ def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]
 
     fields: the fields in which names are replaced. images: name -> folder, from ablate.toml.
     """
-    return record.model_copy(update={field: settings.named(getattr(record, field), images) for field in fields})
+    return record.model_copy(update={field: ablate_toml.named(getattr(record, field), images) for field in fields})
 
 
 def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
@@ -97,7 +97,7 @@ def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
 
     Names of packs stay. data_dir: the option --data-dir.
     """
-    return dict(settings.named(config, settings.places(settings.read(Path()), data_dir).images))
+    return dict(ablate_toml.named(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:

@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablations.cli.inputs import ablate_toml
 from ablations.execution.launch import Place
 from ablations.reporting.cleaning import Keep
-from ablations.study import settings
 
 if TYPE_CHECKING:
     from slurm.profiles.profile import Profile
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def source_path(source: Path | None) -> Path:
     """Return the run directory or exported file to read. source: --runs, or None for the directory in ablate.toml."""
-    return source if source is not None else Path(os.path.expanduser(settings.read(Path()).runs))
+    return source if source is not None else Path(os.path.expanduser(ablate_toml.read(Path()).runs))
 
 
 def runs_folder(runs: Path | None) -> Path:
@@ -38,7 +38,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
     data_dir: the option --data-dir. profile: the data_dir of a SLURM profile. Sets environment variables by which this
     process and its children find packs, because configs depend on the manifests of packs.
     """
-    places = settings.places(settings.read(Path()), data_dir, profile)
+    places = ablate_toml.places(ablate_toml.read(Path()), data_dir, profile)
     if places.folder:
         os.environ["ABLATE_MORE_DATA"] = json.dumps(places.more)
         os.environ["ABLATE_DATA"] = str(places.folder.absolute())
@@ -57,7 +57,7 @@ def data_home(data_dir: Path | None) -> Path:
 
 def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Load the plug-ins of ablate.toml and of the command line. Return their absolute paths and their digests."""
-    named = [Path(os.path.expanduser(file)) for file in settings.read(Path()).plugins] + (files or [])
+    named = [Path(os.path.expanduser(file)) for file in ablate_toml.read(Path()).plugins] + (files or [])
     paths = tuple(dict.fromkeys(path.resolve() for path in named))
     if not paths:
         return (), ()
@@ -80,13 +80,13 @@ def make_place(
     of these names. profile: a SLURM profile, for its folder of data.
     """
     files, digests = load_plugins(plugin)
-    here = settings.read(Path())
+    here = ablate_toml.read(Path())
     checkpoints = checkpoints or here.checkpoints
     return Place(
         runs_folder(runs).absolute(),
         data_folder(data_dir, profile.data_dir if profile else None),
         files,
         digests,
-        checkpoints=settings.scratch(checkpoints) if checkpoints else None,
+        checkpoints=ablate_toml.scratch(checkpoints) if checkpoints else None,
         keep_weights=keep_weights or here.keep_weights,
     )

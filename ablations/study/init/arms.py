@@ -24,7 +24,7 @@ def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple
 
 
 def adapted(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
-    """Return the arms that depend on the model, the batch or the device: name -> (settings, reason)."""
+    """Return the arms that a new recipe does not copy from the recipe digits: name -> (settings, reason)."""
     width, depth, batch = settings["width"], settings["depth"], settings["batch"]
     smaller = {"width": width * 3 // 4, "depth": max(1, depth // 2), "patch": patches[-1]}
     larger = {"width": width * 3 // 2, "depth": depth * 3 // 2, "patch": patches[0]}

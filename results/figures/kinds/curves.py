@@ -102,7 +102,11 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Return dashes by arm for each arm at its tuned value (solid) and at its baseline's; {} before any is chosen."""
+    """Return the line style of each arm that is drawn in a tuned study: name of the arm on the grid -> dashes.
+
+    A tuned arm is solid at its own tuned value, and dashed at its baseline's if that differs. Returns {} if the study
+    is not tuned, or if no value can be chosen yet.
+    """
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}

@@ -9,11 +9,11 @@ import pytest
 import synthetic
 from outcomes import Quiet
 
+from ablations.cli.inputs import ablate_toml
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from ablations.reporting import cleaning
-from ablations.study import settings
 from results import store
 from results.store.schemas import Plan
 from vitcore.config import Config
@@ -82,8 +82,8 @@ def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store
 @pytest.mark.parametrize("folder", ["scratch", "../scratch", "/a/%j", "/a/../b", "/a\nb", "/a\x1bb"])
 def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) -> None:
     with pytest.raises(ValueError, match=r"checkpoints=.*an absolute folder"):
-        settings.scratch(folder)
-    assert settings.scratch("~/scratch") == Path.home() / "scratch"
+        ablate_toml.scratch(folder)
+    assert ablate_toml.scratch("~/scratch") == Path.home() / "scratch"
 
 
 def job(steps: int = 20) -> Job:

@@ -1,0 +1,27 @@
+"""When a training saves a checkpoint: after some seconds, and for at most 2% of the time."""
+
+import time
+from collections.abc import Callable
+
+SHARE = 0.02  # largest share of the time spent on checkpoints
+
+
+class CheckpointSchedule:
+    """Decides when a training saves its next checkpoint, and saves it by `write`.
+
+    seconds: time between two checkpoints. It grows until writing takes at most 2% of the training time. 0 means that a
+    checkpoint is always due.
+    """
+
+    def __init__(self, write: Callable[[], None], seconds: float) -> None:
+        self.write, self.seconds, self.pause = write, seconds, seconds
+        self.written = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.written >= self.pause
+
+    def save(self) -> None:
+        began = time.monotonic()
+        self.write()
+        self.written = time.monotonic()
+        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)
