@@ -7,7 +7,7 @@ SHARE = 0.02  # largest share of the time spent on checkpoints
 
 
 class CheckpointSchedule:
-    """Decides when a training saves its next checkpoint, and saves it by `write`.
+    """Decides when the next checkpoint is due, and saves it by `write`.
 
     seconds: time between two checkpoints. It grows until writing takes at most 2% of the training time. 0 means that a
     checkpoint is always due.
