@@ -41,9 +41,9 @@ class Window(NamedTuple):
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
     """Draw a box (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
-    keys: (B,), on the CPU. side: side of the square images in pixels. The distribution equals torchvision's
+    keys: (B,), on the CPU. side: of the square images in pixels. The distribution equals torchvision's
     RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): a box is the first of ten random
-    boxes that lies within the image, or the whole image if none does.
+    ones that lies within the image, or the whole image.
     """
     uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
     share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
@@ -60,11 +60,11 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
 def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
     """Crop each uint8 image (B, C, S, S) to its box, resized to (B, C, size, size), bilinear with antialiasing.
 
-    boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`. fixed: launch kernels
-    that depend on shapes only, as a CUDA graph needs.
+    boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`: then kernels depend on
+    shapes only, as a CUDA graph needs.
 
-    A CPU uses PyTorch's resampling of uint8 images, one image at a time. A GPU would need three launches for each
-    image, so it uses matrix products, whose rounding differs by one level at most.
+    A CPU uses PyTorch's resampling of uint8 images, one at a time. A GPU would need three launches for each, so it uses
+    matrix products, whose rounding differs by one level at most.
     """
     if fixed or images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
@@ -77,9 +77,9 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop images (B, C, S, S) to boxes (B, 4), resized to (B, C, size, size) by matrix products.
+    """Crop images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size) by matrix products.
 
-    Resampling is linear and separable by axis. boxes: on the images' device.
+    Resampling is linear and separable by axis.
     """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
@@ -92,8 +92,8 @@ def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 def weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
     """Return the weight of each of `side` input pixels in each of `size` output pixels (B, size, side).
 
-    The weights of an output pixel are a triangle, whose half-width is the pixel's width in the input, at least 1.
-    start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
+    An output pixel's weights are a triangle, whose half-width is the pixel's width in the input, at least 1. start,
+    length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
     centres = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

@@ -1,7 +1,6 @@
 """The built-in datasets, with pinned sizes and checksums that are verified when the images are read.
 
-The digits come with scikit-learn. Torchvision downloads all other datasets. It also reads MNIST and Fashion-MNIST,
-whereas `vitcore.data.cifar` reads CIFAR.
+The digits come with scikit-learn. Torchvision downloads all others, and reads all but CIFAR (`vitcore.data.cifar`).
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 class About:
     """The facts about a dataset that are known before any image is read.
 
-    image_size: side of the square images, in pixels. fingerprint: values that identify the images. folds: number of
-    folds, of which each seed tests one; None if the dataset has a test set. mean, std: statistics of the stored values
-    for each channel; None if they are computed from the training images. levels: number of possible values of a pixel,
-    from 0.
+    image_size: side of the square images, in pixels. fingerprint: identifies the images. folds: of which each seed
+    tests one; None if the dataset has a test set. mean, std: of the stored values for each channel; None if they are
+    computed from the training images. levels: number of possible values of a pixel, from 0.
     """
 
     image_size: int
@@ -53,7 +51,7 @@ class About:
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
         """Return the number of optimizer steps in `epochs` passes over the training images, at least 1.
 
-        batch: global batch size. data_fraction: fraction of the training images to use, without the validation images.
+        batch: global batch size. data_fraction: of the training images that are not for validation.
         """
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
@@ -71,8 +69,8 @@ class Raw:
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
     """Return a sentence on the first class with fewer than two training images, or "" if every class has two.
 
-    labels: labels (M,) of all images. train: indices of the images that are not for testing. Training and validation
-    each need an image of every class.
+    labels: (M,), of all images. train: indices of the images that are not for testing. Training and validation each
+    need an image of every class.
     """
     total, left = (np.bincount(known, minlength=len(classes)).tolist() for known in (labels, labels[train]))
     short = [place for place, count in enumerate(left) if count < 2]
@@ -97,7 +95,7 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
     """Return the facts about a dataset of torchvision with 10,000 test images.
 
-    size: side of the images in pixels. train: number of training images. md5: the archive's checksum in torchvision.
+    size: side of the images in pixels. md5: the archive's checksum in torchvision.
     """
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
@@ -152,10 +150,7 @@ def read_built_in(name: str, data_dir: Path | None) -> Raw:
 
 
 def digits_file() -> Path:
-    """Return the path of the digits' file in scikit-learn, without importing scikit-learn, which is slow.
-
-    Raises ValueError if scikit-learn is not installed.
-    """
+    """Return the path of scikit-learn's digits, without its slow import; raise ValueError if it is not installed."""
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
@@ -189,8 +184,8 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
 def read_mnist(kind: type[MNIST], data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
     """Read training images (M, 1, 28, 28) and their labels, then test images and their labels.
 
-    Torchvision reads the unpacked files. If their archives are in the folder too, they are checked. Raises RuntimeError
-    if files are missing. Raises ValueError if an archive is damaged.
+    Torchvision reads the unpacked files, and archives beside them are checked. Raises RuntimeError if files are
+    missing, ValueError if an archive is damaged.
     """
     from torchvision.datasets.utils import check_md5
 
@@ -223,10 +218,7 @@ def download(name: str, data_dir: Path) -> None:
 
 
 def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
-    """Return the mean and standard deviation of each channel from histograms (C, 256) of pixel values.
-
-    A standard deviation of 0 becomes 1.
-    """
+    """Return the mean and standard deviation (1 in place of 0) of each channel from histograms (C, 256) of values."""
     share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256)
     mean = share @ level
     std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
@@ -234,10 +226,7 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """Return the folder of downloaded data: `data_dir`, or the folder in ABLATE_DATA if `data_dir` is None.
-
-    Raises ValueError if neither is set.
-    """
+    """Return `data_dir`, or else the folder in ABLATE_DATA; raise ValueError if neither is set."""
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -250,8 +239,8 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Return the folders that may hold the pack `name`, in the order in which they are searched.
 
-    The order is ABLATE_PACKS, `data_dir`, ABLATE_DATA, ABLATE_MORE_DATA. A command sets the first and the last for
-    itself and the processes that it starts. Raises ValueError if ABLATE_PACKS or ABLATE_MORE_DATA is invalid.
+    They are from ABLATE_PACKS, `data_dir`, ABLATE_DATA and ABLATE_MORE_DATA. A command sets the first and the last for
+    itself and the processes that it starts. Raises ValueError if one of these is invalid.
     """
     own = own_packs().get(name)
     return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
@@ -266,10 +255,7 @@ def above(data_dir: Path | None = None) -> list[Path]:
 
 
 def own_packs() -> dict[str, str]:
-    """Return the folder of each pack in ABLATE_PACKS, by name.
-
-    Raises ValueError if ABLATE_PACKS is not a JSON object.
-    """
+    """Return the folder of each pack in ABLATE_PACKS, by name; raise ValueError unless that is a JSON object."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -277,10 +263,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the folders in ABLATE_MORE_DATA.
-
-    Raises ValueError if ABLATE_MORE_DATA is not a JSON list.
-    """
+    """Return the folders in ABLATE_MORE_DATA; raise ValueError unless that is a JSON list."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

@@ -35,8 +35,7 @@ def open_image(file: Path) -> Image:
 def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
-    formats: Pillow's names of the formats that are accepted. Raises ValueError if the content is no image of these
-    formats.
+    formats: Pillow's names of the formats that are accepted. Raises ValueError for anything else.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -48,10 +47,9 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
 
 
 def squared(image: Image, size: int, channels: int) -> Bytes:
-    """Resize the shorter side to `size` pixels and crop the middle square.
+    """Return the middle square, resized to `size` pixels a side: (size, size) for 1 channel, (size, size, 3) for 3.
 
-    The result is (size, size) for 1 channel, or (size, size, 3) for 3 channels. Raises ValueError if the image cannot
-    be decoded.
+    Raises ValueError if the image cannot be decoded.
     """
     from PIL import Image, ImageOps
 
@@ -65,7 +63,7 @@ def squared(image: Image, size: int, channels: int) -> Bytes:
 
 
 def eight_bits(image: Image) -> Image:
-    """Convert an image to values from 0 to 255. Values of 16 bits are scaled, whereas Pillow would clip them.
+    """Convert an image to values from 0 to 255, scaling 16 bits, which Pillow would clip.
 
     Raises ValueError if the values are 32-bit integers or floats, whose range the file format does not state.
     """

@@ -20,7 +20,7 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message. The number and file of an OSError are left out."""
+    """Return the first line of an error's message, without the number and file of an OSError."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 

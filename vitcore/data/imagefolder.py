@@ -39,10 +39,9 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images. The image size is the shorter side of the first image.
+    """Return the facts about a folder of images, whose image size is the shorter side of the first one.
 
-    The function reads every file, once per process. Raises ConfigError if the folder is invalid or its first image
-    cannot be read.
+    Reads every file, once per process. Raises ConfigError if the folder is invalid or its first image cannot be read.
     """
     listing = list_folder(root)
     try:
@@ -73,10 +72,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decode every image, on all cores.
-
-    Raises ConfigError, which names the first broken image and counts the others, if an image is broken.
-    """
+    """Decode every image, on all cores; raise ConfigError, with the first broken one and their number, if any is."""
 
     def failure(file: Path) -> str:
         try:
@@ -124,10 +120,7 @@ def list_parts(root: Path) -> Listing:
 
 
 def list_flat(root: Path) -> Listing:
-    """Return the images of a folder that holds class folders directly.
-
-    The test set is a random fifth of each class.
-    """
+    """Return the images of a folder that holds class folders directly; a random fifth of each class is for testing."""
     classes = class_names(root)
     files, known = list_classes(root, classes)
     labels = np.array(known, np.int64)
@@ -136,10 +129,7 @@ def list_flat(root: Path) -> Listing:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the class folders, sorted.
-
-    Raises ConfigError if there are fewer than two class folders.
-    """
+    """Return the names of the class folders, sorted; raise ConfigError if there are fewer than two."""
     names = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:
         there = f"only the class folder '{names[0]}'" if names else "no class folders"
@@ -170,10 +160,7 @@ def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = Fal
 
 
 def read_image(file: Path, size: int, channels: int) -> Bytes:
-    """Read an image as uint8 (C, size, size).
-
-    Raises ConfigError, which names the file, if the image cannot be read.
-    """
+    """Read an image as uint8 (C, size, size); raise ConfigError, which names the file, if it cannot be read."""
     try:
         with open_image(file) as image:
             pixels = squared(image, size, channels)

@@ -1,7 +1,4 @@
-"""Lookup of data by name: a built-in dataset, a folder of images or a pack.
-
-Importing this module does not import torch.
-"""
+"""Finding data by name: a built-in dataset, a folder of images or a pack. Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ STATED: dict[str, About] = {}  # facts about packs that are not here, from recip
 def describe(name: str, data_dir: Path | None = None) -> About:
     """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack.
 
-    data_dir: a folder that is searched for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError if the
-    name is unknown or the folder is invalid.
+    data_dir: searched for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError if the name is unknown or
+    the folder is invalid.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]

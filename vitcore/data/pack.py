@@ -9,8 +9,8 @@ a pack checks the fingerprint, the index and the size of each shard. The first t
 checks the image's CRC-32. `verify` reads everything.
 
 The channels come last, as in a decoded JPEG, and because uint8 images are resized fastest in this layout. Shards are
-read, not mapped into memory. A shard that is truncated while a job runs therefore causes an error with its name, not a
-SIGBUS. Mapped pages would also count as memory of the job, which SLURM ends if it exceeds its memory.
+read, not mapped into memory, so one that is truncated while a job runs causes an error with its name, not a SIGBUS.
+Mapped pages would also count as memory of the job, which SLURM ends if it exceeds its memory.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Begun(Options):
 class Manifest(Options):
     """The content of a pack: `train` training images, then `test` test images, (size, size, channels) each.
 
-    image_size: side of the center crop for evaluation, and the default of config.image_size, in pixels. mean, std:
-    statistics of the training images' values, 0 to 255, for each channel. index: sha256 of the index.
+    image_size: side in pixels of the center crop for evaluation, and the default of config.image_size. mean, std: of
+    the training images' values, 0 to 255, for each channel. index: sha256 of the index.
     """
 
     version: Literal[2] = VERSION
@@ -96,7 +96,6 @@ class Manifest(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Raise ConfigError if fields contradict each other."""
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ConfigError("shards: two entries of one file")
         if (stated := sum(shard.images for shard in self.shards)) != self.images:
@@ -112,12 +111,12 @@ class Manifest(Options):
 
     @property
     def image_bytes(self) -> int:
-        """Return the size of a decoded image, in bytes."""
+        """The size of a decoded image."""
         return self.size**2 * self.channels
 
     @property
     def fingerprint(self) -> str:
-        """Return the sha256 of all fields."""
+        """The sha256 of all fields."""
         return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
 
     @property
@@ -126,7 +125,7 @@ class Manifest(Options):
 
     @property
     def bytes(self) -> int:
-        """Return the size of all shards, in bytes."""
+        """The size of all shards."""
         return sum(shard.bytes for shard in self.shards)
 
     def about(self) -> About:
@@ -143,10 +142,7 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the folder of the pack `name`, or None if no folder of `data_homes` has its manifest.
-
-    If several folders have a manifest, the function returns the first.
-    """
+    """Return the first folder of `data_homes` that has a manifest, or None."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
@@ -169,7 +165,7 @@ def lacking(folder: Path) -> str:
 def manifest(folder: Path, name: str) -> Manifest:
     """Read the manifest of the pack `name`.
 
-    Raises ConfigError, which names the file, if the manifest is damaged or of another pack.
+    Raises ConfigError, which names the file, if it is damaged or of another pack.
     """
     path = folder / MANIFEST
     try:
@@ -184,10 +180,9 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest.
+    """Read a manifest; raise ConfigError if it is damaged or of another format.
 
-    changed, size: the file's modification time in ns and its size in bytes, as keys of the cache. Raises ConfigError if
-    the manifest is damaged or of another format.
+    changed, size: modification time in ns and size in bytes, as keys of the cache.
     """
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
@@ -207,10 +202,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def opened(folder: Path, fingerprint: str) -> Pack:
-    """Open the pack whose manifest has this fingerprint.
-
-    Raises ValueError, which names the file, if a file is damaged.
-    """
+    """Open the pack whose manifest has this fingerprint; raise ValueError, which names the file, if one is damaged."""
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
@@ -221,8 +213,8 @@ def opened(folder: Path, fingerprint: str) -> Pack:
 class Pack:
     """An open pack: its folder, its manifest and its index.
 
-    records: the index (M,). labels: the images' labels (M,), int64. Raises ValueError if the index is damaged or a
-    shard has another size than in the manifest.
+    records: the index (M,). labels: (M,), int64. Raises ValueError if the index is damaged or a shard has another size
+    than in the manifest.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -239,11 +231,11 @@ class Pack:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Return the shape (S, S, C) of an image."""
+        """The shape (S, S, C) of an image."""
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images at `places` (B,) into an array (B, S, S, C). Any thread may call it.
+        """Read the images at `places` (B,) into an array (B, S, S, C), in any thread.
 
         Raises ValueError, which names the shard, if a shard is damaged.
         """
@@ -251,10 +243,7 @@ class Pack:
             self.read_one(int(places[row]), into[row])
 
     def read_one(self, place: int, into: Bytes) -> None:
-        """Read image number `place` into an array (S, S, C).
-
-        Raises ValueError, which names the shard, if the image is damaged.
-        """
+        """Read an image into an array (S, S, C); raise ValueError, which names the shard, if it is damaged."""
         record, shard = self.records[place], int(self.shard_of[place])
         path, plain = self.folder / self.manifest.shards[shard].file, self.manifest.format == "bytes"
         content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
@@ -283,7 +272,7 @@ class Pack:
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
     """Decode a JPEG to uint8 (S, S, C).
 
-    Raises ValueError if the image is damaged or has another size. The size is checked before decoding.
+    Raises ValueError if it is damaged or, before decoding, if it has another size.
     """
     size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
@@ -296,14 +285,14 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def channels_last(pixels: Bytes) -> Bytes:
-    """Reshape (S, S) to (S, S, 1), and leave (S, S, 3) unchanged."""
+    """Return (S, S) as (S, S, 1), and (S, S, 3) unchanged."""
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
     """Read the index (M,), a record for each image.
 
-    Raises ValueError if the index cannot be read, or is not the index that the manifest describes.
+    Raises ValueError if it cannot be read, or is not the one that the manifest describes.
     """
     path = folder / INDEX
     try:
@@ -338,7 +327,7 @@ def check_records(records: Records, manifest: Manifest) -> None:
 
 
 def check_size(path: Path, shard: Shard) -> None:
-    """Raise ValueError, which names the shard, if a shard is missing or has another size than in the manifest."""
+    """Raise ValueError, which names the shard, if it is missing or has another size than in the manifest."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -372,7 +361,7 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
 
 
 def digest(path: Path, advance: Callable[[int], object]) -> str:
-    """Return the sha256 of a file, in hexadecimal. advance: called with the number of bytes of each block."""
+    """Return the sha256 of a file; call `advance` with the number of bytes of each block."""
     total = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(BLOCK):

@@ -38,8 +38,7 @@ TESTS = ("test", "val", "validation")
 class Source:
     """The images of a dataset: `train` training images, then the test images.
 
-    labels: (M,). names: for each image, a text that identifies it. open: a function from an image's number to the
-    image, which raises ValueError if the image cannot be read.
+    labels: (M,). names: texts that identify the images. open: returns an image by its number, or raises ValueError.
     """
 
     classes: tuple[str, ...]
@@ -50,7 +49,7 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of the classes, labels and names, which identifies the images."""
+        """The sha256 of the classes, labels and names, which identifies the images."""
         total = hashlib.sha256("\0".join(self.classes).encode() + self.labels.tobytes())
         for name in self.names:
             total.update(name.encode() + b"\0")
@@ -58,7 +57,7 @@ class Source:
 
 
 def find_source(source: str, data_dir: Path | None) -> Source:
-    """Return the source that `source` names. The forms of names are listed at the start of this module.
+    """Return the source that `source` names, in one of the forms listed at the start of this module.
 
     data_dir: root of timm's datasets. Raises ValueError if the source does not exist or a class has too few images.
     """
@@ -89,10 +88,7 @@ def read_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """Return the images that data=imagefolder:ROOT reads.
-
-    Raises ConfigError if the folder is invalid.
-    """
+    """Return the images that data=imagefolder:ROOT reads; raise ConfigError if the folder is invalid."""
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
@@ -104,10 +100,7 @@ def from_folder(root: Path) -> Source:
 
 @dataclass(frozen=True)
 class Member:
-    """An image in a tar: its path in the tar, and its byte range in `file`.
-
-    If tars contain tars, `file` is the outermost.
-    """
+    """An image in a tar: its path in the tar, and its byte range in `file`, the outermost tar."""
 
     path: PurePosixPath
     file: Path
@@ -116,10 +109,7 @@ class Member:
 
 
 def members(path: Path) -> Iterator[Member]:
-    """Yield the images in a tar and in the tars that it contains.
-
-    Raises ValueError if the file is not a tar.
-    """
+    """Yield the images in a tar and in the tars that it contains; raise ValueError if the file is not a tar."""
     with open_regular(path) as file:
         try:
             yield from members_between(path, file, 0, path.stat().st_size, PurePosixPath())
@@ -130,9 +120,9 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images of the tar between the bytes `start` and `end` of a file.
+    """Yield the images, with paths below `folder`, of the tar between the bytes `start` and `end` of a file.
 
-    A tar inside this tar counts as a folder with the name of that tar. folder: the folder of the images' paths.
+    A tar inside this tar counts as a folder of its name.
     """
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
@@ -150,7 +140,7 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source of the given images. An image's folder is its class, and the folder above is train or test.
+    """Return a source of the given images, whose folders are the classes, below train or test if there are such.
 
     origin: start of the error message. Raises ValueError if there are fewer than two classes, if an image is in no
     class folder, if a test image's class has no training image, or if there is train/ without test images.
@@ -183,7 +173,7 @@ def from_members(found: list[Member], origin: str) -> Source:
 def open_member(member: Member) -> Image:
     """Open an image in a tar without decoding its pixels.
 
-    Raises ValueError if the image is larger than 1 GiB or cannot be read.
+    Raises ValueError if it is larger than 1 GiB or cannot be read.
     """
     if member.size > LARGEST:
         raise ValueError(f"larger than {LARGEST:,} bytes")
@@ -195,8 +185,7 @@ def open_member(member: Member) -> Image:
 def from_timm(name: str, data_dir: Path | None) -> Source:
     """Return a source from a timm dataset.
 
-    The dataset needs a length and random access, which webdataset and TFDS lack. Raises ValueError if the dataset
-    cannot be read.
+    It needs a length and random access, which webdataset and TFDS lack. Raises ValueError if it cannot be read.
     """
     from timm.data.dataset_factory import create_dataset
 
@@ -215,10 +204,9 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Return an image from timm's reader if the dataset has a reader, otherwise from the dataset.
+    """Return an image from timm's reader, if there is one; raise ValueError if it cannot be read.
 
-    The dataset itself opens any format, clips 16-bit values and skips unreadable images. Raises ValueError if the
-    reader's image cannot be read.
+    The dataset itself opens any format, clips 16-bit values and skips unreadable images.
     """
     found = getattr(dataset, "reader", dataset)[place][0]
     if not hasattr(found, "read"):
@@ -231,7 +219,7 @@ def image_of(dataset: Any, place: int) -> Image:
 def label_of(dataset: Any, place: int) -> int:
     """Return the label of an image, from the list `targets` or from timm's reader.
 
-    A dataset that has neither decodes the image to return the label.
+    A dataset with neither decodes the image.
     """
     if hasattr(dataset, "targets"):
         return int(dataset.targets[place])

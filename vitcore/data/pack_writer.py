@@ -1,7 +1,7 @@
-"""Writer of packs (vitcore/data/pack.py) on several cores. A later call continues a pack whose writer was killed.
+"""Writing packs (vitcore/data/pack.py) on several cores. A later call continues a pack whose writer was killed.
 
-A shard is written under a temporary name, synchronized and renamed. A note in the same folder keeps its checksums until
-the manifest is written, last. The content of a shard depends on the source and the options alone.
+A shard is written under a temporary name, synchronized and renamed. A note beside it keeps its checksums until the
+manifest is written, last. The content of a shard depends on the source and the options alone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Advance = Callable[[int], object]  # is called with the number of images done si
 class Options:
     """Options of a pack: side of the stored squares, side of the center crop for evaluation, and format.
 
-    size, crop: in pixels. A crop of 0 stands for 7/8 of `size`.
+    Sides are in pixels. A crop of 0 stands for 7/8 of `size`.
     """
 
     size: int = 256
@@ -136,10 +136,10 @@ def repair(
     jobs: int = 1,
     advance: Advance = lambda images: None,
 ) -> None:
-    """Write the `damaged` files of a finished pack again from its source.
+    """Write the `damaged` files of a finished pack again from its source; the manifest and all trial ids stay.
 
-    The manifest and all trial ids stay. Raises ValueError if the source has changed, so that a file would differ from
-    its checksum in the manifest. The damaged file then stays.
+    Raises ValueError, and keeps the damaged file, if the source has changed so that a file would not match the
+    manifest.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -161,10 +161,9 @@ def repair(
 
 
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair writes again.
+    """Return the shards that a repair writes again: the damaged ones, or all JPEG shards if the index is damaged.
 
-    They are the damaged shards, or all JPEG shards if the index is damaged, because only the index has the positions of
-    the JPEGs.
+    Only the index has the positions of the JPEGs.
     """
     every = INDEX in damaged and manifest.format == "jpeg"
     return [shard for shard in manifest.shards if every or shard.file in damaged]
@@ -209,7 +208,7 @@ def own_size(source: Source) -> dict[str, int]:
 
 
 def enlarged(source: Source, size: int) -> str:
-    """Return a warning if sampled images are smaller than the stored squares, or "" if none is."""
+    """Return a warning if sampled images are smaller than the stored squares, or ""."""
     sides = shorter_sides(source)
     small = [side for side in sides if side < size]
     if not small:
@@ -221,14 +220,13 @@ def enlarged(source: Source, size: int) -> str:
 
 
 def shorter_sides(source: Source) -> list[int]:
-    """Return the shorter side of each sampled image, in pixels."""
     return [min(image.size) for image in sample(source)]
 
 
 def sample(source: Source) -> Iterator[Image]:
-    """Yield up to 64 evenly spaced images of the source, and close each before the next.
+    """Yield up to 64 evenly spaced images of the source, each closed before the next.
 
-    Raises ValueError, which names the image, if an image is unreadable.
+    Raises ValueError, which names the image, if one is unreadable.
     """
     for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, SAMPLE).astype(int).tolist()):
         with picture(source, place) as image:
@@ -248,10 +246,7 @@ def stored(folder: Path, name: str) -> Options | None:
 
 
 def read_begun(folder: Path) -> Begun | None:
-    """Read the note of an unfinished pack, or return None without a note.
-
-    Raises ConfigError if the note is damaged.
-    """
+    """Return the note of an unfinished pack, or None without one; raise ConfigError if it is damaged."""
     try:
         return Begun(**json.loads(read_regular(folder / BEGUN, LARGEST_NOTE)))
     except FileNotFoundError:
@@ -262,10 +257,7 @@ def read_begun(folder: Path) -> Begun | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a pack for one writer. The lock ends with its process.
-
-    Raises ValueError if another process holds the lock.
-    """
+    """Lock a pack for one writer until its process ends; raise ValueError if another one holds the lock."""
     with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -275,10 +267,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack, unless an equal note exists.
-
-    Raises ValueError if the folder has the note of another pack.
-    """
+    """Write the note of a new pack, unless an equal one exists; raise ValueError if there is that of another pack."""
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_begun(folder)
@@ -292,10 +281,7 @@ def begin(folder: Path, name: str, source: Source, options: Options) -> None:
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
-    """Return the image numbers of each shard. No shard has both training and test images.
-
-    image_bytes: size of a decoded image.
-    """
+    """Return the image numbers of each shard, of either training or test images."""
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
     ends = (range(source.train), range(source.train, count))
@@ -306,7 +292,7 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 class Written:
     """A shard's manifest entry, the records (n,) of its images and the counts (C, 256) of their pixel values.
 
-    train: whether the shard holds training images.
+    train: whether it holds training images.
     """
 
     entry: Shard
@@ -355,10 +341,7 @@ class Writer:
         return records
 
     def write_images(self, path: Path, part: range) -> tuple[Records, Counts, str]:
-        """Write the images `part` of the source to a file, and return their records, value counts and sha256.
-
-        The records are (n,), the counts of pixel values are (C, 256), and the sha256 is of the file.
-        """
+        """Write images to a file; return their records (n,), counts of pixel values (C, 256) and the file's sha256."""
         records, total = np.zeros(len(part), RECORD), hashlib.sha256()
         counts = np.zeros((self.channels, 256), np.int64)
         with open(path, "wb", opener=no_follow) as file:
@@ -407,10 +390,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raise ValueError, and remove the partial file, if a file that is written again has another sha256.
-
-    found: sha256 of the partial file. known: sha256 in the manifest.
-    """
+    """Raise ValueError, and remove the partial file, if its sha256 is not the one in the manifest."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(
@@ -422,7 +402,7 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 def picture(source: Source, place: int) -> Iterator[Image]:
     """Open image number `place` of the source.
 
-    Raises ValueError, which names the image, if the image is unreadable or the block raises OSError or ValueError.
+    Raises ValueError, which names the image, if it is unreadable or the block raises OSError or ValueError.
     """
     try:
         with source.open(place) as image:
@@ -432,7 +412,6 @@ def picture(source: Source, place: int) -> Iterator[Image]:
 
 
 def as_jpeg(pixels: Bytes) -> bytes:
-    """Encode an image (S, S, C) as JPEG."""
     from PIL import Image
 
     target = io.BytesIO()
@@ -468,17 +447,13 @@ def finish(
 
 
 def saved(records: Records) -> bytes:
-    """Return the records as the content of an .npy file."""
     written = io.BytesIO()
     np.save(written, records)
     return written.getvalue()
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file, but no symbolic link, which could lead out of the pack. Used as opener of `open`.
-
-    Raises OSError if the path is a link or cannot be opened.
-    """
+    """Open a file, but no symbolic link, which could lead out of the pack: an opener of `open`."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

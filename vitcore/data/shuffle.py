@@ -1,7 +1,7 @@
 """Random orders and draws: pure functions of a key, equal on every machine and in every version of NumPy.
 
 A key is any sequence of values whose text identifies the draw. NumPy guarantees seed sequences, the raw output of PCG64
-and the streams of the legacy RandomState. It does not guarantee a Generator's methods, for example `permutation`.
+and the streams of the legacy RandomState, but not a Generator's methods such as `permutation`.
 """
 
 import hashlib
@@ -19,10 +19,7 @@ def order(n: int, *key: object) -> Indices:
 
 
 def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
-    """Return the `places` of each class, one array per class, in random order.
-
-    labels: the labels (M,) of all images. places: indices of images.
-    """
+    """Return the indices `places` of each class, one array per class, in random order. labels: (M,), of all images."""
     own = labels[places]
     sorted_places = places[np.argsort(own, kind="stable")]
     groups = np.split(sorted_places, np.unique(np.sort(own), return_index=True)[1][1:])
@@ -32,9 +29,8 @@ def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
 def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
     """Return a random fraction `share` of the images of each class, and the rest, as indices.
 
-    labels: the labels (M,) of all images. places: indices of the images to split. A larger fraction contains every
-    smaller fraction. The first part has an image of every class. The rest has an image of each class that has at least
-    two.
+    labels: (M,), of all images. places: indices of the images to split. A larger fraction contains every smaller one.
+    The first part has an image of every class, and the rest one of each class that has at least two.
     """
     first, rest = [], []
     for group in by_class(labels, places, *key):
@@ -45,9 +41,9 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """Return the indices of the images in each of `count` stratified folds.
+    """Return the indices of the images in each of `count` stratified folds, whose sizes differ by at most one.
 
-    Fold sizes differ by at most one, also within a class.
+    So do the sizes of a class in the folds.
     """
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
@@ -59,5 +55,4 @@ def generator(*key: object) -> np.random.RandomState:
 
 
 def digest(key: tuple[object, ...]) -> bytes:
-    """Return the sha256 of a key's values as text, separated by "/"."""
     return hashlib.sha256("/".join(map(str, key)).encode()).digest()

@@ -47,8 +47,7 @@ __all__ = ["Data", "Images", "Order", "check", "download", "load"]
 class Images:
     """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
 
-    window: the center crop for evaluation, None for data that are not in a pack. Images of a pack are channels-last, in
-    memory or on disk.
+    window: the center crop for evaluation, for images of a pack. These are channels-last, in memory or on disk.
     """
 
     pixels: Tensor | Stored
@@ -61,22 +60,21 @@ class Images:
 
     @property
     def side(self) -> int:
-        """Return the side of a stored image, in pixels."""
+        """The side of a stored image, in pixels."""
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
-        """Return these images on a device. Images of a pack are streamed to the device unless `resident`."""
+        """Return these images on a device, streamed to it if they are of a pack and not `resident`."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
         return replace(self, pixels=load(device), labels=self.labels.to(device))
 
     def at(self, places: Indices | slice) -> Images:
-        """Return the images at `places` (m,), in the order of `places`."""
         where = places if isinstance(places, slice) else sent(torch.from_numpy(places), self.labels.device)
         pixels = self.pixels[places] if isinstance(self.pixels, Stored) else self.pixels[where]
         return replace(self, pixels=pixels, labels=self.labels[where], index=self.index[places])
 
     def seen(self, pixels: Tensor) -> Tensor:
-        """Return stored images (m, C, S, S) as evaluation sees them, which for a pack is the center crop."""
+        """Return stored images (m, C, S, S) as evaluation sees them: for a pack, the center crop."""
         return self.window(pixels) if self.window else pixels
 
     def batches(self, size: int) -> Iterator[Tensor]:
@@ -90,8 +88,8 @@ class Images:
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
         """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
 
-        places: a function from batch number to the images' indices. Images on disk are read ahead if the batches are
-        requested in order.
+        places: returns the images' indices by batch number. Images on disk are read ahead if batches are requested in
+        order.
         """
         kept = self.pixels
         if isinstance(kept, Stored):
@@ -114,10 +112,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device. Images of a pack are streamed if they do not fit there (runtime.memory.room).
-
-        The batches are equal in both cases.
-        """
+        """Return the data on a device; images of a pack are streamed, in equal batches, if they do not fit there."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -127,7 +122,7 @@ class Data:
 def check(config: Config) -> None:
     """Raise ConfigError if `config` has other channels or classes than its data. Reads no image.
 
-    The Config of a model that is not trained may differ from its data.
+    Only the Config of a model that is never trained may differ from its data.
     """
     about = describe(config.data)
     for name in ("channels", "classes"):
@@ -136,7 +131,7 @@ def check(config: Config) -> None:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Data:
-    """Load the images of a trial on the CPU. Images that are not in a pack are resized to `config.image_size`.
+    """Load the images of a trial on the CPU, resized to `config.image_size` unless they are in a pack.
 
     data_dir: folder of downloads and packs; default: ABLATE_DATA. Raises ValueError if the data are missing or damaged,
     or differ from those that `config` was made for.
@@ -160,10 +155,7 @@ def load(config: Config, data_dir: Path | None = None) -> Data:
 
 
 def load_pack(config: Config, folder: Path, about: About) -> Data:
-    """Open the images of a pack without reading an image.
-
-    Raises ValueError if the pack is damaged.
-    """
+    """Open the images of a pack without reading one; raise ValueError if the pack is damaged."""
     pack = opened(folder, about.fingerprint["sha256"])
     known = pack.manifest
     window = Window(known.image_size, config.image_size)
@@ -176,7 +168,6 @@ def load_pack(config: Config, folder: Path, about: About) -> Data:
 
 
 def per_channel(values: Sequence[float]) -> Tensor:
-    """Return a value per channel as (1, C, 1, 1)."""
     return torch.tensor(values).view(1, -1, 1, 1)
 
 
@@ -184,7 +175,7 @@ def per_channel(values: Sequence[float]) -> Tensor:
 def read(name: str, home: Path | None, size: int) -> Raw:
     """Read all images of a dataset, resized to `size` x `size` pixels, bilinear with antialiasing.
 
-    home: folder of downloaded data, None for data that are not downloaded.
+    home: folder of downloaded data, if any.
     """
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
@@ -200,9 +191,9 @@ def split(
 ) -> tuple[Indices, Indices, Indices]:
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
-    train, test: indices of the training and test images as published. With 5 folds, data seed s tests fold s mod 5 of
-    the random partition number s div 5, so five seeds from a multiple of five test every image once. Every
-    `data_fraction` has the same validation images, and a smaller fraction is a subset of a larger one.
+    train, test: indices as published. With 5 folds, data seed s tests fold s mod 5 of the random partition number s div
+    5, so five seeds from a multiple of five test every image once. Every `data_fraction` has the same validation
+    images, and a smaller fraction is a subset of a larger one.
     """
     seed = config.data_seed
     if fold_count:
@@ -215,7 +206,6 @@ def split(
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    """Return the mean and standard deviation of each channel over all training images of a dataset."""
     channels = range(raw.images.shape[1])
     return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
@@ -223,9 +213,9 @@ def statistics(raw: Raw) -> tuple[list[float], list[float]]:
 class Order:
     """The order in which `n` training images are seen: one random permutation per epoch, end to end.
 
-    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, position), so
-    checkpoints need not save it. repeats: number of times that each image appears in a row. With repeats, an epoch
-    still ends after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
+    Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, position), so
+    checkpoints need not save it. repeats: how often each image appears in a row. An epoch still ends after `n` images,
+    as in the RASampler of https://github.com/facebookresearch/deit.
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:
@@ -252,7 +242,6 @@ class Order:
         return views
 
     def permutation(self, epoch: int) -> Indices:
-        """Return the order (n,) of an epoch, cached until another epoch is requested."""
         if epoch != self.epoch:
             images = order(self.n, "order", self.seed, epoch)
             self.epoch, self.current = epoch, np.repeat(images, self.repeats)[: self.n]

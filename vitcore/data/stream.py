@@ -22,9 +22,9 @@ CHUNK = 512  # images read at a time by `resident`
 
 @dataclass(frozen=True)
 class Stored:
-    """The images at `places` (n,) of a pack, which stay on disk until they are read.
+    """The images at `places` (n,) of a pack, on disk until they are read to `device` as uint8 (n, C, S, S).
 
-    They are read as uint8 (n, C, S, S), channels-last, to `device`.
+    They are channels-last.
     """
 
     pack: Pack
@@ -40,14 +40,14 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """Return the size of the images in memory, in bytes."""
+        """The size of the images in memory."""
         return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
         return replace(self, device=device)
 
     def begin(self) -> Reading:
-        """Read the images, and begin to copy them to the device in a separate CUDA stream. Any thread may call it.
+        """Read the images, and begin to copy them to the device in a separate CUDA stream, in any thread.
 
         Raises ValueError, which names the shard, if a shard is damaged.
         """
@@ -83,7 +83,7 @@ class Reading(NamedTuple):
     copied: torch.cuda.Event | None
 
     def end(self) -> Tensor:
-        """Return the images. The current CUDA stream waits for the copy, whereas the calling thread does not."""
+        """Return the images, for whose copy the current CUDA stream waits but not the calling thread."""
         if self.copied is not None:
             stream = torch.cuda.current_stream(self.images.device)
             stream.wait_event(self.copied)
@@ -94,7 +94,7 @@ class Reading(NamedTuple):
 class Ahead:
     """A reader of `count` batches that reads the next batches while the caller uses one.
 
-    batches: a function from batch number to images. Batches requested in another order are correct but not read ahead.
+    batches: returns images by batch number. Batches requested in another order are correct but not read ahead.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
@@ -102,10 +102,7 @@ class Ahead:
         self.begun: dict[int, Future[Reading]] = {}
 
     def __call__(self, number: int) -> Tensor:
-        """Return the images (n, C, S, S) of batch `number`.
-
-        Raises ValueError, which names the shard, if a shard is damaged.
-        """
+        """Return the images (n, C, S, S) of a batch; raise ValueError, which names the shard, if one is damaged."""
         if number not in self.begun:
             for future in self.begun.values():
                 future.cancel()

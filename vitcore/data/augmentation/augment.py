@@ -47,8 +47,8 @@ class Augment(Variant):
 class Staged(Augment):
     """Base class of augmentations that apply `stages` one after another.
 
-    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. A subclass
-    that overrides `__call__` is never put in a CUDA graph.
+    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. One that
+    overrides `__call__` is never put in a graph.
     """
 
     stages: ClassVar[tuple[type[Stage], ...]]
@@ -66,7 +66,7 @@ class Staged(Augment):
     def version(cls, config: Config) -> int | str:
         """Return the version for the trial id: `numerics`, plus 1 if a stage scales the images to 0-255.
 
-        Versions of this package before 0.12 did not scale images, so their results differ.
+        This package did not scale images before version 0.12.
         """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
@@ -78,10 +78,7 @@ class Staged(Augment):
         return self.apply(images, sent(choices, images.device), fixed=True)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        """Draw the choices (B, n), int64, of all stages for images of `side` x `side` pixels.
-
-        keys: (B,), on the CPU.
-        """
+        """Draw the choices (B, n), int64, of all stages for images of `side` pixels a side. keys: (B,), on the CPU."""
         return torch.cat([part.choices(keys, side) for part in self.parts], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
@@ -96,8 +93,7 @@ class Staged(Augment):
 def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
     """Return whether a CUDA graph can hold `augment` and makes it faster. size: bytes of an image.
 
-    Large images keep a GPU busy without a graph. A graph would apply every distortion to every image, which costs more
-    for large images than it saves.
+    Large images keep a GPU busy without a graph, which would apply every distortion to every image.
     """
     if not isinstance(augment, Staged) or type(augment).__call__ is not Staged.__call__:
         return False

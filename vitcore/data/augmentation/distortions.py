@@ -72,16 +72,15 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Apply one operation at one level to each image, and return the images.
+        """Return images, each after its operation (B,) at its level (B,).
 
-        choices: operation numbers (B,). levels: (B,). sign: 1 or -1 (B,), which only signed operations use. fixed: see
-        `Stage.apply`.
+        sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
         """
         table, signed = self.amounts(choices.device)
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Apply to each image the operation with number `choices` (B,) by `amounts` (B,), and return the images."""
+        """Return images, each after its operation (B,) by its amount (B,)."""
         if fixed:
             return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
         return grouped(images, self.operations, choices, amounts)
@@ -195,10 +194,7 @@ def signs(keys: Tensor, elements: int) -> Tensor:
 
 
 def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """Apply to each image its operation by its amount, with one call per operation that is chosen.
-
-    choices, amounts: operation numbers (B,) and amounts (B,), on the CPU.
-    """
+    """Return images, each after its operation (B,) by its amount (B,), both on the CPU, with one call per operation."""
     images = images.clone()
     places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
     counts = torch.bincount(choices, minlength=len(operations)).tolist()
@@ -220,10 +216,10 @@ def wide() -> list[Operation]:
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
-    """Return torchvision's 14 operations. The parameters are their amounts at the largest level.
+    """Return torchvision's 14 operations, given their amounts at the largest level.
 
     shear: factor. translation: pixels. angle: degrees. enhancement: change of the factors for brightness, color,
-    contrast and sharpness. bits: number of low bits that posterize sets to 0.
+    contrast and sharpness. bits: low bits that posterize sets to 0.
     """
 
     def up_to(amount: float) -> Tensor:

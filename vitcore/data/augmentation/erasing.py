@@ -1,7 +1,7 @@
 """Random erasing (arXiv 1708.04896), as timm.data.RandomErasing: a rectangle of an image becomes 0 or noise.
 
-Images are standardized, so 0 is the mean of the data. All random choices are a hash of the image's key, computed on the
-device of the keys, so that a CUDA graph can hold them.
+Images are standardized, so 0 is the mean of the data. All random choices are a hash of the image's key, computed on its
+device, so that a CUDA graph can hold them.
 """
 
 import math
@@ -30,10 +30,9 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 
 
 def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
-    """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64, in pixels.
+    """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64, in pixels; all zeros for none.
 
-    The rectangle is the first of ten random rectangles that fits in an image of rows x columns pixels. It is all zeros
-    for an image that is not erased.
+    It is the first of ten random rectangles that fits in an image of rows x columns pixels.
     """
     uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)

@@ -25,10 +25,8 @@ LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at
 class Stage:
     """Base class of the steps of an augmentation, each of which changes uint8 images (B, C, H, W).
 
-    All random choices are drawn before any image is changed.
-
-    draws: number of choices per image. in_place: whether `apply` changes the given images. options: an object with the
-    options of this stage, which may have options of other stages.
+    draws: choices per image, all drawn before any image is changed. in_place: whether `apply` changes the given images.
+    options: may have options of other stages too.
     """
 
     draws: int
@@ -53,7 +51,7 @@ class Stage:
         """Return the changed images (B, C, H, W), uint8.
 
         choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: launch kernels that depend
-        on shapes only, as a CUDA graph needs, instead of the fastest kernels for these choices.
+        on shapes only, as a CUDA graph needs, instead of the fastest for these choices.
         """
         raise NotImplementedError
 
@@ -126,10 +124,7 @@ def reflected(size: int, pad: int, device: torch.device) -> Tensor:
 
 
 def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Return crops (B, C, rows, columns), taken by indexing a view of all windows.
-
-    places: row and column (B, 2) of the top left corner of each crop.
-    """
+    """Return crops (B, C, rows, columns) with top left corners `places` (B, 2), indexed from a view of all windows."""
     top, left = sent(places, images.device).unbind(1)
     windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
     return windows[torch.arange(len(images), device=images.device), :, top, left]

@@ -22,18 +22,12 @@ def identity(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) of a horizontal shear.
-
-    Each row moves left by `amount` (B,) pixels more than the row above.
-    """
+    """Return the affine matrices (B, 2, 3) that move each row left by `amount` (B,) pixels more than the one above."""
     return affine(x=[torch.ones_like(amount), amount, amount * (images.shape[-2] / 2)])
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) of a vertical shear.
-
-    Each column moves up by `amount` (B,) pixels more than the column on its left.
-    """
+    """Return the affine matrices (B, 2, 3) that move each column up by `amount` (B,) pixels more than its left one."""
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
@@ -54,19 +48,16 @@ def rotated(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return affine matrices (B, 2, 3) from a first row `x` and a second row `y`.
-
-    x, y: three tensors (B,) each. An empty row stands for the row of the identity matrix.
-    """
+    """Return affine matrices (B, 2, 3) from rows of three tensors (B,), the identity's for an empty row."""
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
-    """Return images resampled by affine matrices (B, 2, 3), to the nearest pixel.
+    """Return images resampled, to the nearest pixel, by affine matrices (B, 2, 3).
 
-    The matrices map output to input coordinates, in pixels from the image's center.
+    These map output to input coordinates, in pixels from the image's center.
     """
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
@@ -105,10 +96,7 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the difference between the images and `origin` by 1 + `amount`, clamped to 0-255.
-
-    origin: a tensor that broadcasts to the images (B, C, H, W).
-    """
+    """Scale the difference between the images and `origin`, broadcast, by 1 + `amount`, clamped to 0-255."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
@@ -137,7 +125,7 @@ def solarize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
-    """Replace every channel by the grayscale image. amount: ignored."""
+    """Replace every channel by the grayscale image, whatever the amount."""
     return images if images.shape[1] == 1 else grayscale(images).expand_as(images)
 
 
@@ -189,15 +177,12 @@ def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Stretch each channel to the range 0 to 255. amount: ignored."""
+    """Stretch each channel to the range 0 to 255, whatever the amount."""
     return stretched(images, images)
 
 
 def stretched(levels: Tensor, images: Tensor) -> Tensor:
-    """Map values linearly so that the range of each channel of the images becomes 0 to 255.
-
-    levels: the uint8 values (B, C, ...) to map.
-    """
+    """Map uint8 `levels` (B, C, ...) linearly so that the range of each channel of the images becomes 0 to 255."""
     low = images.amin(dim=(2, 3), keepdim=True).float()
     high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low
@@ -206,16 +191,13 @@ def stretched(levels: Tensor, images: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor, amount: Tensor) -> Tensor:
-    """Equalize the histogram of each channel as PIL does. amount: ignored."""
+    """Equalize the histogram of each channel as PIL does, whatever the amount."""
     flat = images.flatten(2).long()  # (B, C, HW)
     return equalized(flat).gather(2, flat).view(images.shape)
 
 
 def equalized(flat: Tensor) -> Tensor:
-    """Return the equalized value of each level 0 to 255 for each channel: (B, C, 256).
-
-    flat: pixels (B, C, HW), int64.
-    """
+    """Return the equalized value of each level for each channel (B, C, 256) of pixels (B, C, HW), int64."""
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
@@ -232,7 +214,7 @@ def every_level(images: Tensor) -> Tensor:
 
 
 def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Apply to each image the operation number `choices` (B,) by `amount` (B,), without reading a value on the host.
+    """Return images, each after its operation (B,) by its amount (B,), without reading a value on the host.
 
     The kernel launches are equal for all choices, so a CUDA graph can hold the function. All resampling is one call,
     and all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
@@ -262,7 +244,7 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
 def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Return a function that computes an operation's lookup table (B, C, 256), for operations on single values.
 
-    The function takes images (B, C, H, W), flattened images, which it ignores, and amounts (B,).
+    It takes images (B, C, H, W), flattened images, which it ignores, and amounts (B,).
     """
 
     def table(images: Tensor, flat: Tensor, amount: Tensor) -> Tensor:

@@ -33,8 +33,7 @@ def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tens
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
-    They are an image's weight, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in an image
-    of rows x columns pixels.
+    They are an image's weight, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in pixels.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
@@ -67,10 +66,7 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Replace a box in each image by the same box of its partner in `originals`.
-
-    edges: top, bottom, left, right (4,).
-    """
+    """Replace a box, with edges top, bottom, left, right (4,), in each image by that of its partner in `originals`."""
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
