@@ -4,10 +4,13 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from ablations import cli
+
+Ablate = Callable[..., tuple[int, str, str]]  # the command, by its words: exit status, standard output and error
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:

@@ -70,10 +70,16 @@ def ablate(tmp_path: Path, cluster: Cluster) -> Iterator[Ablate]:
 
 
 @pytest.fixture
-def wrap(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Wrap:
-    """Return a function that puts a wrapper first on this process's PATH; the process uses the cluster."""
-    real, folder = os.environ["PATH"], tmp_path / "bin"
+def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Let this process use the cluster."""
     monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    return cluster
+
+
+@pytest.fixture
+def wrap(tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> Wrap:
+    """Return a function that puts a wrapper of a command of SLURM first on this process's PATH."""
+    real, folder = os.environ["PATH"], tmp_path / "bin"
     monkeypatch.setenv("PATH", f"{folder}:{real}")
     folder.mkdir()
 

@@ -76,12 +76,11 @@ def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
     return shares, lasts
 
 
-def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_tasks_than_an_array_takes(tmp_path: Path, here: Cluster) -> None:
     """1,500 tasks with MaxArraySize=1001 become two arrays; every task runs once."""
-    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
     left = tmp_path / "left"
     left.mkdir()
-    shares, most = [[str(left / f"{number}")] for number in range(TASKS)], cluster.settings.max_array
+    shares, most = [[str(left / f"{number}")] for number in range(TASKS)], here.settings.max_array
     chosen, began = Profile(gpus=0, memory="100M", time=5), time.monotonic()
     for some in (shares[:most], shares[most:]):
         folder = arrays.next_folder(tmp_path / "arrays")
@@ -89,7 +88,7 @@ def test_more_tasks_than_an_array_takes(tmp_path: Path, cluster: Cluster, monkey
         tasks = arrays.Tasks("os:mkdir", [], some)  # fails where the task ran before
         arrays.send(folder, tag, tasks, submitit_parameters(chosen, tag), ROOT)
     handed_over = time.monotonic() - began
-    await_empty_queue(cluster, 1200)
+    await_empty_queue(here, 1200)
     over = time.monotonic() - began
     print(f"\n{TASKS} tasks in 2 arrays: handed over in {handed_over:.1f} s, over after {over:.0f} s")
     assert len(list(left.iterdir())) == TASKS

@@ -17,13 +17,6 @@ TAG = "ablate:20260101-000000-0123abcd:0001"
 PLAIN = Profile(partition="main", gpus=0)
 
 
-@pytest.fixture
-def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Let this process query the cluster."""
-    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
-    return cluster
-
-
 def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     """Among jobs with hostile names and comments, each job with our tag is found once, and no text is executed."""
     array = here.sbatch("--hold", "--array=0-2", f"--job-name={TAG}", "--wrap=true")

@@ -111,11 +111,9 @@ def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Abla
     await_results(tmp_path / "runs", 10, 300)
 
 
-def test_launchers_at_once_submit_once(
-    tmp_path: Path, ablate: Ablate, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Cluster) -> None:
     """Three launchers start together, and one is killed: no share is submitted twice."""
-    started = [launch(cluster, tmp_path, *SUBMIT) for _ in range(3)]
+    started = [launch(here, tmp_path, *SUBMIT) for _ in range(3)]
     time.sleep(4)
     started[0].kill()
     for launcher in started:
@@ -124,7 +122,6 @@ def test_launchers_at_once_submit_once(
     intents = [json.loads(file.read_text()) for file in tmp_path.glob("runs/submissions/*/arrays/*/intent.json")]
     shares = [key for intent in intents for share in intent["shares"] for key in share]
     assert len(shares) == len(set(shares)) == 10
-    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
     lasts = [task.function for task in queued_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
     assert len(lasts) == len(set(lasts))  # the last job, and the watching job
 

@@ -66,14 +66,6 @@ def test_refusal_of_slurmctld_is_told_from_a_wrappers(
     assert intent.read(tmp_path / "wrapper/array").function == "os:mkdir"
 
 
-def test_banner_of_squeue_hides_no_job_and_makes_none(cluster: Cluster, wrap: Wrap) -> None:
-    tag = "ablate:banner:0001"
-    held = cluster.sbatch("--hold", "--array=0-1", f"--job-name={tag}", f"--comment={tag}", "--wrap=true")
-    wrap("squeue", f"{BANNER}; REAL; {BANNER}")
-    found = queue.jobs("ablate:")
-    assert [(job.job_id, job.index, job.tag) for job in found] == [(held, 0, tag), (held, 1, tag)]
-
-
 @pytest.mark.parametrize("squeue", [BANNER, "exit 0", "REAL; exit 1", "echo 'try later' >&2; exit 1"])
 def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wrap, squeue: str) -> None:
     """The queue is unknown if squeue fails or prints no header."""
@@ -82,15 +74,19 @@ def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wra
         queue.jobs("ablate:")
 
 
-def test_banners_change_nothing_that_is_known_of_the_cluster(cluster: Cluster, wrap: Wrap) -> None:
+def test_banners_change_nothing_that_is_known_of_jobs_and_cluster(cluster: Cluster, wrap: Wrap) -> None:
     def known() -> tuple[object, ...]:
         records = policy.records()
         own = policy.accounts(records), policy.all_qualities(records), policy.qualities(CHEAP, "lab")
-        return partitions.nodes(), partitions.states(["main"]), own, limits.limits(CHEAP)
+        found = [(job.job_id, job.index, job.tag) for job in queue.jobs("ablate:")]
+        return found, partitions.nodes(), partitions.states(["main"]), own, limits.limits(CHEAP)
 
+    tag = "ablate:banner:0001"
+    held = cluster.sbatch("--hold", "--array=0-1", f"--job-name={tag}", f"--comment={tag}", "--wrap=true")
     cluster.limit_submissions(7)
     plain = known()
-    for name in ("scontrol", "sacctmgr", "sinfo"):
+    assert plain[0] == [(held, 0, tag), (held, 1, tag)]
+    for name in ("squeue", "scontrol", "sacctmgr", "sinfo"):
         wrap(name, f"{BANNER}; {BANNER} >&2; REAL; {BANNER}")
     assert known() == plain
 

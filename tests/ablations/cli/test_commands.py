@@ -8,12 +8,11 @@ import shutil
 import subprocess
 import sysconfig
 import venv
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from in_process import called
+from in_process import Ablate
 from rich.console import Console
 from serial import called_serially
 
@@ -39,21 +38,15 @@ STUDY = """
     published: {position=none: 0.6}
     claims: [position=none < position=1d]
 """
-Ablate = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Return a function that runs the command in an empty folder: exit status, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
+def ablate(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """Return the command, in a folder with a study and a recipe."""
     monkeypatch.delenv("ABLATE_DATA", raising=False)
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
     (tmp_path / "s.yaml").write_text(dedent(STUDY))
-
-    def call(*words: str) -> tuple[int, str, str]:
-        return called(monkeypatch, *words)
-
-    return call
+    return ablate
 
 
 def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +208,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def there(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
     """Return a function that runs the command in the folder with the finished study."""
     monkeypatch.chdir(finished)
-    return lambda *words: called(monkeypatch, *words)
+    return lambda *words: called_serially(monkeypatch, *words)
 
 
 UNPLANNED = [
@@ -334,7 +327,7 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
 
 
 def test_an_edited_result_is_missing_until_it_is_trained_again_and_a_newer_one_is_refused(
-    finished: Path, ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, ablate: Ablate, tmp_path: Path
 ) -> None:
     """With --strict, a missing cell exits with 1."""
     shutil.copytree(finished / "runs", tmp_path / "runs")
@@ -344,7 +337,7 @@ def test_an_edited_result_is_missing_until_it_is_trained_again_and_a_newer_one_i
     status, output, _ = ablate(*table)
     assert (status, "its checksum differs" in output) == (0, True)
     assert ablate(*table, "--strict")[0] == 1
-    assert called_serially(monkeypatch, *run)[0] == 0
+    assert ablate(*run)[0] == 0
     assert json.loads(path.read_text())["weights_sha256"] == json.loads(text)["weights_sha256"]
     assert ablate(*table, "--strict")[0] == 0
     path.write_text(text.replace('"schema": 1', '"schema": 9'))
@@ -429,11 +422,11 @@ def test_the_only_recipe_of_a_study_is_inferred(there: Ablate, command: str, tmp
     assert there(*command.replace("OUT", str(tmp_path / "out")).split())[0] == 0
 
 
-def test_several_recipes_of_a_study_are_named(there: Ablate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_several_recipes_of_a_study_are_named(there: Ablate, tmp_path: Path) -> None:
     shutil.copytree("runs", tmp_path / "runs")
     where = ["--runs", str(tmp_path / "runs")]
     words = ["run", "s.yaml", "--recipe", "r.yaml", *where, "steps=2", "--seeds", "1"]
-    assert called_serially(monkeypatch, *words)[0] == 0
+    assert there(*words)[0] == 0
     status, _, errors = there("table", "s", *where)
     assert (status, errors.count("\n")) == (2, 1)
     (offered,) = re.findall(r"(s@r\+\w+) \(steps=2\)", errors)

@@ -6,8 +6,8 @@ from textwrap import dedent
 
 import pytest
 import synthetic
+from in_process import Ablate
 from rich.console import Console
-from serial import called_serially
 
 from ablations.cli.getting_started import demo
 from ablations.planning.jobs import Job, jobs
@@ -24,12 +24,13 @@ RECIPE = """
 """  # noqa: E501 - one line of YAML
 
 
-def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_demo_ends_in_a_table_a_figure_and_a_report(
+    monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path
+) -> None:
     (tmp_path / "small.yaml").write_text(dedent(RECIPE))
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "RECIPE", "small.yaml")
     monkeypatch.setattr(demo, "SEEDS", 2)
-    status, output, errors = called_serially(monkeypatch, "demo")
+    status, output, errors = ablate("demo")
     assert status == 0, errors
     before, _, after = output.partition("| arm")
     assert "6 of 6 trials" in before
@@ -39,7 +40,7 @@ def test_the_demo_ends_in_a_table_a_figure_and_a_report(monkeypatch: pytest.Monk
     for kind in ("figure", "report"):
         (line,) = (line for line in after.splitlines() if line.startswith(kind))
         assert Path(line.split()[1]).stat().st_size > 10_000
-    status, output, _ = called_serially(monkeypatch, "demo")
+    status, output, _ = ablate("demo")
     assert (status, "0 of 6 trials" in output) == (0, True)
 
 

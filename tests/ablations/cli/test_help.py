@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from in_process import called
+from in_process import Ablate
 from typer.main import get_command
 
 from ablations.cli import app
@@ -33,8 +33,8 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "120")
 
 
-def test_every_command_stands_in_a_panel_with_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, output, _ = called(monkeypatch, "-h")
+def test_every_command_stands_in_a_panel_with_a_summary(ablate: Ablate) -> None:
+    _, output, _ = ablate("-h")
     for panel in PANELS:
         assert f"\n{panel}:\n" in output
     assert "\nCommands:\n" not in output
@@ -46,8 +46,8 @@ def test_every_command_stands_in_a_panel_with_a_summary(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_in_plain_words(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    status, output, _ = called(monkeypatch, *command.split(), "-h")
+def test_help_is_in_plain_words(ablate: Ablate, command: str) -> None:
+    status, output, _ = ablate(*command.split(), "-h")
     assert status == 0
     for odd in ("<", ">", "list[", "[[", "]]", "INTEGER", "TEXT", "x>="):
         assert odd not in output.replace("->", "")
@@ -64,23 +64,23 @@ def test_help_is_in_plain_words(monkeypatch: pytest.MonkeyPatch, command: str) -
         assert {word for word in words if word.startswith("-")} <= options
 
 
-def test_commands_that_the_documentation_says_print_json_have_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_the_documentation_says_print_json_have_the_option(ablate: Ablate) -> None:
     (names,) = re.findall(r"^`([a-z ]+)` and `data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
-    having = [one for one in COMMANDS if "--json" in called(monkeypatch, *one.split(), "-h")[1]]
+    having = [one for one in COMMANDS if "--json" in ablate(*one.split(), "-h")[1]]
     assert {*names.split(), "data verify"} == {one for one in having if one != "train" and not one.startswith("bench")}
 
 
-def test_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    status, output, errors = called(monkeypatch, "--version")
+def test_version_is_that_of_the_package(ablate: Ablate) -> None:
+    status, output, errors = ablate("--version")
     assert (status, errors) == (0, "")
     assert re.fullmatch(r"ablate \d+\.\d+\.\d+\n", output)
 
 
-def test_the_shell_completes_commands_and_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shell_completes_commands_and_studies(monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
     for words, offered in (("ablate pl", {"plan", "plot"}), ("ablate run pooling", {"pooling", "pooling-zoo"})):
         monkeypatch.setenv("_ABLATE_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-        output = called(monkeypatch)[1]
+        output = ablate()[1]
         assert {*output.split()} == offered
     assert "pooling" in packaged("studies")

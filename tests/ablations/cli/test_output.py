@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ from results.figures import study_figure
 from results.safe_text import printable
 from results.tables import formats
 from vitcore.data.imagefolder import list_classes
-from vitcore.options import ConfigError
 
 HOSTILE = "a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
 SHOWN = r"a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
@@ -168,30 +168,23 @@ def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
     assert row == ["'=2+2", "3"]
 
 
-@pytest.mark.parametrize("name", ["studies", "trials", "submissions"])
-def test_unreadable_folder_is_called_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    (tmp_path / name).mkdir()
-    listdir = os.listdir
+@pytest.mark.parametrize(
+    ("listing", "reader"),
+    [
+        ("listdir", lambda folder: store.listed(folder / "trials")),
+        ("listdir", lambda folder: list(store.plans(folder))),
+        ("scandir", lambda folder: list_classes(folder, ["studies"])),
+    ],
+)
+def test_unreadable_folder_is_called_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str, reader: Callable[[Path], object]
+) -> None:
+    for name in ("studies", "trials"):
+        (tmp_path / name).mkdir()
 
-    def refused(path: Path) -> list[str]:
-        if Path(path).name == name:
-            raise PermissionError(13, "Permission denied", str(path))
-        return listdir(path)
-
-    monkeypatch.setattr(os, "listdir", refused)
-    with pytest.raises(ValueError, match=f"{name}: cannot be read \\(Permission denied\\)"):
-        store.listed(tmp_path / name)
-    if name == "studies":
-        with pytest.raises(ValueError, match="studies: cannot be read"):
-            list(store.plans(tmp_path))
-
-
-def test_unreadable_images_are_called_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cat").mkdir()
-
-    def refused(path: str) -> None:
+    def refused(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(ConfigError, match=r"cat: cannot be read \(Permission denied\)"):
-        list_classes(tmp_path, ["cat"])
+    monkeypatch.setattr(os, listing, refused)
+    with pytest.raises(ValueError, match=r"(studies|trials): cannot be read \(Permission denied\)"):
+        reader(tmp_path)

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from in_process import called
+from in_process import Ablate
 from serial import called_serially
 from small_study import SUBMIT, write
 
@@ -13,7 +13,7 @@ COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctm
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def calls(tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file that records calls of SLURM's commands; the working directory has a small study."""
     folder, file = tmp_path / "bin", tmp_path / "calls"
     folder.mkdir()
@@ -44,18 +44,16 @@ def files(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [folder, *folder.rglob("*")]}
 
 
-def test_submit_of_a_complete_study_writes_the_missing_report(
-    trained: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_submit_of_a_complete_study_writes_the_missing_report(trained: Path, calls: Path, ablate: Ablate) -> None:
     """No command of SLURM is called, and no submission made; a second `submit` keeps the report."""
     shutil.copytree(trained, "runs")
     report = Path("runs/report.html")
-    status, output, errors = called(monkeypatch, *SUBMIT)
+    status, output, errors = ablate(*SUBMIT)
     assert (status, errors) == (0, "")
     assert "2 done, 0 already queued, 0 submitted" in output
     assert "report written" in output
     written = report.stat().st_mtime_ns
-    status, output, errors = called(monkeypatch, *SUBMIT)
+    status, output, errors = ablate(*SUBMIT)
     assert (status, errors) == (0, "")
     assert "report written" not in output
     assert report.stat().st_mtime_ns == written
@@ -65,24 +63,24 @@ def test_submit_of_a_complete_study_writes_the_missing_report(
 
 @pytest.mark.parametrize(("complete", "arms", "trials"), [(True, "*", 0), (False, "*", 2), (False, "position=no*", 1)])
 def test_dry_run_writes_nothing(
-    trained: Path, calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, arms: str, trials: int
+    trained: Path, calls: Path, tmp_path: Path, ablate: Ablate, complete: bool, arms: str, trials: int
 ) -> None:
     """It shows the script if trials are left, asks SLURM nothing, and makes no file, even in the home directory."""
     if complete:
         shutil.copytree(trained, "runs")
     before = files(tmp_path)
-    status, output, errors = called(monkeypatch, *SUBMIT, "--dry-run", "--arm", arms)
+    status, output, errors = ablate(*SUBMIT, "--dry-run", "--arm", arms)
     assert (status, errors) == (0, "")
     assert output.startswith(f"# {trials} trials")
     assert all((line in output) is not complete for line in ("#SBATCH --partition=main", "slurm.submission.job"))
     assert files(tmp_path) == before
 
 
-def test_wrong_arms_and_profiles_are_refused(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_arms_and_profiles_are_refused(calls: Path, ablate: Ablate) -> None:
     said = "ablate: --arm pool=*: s@r has the arms position=none, position=1d\n"
-    assert called(monkeypatch, *SUBMIT, "--arm", "pool=*") == (2, "", said)
+    assert ablate(*SUBMIT, "--arm", "pool=*") == (2, "", said)
     for text in ("[main]", "main", ""):
         Path("p.yaml").write_text(text)
-        assert called(monkeypatch, *SUBMIT) == (2, "", "ablate: p.yaml: is not a mapping of keys to values\n")
+        assert ablate(*SUBMIT) == (2, "", "ablate: p.yaml: is not a mapping of keys to values\n")
     assert not calls.exists()
     assert not Path("runs").exists()

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import namedtuple
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,14 +114,11 @@ def test_nothing_is_copied_for_less_than_an_epoch(home: Path, tmp_path: Path) ->
     assert find("photos") != home / "photos"
 
 
-def test_two_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=stage, args=(tmp_path / "node",)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+def test_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
+    """They wait for each other."""
+    with ProcessPoolExecutor(3, multiprocessing.get_context("fork")) as processes:
+        said = [*processes.map(stage, [tmp_path / "node"] * 3)]
+    assert sorted(map(len, said)) == [0, 0, 1]
     assert stage(tmp_path / "node") == []
     assert not list((tmp_path / "node").rglob("*.part"))
 

@@ -177,8 +177,8 @@ def test_other_arms_are_another_submission(runs: Path) -> None:
     assert {job.arm for job in both.jobs()} == {"position=none", "position=1d"}
 
 
-def test_array_that_slurm_refuses_meanwhile_is_passed_over(runs: Path) -> None:
-    """Its intent is renamed between listing and reading."""
+def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
+    """SLURM refused it just now, or a launcher was killed before it wrote the intent."""
     campaign = submitted(runs)
     kept, refused = (handed_over(campaign, number) for number in (1, 2))
     (refused / "intent.json").rename(refused / "refused.json")

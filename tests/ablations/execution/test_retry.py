@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from typer.testing import CliRunner
+from in_process import Ablate
 
-from ablations import cli
 from ablations.execution import retry
 from ablations.execution.retry import advice
 from ablations.reporting import status as statuses
@@ -19,9 +18,8 @@ ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(tmp_path: Path) -> Path:
     """A study in which one trial failed of a bug, one of memory, and one diverged."""
-    monkeypatch.chdir(tmp_path)
     plan = synthetic.position()
     holes = {synthetic.trial_id(plan, "position=none", 3): synthetic.hole("diverged")}
     holes |= {synthetic.trial_id(plan, *cell): synthetic.hole("missing") for cell in ARMS.values()}
@@ -32,12 +30,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         with synthetic.claimed(trial) as attempt:
             attempt.fail(f"of {kind}", "Traceback ...", "code", kind=kind, where=["a"], again=False)
     return folder
-
-
-def ablate(*words: str) -> str:
-    done = CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 def states(runs: Path) -> dict[str, str]:
@@ -60,24 +52,26 @@ LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
         (["--failed", "--diverged"], "3 trials may be run again", ["bug", "memory", "diverged"]),
     ],
 )
-def test_selected_trials_are_to_do_again(runs: Path, options: list[str], said: str, reopened: list[str]) -> None:
+def test_selected_trials_are_to_do_again(
+    runs: Path, ablate: Ablate, options: list[str], said: str, reopened: list[str]
+) -> None:
     """Other trials are not; a diverged result is kept in the attempt that reopened the trial."""
-    assert said in ablate("retry", "position-embedding", *options)
+    assert said in ablate("retry", "position-embedding", *options)[1]
     assert states(runs) == LEFT | dict.fromkeys(reopened, OPEN)
     if "diverged" in reopened:
         trial = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=none", 3))
         assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
 
 
-def test_trials_that_cannot_be_retried_are_left_alone(runs: Path) -> None:
+def test_trials_that_cannot_be_retried_are_left_alone(runs: Path, ablate: Ablate) -> None:
     """A finished trial needs no retry, and a worker already holds the other; the message says so."""
     finished = synthetic.trial_id(synthetic.position(), "position=1d", 0)
-    assert ablate("retry", finished) == "none of 1 trials failed: there is nothing to retry\n"
-    assert "none of 1 trials ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")
+    assert ablate("retry", finished) == (0, "none of 1 trials failed: there is nothing to retry\n", "")
+    assert "none of 1 trials ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")[1]
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     with synthetic.claimed(trial) as attempt:
         attempt.fail("of bug", "", "code", kind="bug")
-        assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)
+        assert "0 trials may be run again; 1 are held" in ablate("retry", trial.id)[1]
 
 
 def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +102,9 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     assert "ablate retry position-embedding --oom" in advice("memory", "position-embedding")
 
 
-def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path) -> None:
+def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path, ablate: Ablate) -> None:
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), *ARMS["bug"]))
     eval_files.fail(trial, "fewshot", "cause", "", "code")
-    assert "2 trials may be run again\n" in ablate("retry", "position-embedding")
+    assert "2 trials may be run again\n" in ablate("retry", "position-embedding")[1]
     assert eval_files.failure(trial) is None
     assert trial.state().status == OPEN

@@ -44,12 +44,9 @@ def test_the_named_setting_is_the_one_that_saves_most() -> None:
     assert shares[best] < 0.5  # or the steps would be named
 
 
-def test_what_the_study_varies_is_not_named() -> None:
+def test_what_the_study_varies_or_the_model_cannot_have_is_not_named() -> None:
     assert told(100, varied=("patch", "image_size")) == [
         "100 core-hours are 4 days on one core; with steps=500, about 50 core-hours"
     ]
     assert told(100, varied=("patch", "image_size", "steps")) == ["100 core-hours are 4 days on one core"]
-
-
-def test_a_setting_that_the_model_cannot_have_is_not_named() -> None:
     assert "steps=500" in told(100, image_size=8, patch=8)[0]

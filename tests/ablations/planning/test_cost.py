@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import synthetic
 from designs import design
-from in_process import called
+from in_process import Ablate
 
 from ablations.planning import data_summary, estimate, overview, past_trials, resolution, step_times
 from ablations.planning import plan as planning
@@ -36,8 +36,6 @@ STATED = """
 STUDY = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}}"
 CORE, GPU = Device(gpu=False, name="A core"), Device(gpu=True, name="a100")
 
-Ablate = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., Plan]:
@@ -51,10 +49,12 @@ def plan(tmp_path: Path) -> Callable[..., Plan]:
     return make
 
 
-def test_an_expected_figure_belongs_to_its_settings(plan: Callable[..., Plan]) -> None:
+def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) -> None:
     two = "{how: cited, source: a, mean: 0.9}, {how: cited, source: b, mean: 0.95, settings: {steps: 400}}"
     for overrides, means in (({}, [0.9]), ({"steps": 400, "device": "cpu"}, [0.95]), ({"steps": 300}, [])):
         assert [one.mean for one in plan(RECIPE + f"    expected: [{two}]", **overrides).expected] == means
+    changed = plan(RECIPE + STATED, steps=400)
+    assert (changed.spread, changed.expected, changed.cost.cpu.seconds) == (None, [], 7)
 
 
 def test_what_others_reached_is_not_expected() -> None:
@@ -200,19 +200,12 @@ def test_plan_says_whether_the_margin_is_within_reach(plan: Callable[..., Plan],
     assert "beyond 5 seeds every image is tested again" in text
 
 
-def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) -> None:
-    changed = plan(RECIPE + STATED, steps=400)
-    assert (changed.spread, changed.expected) == (None, [])
-    assert changed.cost.cpu.seconds == 7
-
-
 @pytest.fixture
-def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Return a function that runs the command in a folder with a study and a recipe."""
-    monkeypatch.chdir(tmp_path)
+def ablate(ablate: Ablate, tmp_path: Path) -> Ablate:
+    """Return the command, in a folder with a study and a recipe."""
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
     (tmp_path / "s.yaml").write_text(STUDY)
-    return lambda *words: called(monkeypatch, *words)
+    return ablate
 
 
 def test_cap_refuses_before_anything_starts(ablate: Ablate, tmp_path: Path) -> None:

@@ -99,16 +99,6 @@ def test_a_bias_in_the_attention_is_footnoted(tmp_path: Path) -> None:
     assert biased == {"position=relative", "position=relative-bias"}
 
 
-def test_gap_averages_patches_and_no_class_token() -> None:
-    """An average over the prefix tokens would be a confound."""
-    model = ViT(Config(**SMALL, pool="gap", registers=2))
-    assert model.class_token is None
-    x = torch.randn(1, 2 + 4, 16)
-    changed = x.clone()
-    changed[:, :2] += 100
-    assert torch.equal(model.pool(x, model.prefix), model.pool(changed, model.prefix))
-
-
 def test_enlarging_images_is_footnoted(tmp_path: Path) -> None:
     """In trainings and in evaluations; of a folder, the first image counts."""
     study = "{question: q, baseline: {position: 2d}, factors: {image_size: [8, 16]}, evals: [test@32]}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from in_process import called
+from in_process import Ablate
 from photographs import photographs
 from PIL import Image
 
@@ -24,10 +24,9 @@ def photos(folder: Path, count: int = 12, classes: Sequence[str] = ("cat", "dog"
     return photographs(folder, dict.fromkeys(classes, count), (24, 20))
 
 
-def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_recipe_is_one_that_studies_run_on(ablate: Ablate, tmp_path: Path) -> None:
     photos(tmp_path / "my photos")
-    status, output, errors = called(monkeypatch, "init", "my photos")
+    status, output, errors = ablate("init", "my photos")
     assert (status, errors) == (0, "")
     text = (tmp_path / "my-photos.yaml").read_text()
     for line in re.findall(r"^(?:  \w+|seeds|margin): .*$", text, re.MULTILINE):
@@ -44,14 +43,13 @@ def test_the_recipe_is_one_that_studies_run_on(monkeypatch: pytest.MonkeyPatch, 
     whole, some = (Design(read_study(words[2]), recipe, {}) for words in (commands[3], commands[1]))
     assert {arm.key for arm in some.arms} < {arm.key for arm in whole.arms}, "not trained again"
     assert not any("--arm" in words for words in commands), "a part of a plan has no verdicts"
-    status, _, errors = called(monkeypatch, "init", "my photos")
+    status, _, errors = ablate("init", "my photos")
     assert (status, "exists already" in errors) == (2, True)
 
 
-def test_an_edited_recipe_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_edited_recipe_is_described_as_it_is(ablate: Ablate, tmp_path: Path) -> None:
     photos(tmp_path / "pets")
-    assert called(monkeypatch, "init", "pets")[0] == 0
+    assert ablate("init", "pets")[0] == 0
     file = tmp_path / "pets.yaml"
     edited = file.read_text()
     for key, value in {"width": 32, "depth": 3, "image_size": 16, "steps": 400}.items():
@@ -87,8 +85,7 @@ def test_images_of_quite_another_size_are_named(tmp_path: Path) -> None:
     assert not survey(folder).odd
 
 
-def test_folders_and_classes_that_are_not_enough_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_folders_and_classes_that_are_not_enough_are_named(ablate: Ablate, tmp_path: Path) -> None:
     (tmp_path / "flat").mkdir()
     photos(tmp_path / "one", classes=("cat",))
     photos(photos(tmp_path / "pets"), count=1, classes=("rare", "rarer"))
@@ -98,7 +95,7 @@ def test_folders_and_classes_that_are_not_enough_are_named(monkeypatch: pytest.M
         ("one", "only the class folder 'cat'", layout),
         ("pets", "rare (1), rarer (1); each needs 3 images in all"),
     ):
-        status, _, errors = called(monkeypatch, "init", folder)
+        status, _, errors = ablate("init", folder)
         assert (status, errors.count("\n")) == (2, 1)
         assert all(part in errors for part in said)
     assert not list(tmp_path.glob("*.yaml"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import synthetic
-from in_process import called
+from in_process import Ablate
 from photographs import photographs
 
 from ablations.planning.plan import build
@@ -99,14 +99,12 @@ def test_results_on_own_data_are_told_as_such(pets: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["run {study}", "train position=1d"])
-def test_a_broken_image_is_found_before_a_trial_begins(
-    words: str, pets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_image_is_found_before_a_trial_begins(words: str, pets: str, tmp_path: Path, ablate: Ablate) -> None:
     (tmp_path / "s.yaml").write_text("{question: q, baseline: {position: 1d}, factors: {position: [none, 1d]}}")
     broken = tmp_path / "pets" / "b" / "0007.png"
     broken.write_bytes(broken.read_bytes()[:45])
     asked = words.format(study=tmp_path / "s.yaml").split()
-    status, _, errors = called(monkeypatch, *asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))
+    status, _, errors = ablate(*asked, f"data={pets}", "steps=2", "--runs", str(tmp_path / "runs"))
     assert (status, errors.count("\n")) == (2, 1)
     assert f"{broken}: cannot be read as an image" in errors
     assert not (tmp_path / "runs").exists()

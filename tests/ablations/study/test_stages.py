@@ -14,11 +14,11 @@ import designs
 import pytest
 import safetensors.torch
 import synthetic
-from in_process import called
+from in_process import Ablate
 from outcomes import Quiet, outcomes
 from photographs import photographs
 from PIL import Image
-from serial import called_serially, serve_all
+from serial import serve_all
 
 from ablations.cli.inputs import arguments
 from ablations.cluster import reconciliation
@@ -148,20 +148,19 @@ def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Pat
     assert len(left.trials) == 3
 
 
-def test_students_learn_from_their_seeds_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_students_learn_from_their_seeds_teacher(tmp_path: Path, ablate: Ablate) -> None:
     """`train` with a student's config gives the same trial; the teacher of another seed is refused."""
     design(tmp_path, TAUGHT)
-    monkeypatch.chdir(tmp_path)
-    code, _, errors = called_serially(monkeypatch, "run", *STUDY_HERE, "--seeds", "1")
+    code, _, errors = ablate("run", *STUDY_HERE, "--seeds", "1")
     assert code == 0, errors
     jobs = {job.arm: job for job in jobs_of([store.read_plan(Path("runs/studies/s@r/plan.json"))])}
     assert all(store.trial(Path("runs"), job.id).state().status == "finished" for job in jobs.values())
     left_out = ("seed", "options", "model", "position_at", "data_seed")
     settings = [f"{key}={value}" for key, value in jobs["token"].config.items() if key not in left_out]
-    code, output, errors = called_serially(monkeypatch, "train", *settings, "objective.token=true", "--json")
+    code, output, errors = ablate("train", *settings, "objective.token=true", "--json")
     assert code == 0, errors
     assert json.loads(output)["id"] == jobs["token"].id
-    code, _, errors = called(monkeypatch, "train", f"teacher={jobs['large'].id}", "seed=1")
+    code, _, errors = ablate("train", f"teacher={jobs['large'].id}", "seed=1")
     assert (code, "data_seed=1: teacher=" in errors) == (2, True)
 
 
@@ -368,18 +367,17 @@ def test_masked_patches_are_not_called_by_their_labels(tmp_path: Path) -> None:
     assert "its metrics are those of objective=classification, the baseline's masked-patch" in both.arms[1].notes
 
 
-def test_it_runs_from_its_file_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_from_its_file_to_its_table(tmp_path: Path, ablate: Ablate) -> None:
     """Of all weights, those of the stages alone are kept."""
     design(tmp_path)
-    monkeypatch.chdir(tmp_path)
     runs = Path("runs")
-    code, _, errors = called_serially(monkeypatch, "run", *STUDY_HERE, "--keep-weights", "none")
+    code, _, errors = ablate("run", *STUDY_HERE, "--keep-weights", "none")
     assert code == 0, errors
     made = store.read_plan(runs / "studies/s@r/plan.json")
     for job in jobs_of([made]):
         state = store.trial(runs, job.id).state()
         assert (state.status, state.weights.exists()) == ("finished", not job.parents)
-    table = json.loads(called(monkeypatch, "table", "s@r", "--json", "--strict")[1])
+    table = json.loads(ablate("table", "s@r", "--json", "--strict")[1])
     assert [row["arm"] for row in table["rows"]] == [arm.name for arm in made.arms]
     assert not [one for one in cleaning.find_waste(runs, [made], "none") if one.path.name == "weights.safetensors"]
     view = status.status(made, runs, status.SlurmState())
@@ -457,42 +455,41 @@ def forget_weights(runs: Path, key: str) -> Path:
     return path
 
 
-def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, ablate: Ablate) -> None:
     """Every command says so, `run` and `retry` do so, and only while a trial is to start from the weights."""
     design(tmp_path, ONE_STAGE)
-    monkeypatch.chdir(tmp_path)
     runs, some = Path("runs"), (*STUDY_HERE, "--seeds", "1")
-    assert called_serially(monkeypatch, "run", *some, "--arm", "image_size=8")[0] == 0
+    assert ablate("run", *some, "--arm", "image_size=8")[0] == 0
     parent, ended, child = jobs_of([store.read_plan(runs / "studies/s@r/plan.json")])
     before = store.trial(runs, parent.id).state().result
     forget_weights(runs, parent.id)
 
     def seen(command: str, *more: str) -> Any:
-        return json.loads(called(monkeypatch, command, *STUDY_HERE, *more, "--json")[1])
+        return json.loads(ablate(command, *STUDY_HERE, *more, "--json")[1])
 
     why = f"starts from pretrain, {WEIGHTS_GONE}"
     cause = {"cause": why, "line": "", "kind": "lost", "seeds": [0], "ids": [child.id]}
     assert seen("status")["arms"][1]["causes"] == [cause]
-    assert f"waits     1 trial: {why}" in called(monkeypatch, "status", *STUDY_HERE)[1]
+    assert f"waits     1 trial: {why}" in ablate("status", *STUDY_HERE)[1]
     assert f"seed 0 missing: {why}" in seen("table")["rows"][1]["notes"]
     assert seen("plan", "--seeds", "1")["trials"] == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
-    code, _, errors = called(monkeypatch, "run", *some, "--max-hours", "0")
+    code, _, errors = ablate("run", *some, "--max-hours", "0")
     assert (code, "--max-hours 0: 2 trials to do take" in errors) == (2, True)
     alone = pool(tmp_path, child)  # without its parent
     assert alone.next_trial(math.inf) is None
     assert alone.summary.interrupted == {child.id: why}
     said = "to train again, as the weights that others start from are gone: pretrain seed 0"
-    assert called(monkeypatch, "retry", *STUDY_HERE)[1].strip() == said
+    assert ablate("retry", *STUDY_HERE)[1].strip() == said
     assert store.trial(runs, parent.id).state().status == "interrupted"
-    code, _, errors = called_serially(monkeypatch, "run", *some)
+    code, _, errors = ablate("run", *some)
     assert code == 0, errors
     after = store.trial(runs, parent.id).state()
     assert (after.status, after.weights.exists()) == ("finished", True)
     assert after.result.weights_sha256 == before.weights_sha256
     assert len(store.trial(runs, ended.id).attempts()) == 1
     forget_weights(runs, parent.id)  # nothing starts from there any more: nothing is to do
-    assert called(monkeypatch, "retry", *STUDY_HERE)[1].startswith("none of 3 trials failed")
-    assert called(monkeypatch, "run", *some)[0] == 0
+    assert ablate("retry", *STUDY_HERE)[1].startswith("none of 3 trials failed")
+    assert ablate("run", *some)[0] == 0
     assert store.trial(runs, parent.id).state().status == "finished"
 
 
@@ -570,13 +567,10 @@ def test_what_keeps_a_trial_from_beginning(
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 
-def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, ablate: Ablate) -> None:
 
     def train(*words: str) -> tuple[int, str, str]:
-        return called_serially(
-            monkeypatch, "train", *words, "width=16", "depth=1", "steps=4", "evaluations=1", "--json"
-        )
+        return ablate("train", *words, "width=16", "depth=1", "steps=4", "evaluations=1", "--json")
 
     parent = json.loads(train("objective=masked-patch")[1])
     weights = Path(f"runs/trials/{parent['id']}/attempts/{parent['attempt']}/weights.safetensors")
@@ -598,14 +592,13 @@ def test_train_starts_from_a_trial_or_a_file(tmp_path: Path, monkeypatch: pytest
         assert (code, len(errors.splitlines()), said in errors) == (2, 1, True), errors
 
 
-def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, ablate: Ablate) -> None:
     """A parent whose data have changed cannot be trained again, which is an error."""
     pets = photographs(tmp_path / "pets", {f"{part}/{name}": 8 for part in ("train", "test") for name in "ab"}, (8, 8))
-    monkeypatch.chdir(tmp_path)
     small = ("width=16", "depth=1", "patch=4", "steps=4", "batch=4", "evaluations=1", "data=imagefolder:pets")
 
     def train(*words: str) -> dict[str, Any]:
-        code, output, errors = called_serially(monkeypatch, "train", *small, *words, "--json")
+        code, output, errors = ablate("train", *small, *words, "--json")
         assert code == 0, errors
         return {**json.loads(output), "errors": errors}
 
@@ -629,6 +622,6 @@ def test_train_first_trains_again_what_lost_its_weights(tmp_path: Path, monkeypa
     forget_weights(runs, second["id"])
     Image.new("RGB", (8, 8)).save(pets / "train" / "a" / "0000.png")
     describe_folder.cache_clear()
-    code, _, errors = called(monkeypatch, "train", *small, "lr=0.06", after_second)
+    code, _, errors = ablate("train", *small, "lr=0.06", after_second)
     assert (code, errors.count("\n")) == (2, 1)
     assert f"{after_second}: its weights are not in {tmp_path}/runs, and it cannot be trained again" in errors
