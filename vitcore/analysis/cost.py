@@ -31,9 +31,9 @@ biases: dict[str, Bias] = {}
 
 
 def measure(config: Config) -> Cost:
-    """Return the cost of the model of `config`, such as its parameters and FLOPs.
+    """Return the cost of the model of `config`, measured once for equal models.
 
-    Equal models are measured once. Raises ConfigError if the model cannot be built.
+    Raises ConfigError if the model cannot be built.
     """
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
@@ -46,17 +46,14 @@ def remember(config: Config, cost: Cost) -> None:
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return how each parameter is initialized, by parameter name, or None for a reference model from timm."""
+    """Return how each parameter is initialized, by name; None for a reference model from timm."""
     if (key := model_key(config)) not in drawings:
         drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]
 
 
 def bias_of(config: Config) -> Bias:
-    """Return the kind of bias on the attention logits: "learned", "fixed", or "" without a bias.
-
-    A reference model from timm counts as without a bias. Four patches are enough to find the kind.
-    """
+    """Return the kind of bias on the attention logits: "learned", "fixed", or "" (none, or a reference model)."""
     if config.model:
         return ""
     if (key := model_key(config)) not in biases:
@@ -68,12 +65,11 @@ def bias_of(config: Config) -> Bias:
 
 
 def model_key(config: Config) -> str:
-    """Return the settings that a model's cost depends on as JSON, the key under which the cost is stored."""
+    """Return the settings that a model's cost depends on as JSON, the key under which it is stored."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
 def on_meta(config: Config) -> Model:
-    """Return the model of `config` on the meta device, in evaluation mode."""
     with torch.device("meta"):
         return build(config).eval()
 

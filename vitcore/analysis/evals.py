@@ -1,7 +1,7 @@
 """Evals: metrics that can be computed later from the weights of a finished trial.
 
-A new eval is a function and a line in EVAL. Upper-case letters at the end of a name stand for a positive integer. For
-example, `test@16` is an eval of the entry `test@SIZE`.
+A new eval is a function and a line in EVAL. Upper-case letters at the end of a name stand for a positive integer:
+`test@16` is an eval of the entry `test@SIZE`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 class Computed:
     """The result of an eval.
 
-    metrics: values by name. notes: remarks, such as omitted metrics. details: further content of the eval's JSON file.
-    arrays: NumPy arrays by name, or None.
+    metrics, arrays: by name. notes: remarks, such as omitted metrics. details: further content of the eval's JSON file.
     """
 
     metrics: dict[str, float]
@@ -47,9 +46,9 @@ class Computed:
 class Eval(NamedTuple):
     """An entry of EVAL.
 
-    metrics: the names of the eval's metrics. compute: a function of the model, the integer in the eval's name (0
-    without an integer) and the data directory, which raises ValueError if data are missing. check: a function of the
-    config and the integer, which raises ConfigError if the eval does not apply to the model.
+    metrics: their names. compute: called with the model, the integer in the eval's name (0 without one) and the data
+    directory; raises ValueError if data are missing. check: called with the config and the integer; raises ConfigError
+    if the eval does not apply to the model.
     """
 
     metrics: tuple[str, ...]
@@ -63,10 +62,9 @@ def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
-    """Return the internals of a ViT, such as attention distances, on at most `images` test images.
+    """Return the internals of a ViT, such as attention distances, on at most `images` test images (0: IMAGES).
 
-    images: 0 stands for the default, IMAGES. Raises ValueError if the model is a reference model from timm, or if it
-    merges tokens.
+    Raises ValueError if the model is a reference model from timm, or if it merges tokens.
     """
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
@@ -85,8 +83,8 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images of `size` x `size` pixels.
 
-    The images are resized from the originals, or from a pack of decoded images, and standardized as in training. Raises
-    ConfigError if the model does not accept the size, or if its objective has no labels.
+    They are resized from the originals, or from a pack, and standardized as in training. Raises ConfigError if the
+    model does not accept the size, or if its objective has no labels.
     """
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
@@ -121,8 +119,8 @@ def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed
 def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
     """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`.
 
-    trained: the data of the trial, whose mean and standard deviation standardize the images. how: the text that stands
-    for HOW. Raises ConfigError if the objective has no labels.
+    trained: the data of the trial, which standardize the images. how: stands for HOW. Raises ConfigError if the
+    objective has no labels.
     """
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
@@ -135,7 +133,7 @@ def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
 def check_size(config: Config, size: int) -> None:
     """Raise ConfigError if the model of `config` does not accept images of `size` x `size` pixels.
 
-    The check allocates no memory for the model.
+    No memory is allocated for the model.
     """
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
@@ -169,10 +167,7 @@ EVAL: dict[str, Eval] = {
 
 
 def find(name: str) -> tuple[Eval, int]:
-    """Return an eval's entry in EVAL and the integer in its name, or 0 if the name has none.
-
-    Raises ValueError if the name is unknown.
-    """
+    """Return an eval's entry in EVAL and the integer in its name, or 0; raise ValueError if the name is unknown."""
     for entry, known in EVAL.items():
         if (number := matched(name, entry)) is not None:
             return known, int(number or 0)
@@ -189,10 +184,7 @@ def eval_of(metric: str) -> str:
 
 
 def matched(name: str, pattern: str) -> str | None:
-    """Return the text of the integer in `name` at the placeholder of `pattern`, or None if they do not match.
-
-    The text is "" for a pattern without a placeholder.
-    """
+    """Return the integer in `name` at the placeholder of `pattern` as text ("" without one), or None for no match."""
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
     found = re.fullmatch(f"{re.escape(fixed)}({value})", name)

@@ -34,8 +34,7 @@ EPSILON = 1e-5  # added to the standard deviation of each feature
 class Probe:
     """A linear classifier on standardized features, in float64.
 
-    mean, std: the mean and the standard deviation of each feature (D,). weights: a column for each class (D + 1, K),
-    with the bias in the last row.
+    mean, std: of each feature (D,). weights: a column for each class (D + 1, K), with the bias in the last row.
     """
 
     mean: Tensor
@@ -44,7 +43,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int, l2: float = L2) -> Probe:
-        """Return a probe that is fitted by ridge regression of {-1, 1} targets on standardized features.
+        """Return a probe fitted by ridge regression of {-1, 1} targets on standardized features.
 
         features: (n, D). labels: the classes as integers (n,). l2: the penalty of the weights.
         """
@@ -66,7 +65,7 @@ def with_bias(x: Tensor) -> Tensor:
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
     """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, for x (n, D) and y (n, K).
 
-    The computation uses the smaller of the matrices x^T x and x x^T.
+    The smaller of the matrices x^T x and x x^T is used.
     """
     n, width = x.shape
     if n >= width:
@@ -80,8 +79,8 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 class FewShot:
     """The result of `few_shot`.
 
-    metrics: the mean accuracy over draws, fewshotK_accuracy for K images per class. draws: the accuracies of the draws,
-    by metric. notes: the omitted metrics, with reasons.
+    metrics: fewshotK_accuracy for K images per class, the mean over draws. draws: their accuracies, by metric. notes:
+    the omitted metrics, with reasons.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
@@ -92,9 +91,8 @@ class FewShot:
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes that are fitted to a few training images per class.
 
-    shots: numbers of images per class. A draw is a random choice of images. It depends only on the data and the data
-    seed of the trial, so that paired arms see equal images. A choice of more images per class contains the choice of
-    fewer.
+    shots: numbers of images per class. A draw is a random choice of images that depends only on the data and the data
+    seed of the trial, so that paired arms see equal images. A choice of more images per class contains that of fewer.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()
@@ -117,9 +115,9 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Return the indices (count * K,) of `count` random training images of each of K classes.
+    """Return the indices (count * K,) of `count` random training images of each of K classes, for a draw from 0.
 
-    labels: the class of each training image (n,). draw: the number of the random choice, from 0.
+    labels: of the training images (n,).
     """
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])

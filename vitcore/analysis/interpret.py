@@ -36,9 +36,8 @@ MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
     """Return the principal components (n, C, P, P) of the input filters, their variances, and the filters' name.
 
-    The variances (n,) are fractions of the total variance. The filters are the stem's first parameter with four
-    dimensions: the patch embedding, or the first convolution. The value of largest magnitude in each component is
-    positive. Raises ValueError if the stem has no parameter with four dimensions.
+    The variances (n,) are fractions of the total. The filters are the patch embedding, or the first convolution. Raises
+    ValueError if the stem has neither.
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
@@ -62,11 +61,7 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention of one layer for a batch.
-
-    weights: the attention weights (B, H, T, T). bias: the bias of the attention logits (B, H, T, T), or None without a
-    bias.
-    """
+    """The attention of one layer for a batch: the weights and, if any, the bias of their logits, (B, H, T, T) each."""
 
     weights: Tensor
     bias: Tensor | None
@@ -93,10 +88,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Return the distances in pixels between the centers of all pairs of patches, (N, N).
-
-    patch: side of a patch in pixels.
-    """
+    """Return the distances (N, N) between the centers of patches, in pixels as is `patch`, the side of one."""
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
@@ -106,8 +98,7 @@ def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tenso
     """Return the mean attention distance in pixels, (B, H), for attention weights (B, H, T, T).
 
     The distances between query and key are weighted by the attention (arXiv 2010.11929, D.7; arXiv 2108.08810, section
-    3). A prefix token has no location. It is left out as query and as key, and each remaining row of weights is scaled
-    to sum to 1. patch: side of a patch in pixels.
+    3). Prefix tokens, which have no location, are left out, and each remaining row of weights is scaled to sum to 1.
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -122,9 +113,9 @@ def uniform_distance(grid: Grid, patch: int) -> float:
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    weights: the attention weights (B, H, T, T) of each layer. Their mean over heads A is combined with the residual
-    connection to 0.5 A + 0.5 I, with rows that sum to 1. The rollout is the product of these matrices from the first
-    layer to the last (arXiv 2005.00928, section 3).
+    weights: the attention weights (B, H, T, T) of each layer. Their mean over heads A becomes 0.5 A + 0.5 I, for the
+    residual connection, with rows that sum to 1. The rollout is the product of these matrices from the first layer to
+    the last (arXiv 2005.00928, section 3).
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -138,17 +129,14 @@ def rollout(weights: list[Tensor]) -> Tensor:
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
     """Return the share (B, N) of each input patch in the class token, or in the mean of the patches.
 
-    rolled: the attention rollout (B, T, T). class_token: whether the pooling reads the class token.
+    rolled: the attention rollout (B, T, T).
     """
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
 
 def rollout_of(model: ViT) -> str:
-    """Return a caption that says which output tokens the result of `looked_at` is for.
-
-    It mentions the weights of a pooling, which `looked_at` ignores.
-    """
+    """Return a caption that says which output tokens the result of `looked_at` is for, and what it leaves out."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
     if model.pool.plain:
         return shown
@@ -159,11 +147,10 @@ def rollout_of(model: ViT) -> str:
 class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
-    site: "tokens" is the cosine similarity of the vectors added to two patches. "rotate" is the cosine similarity of a
-    vector rotated to two locations. "bias" is the bias of the attention logits, averaged over images. "" means that the
-    position embedding has none of these sites. note: a description. pairs: (N, N), averaged over layers and heads.
-    centre: (L', H', N), the row of the middle patch for each layer and head. L' and H' are 1 if all layers or all heads
-    are equal.
+    site: "tokens" is the cosine similarity of the vectors added to two patches, "rotate" that of a vector rotated to
+    two locations. "bias" is the bias of the attention logits, averaged over images. "" means none of these. note: a
+    description. pairs: (N, N), averaged over layers and heads. centre: (L', H', N), the row of the middle patch for
+    each layer and head. L' and H' are 1 if all layers or all heads are equal.
     """
 
     site: str
@@ -175,8 +162,8 @@ class Similarity:
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
     """Return the similarity of patches at each site of the model's position embedding.
 
-    bias: the measured bias of the attention logits (N, N), averaged over layers and heads, or None. centre_bias: the
-    bias of the middle query for every layer and head (L, H, N), or None.
+    bias: of the attention logits (N, N), averaged over layers and heads. centre_bias: of the middle query for every
+    layer and head (L, H, N). Both are None without a bias.
     """
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
@@ -192,18 +179,13 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Return a Similarity from maps (L', H', N, N) for layers and heads.
-
-    If all layers have equal maps, only the first layer is kept. If all heads have equal maps, only the first head is
-    kept.
-    """
+    """Return a Similarity from maps (L', H', N, N), with one layer or head if all are equal."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
 
 
 def middle(grid: Grid) -> int:
-    """Return the index, in raster order, of the patch in the middle of the grid."""
     rows, columns = grid
     return (rows // 2) * columns + columns // 2
 
@@ -225,10 +207,9 @@ def cosine(vectors: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the cosine similarity (H, N, N) of a vector of ones after rotation to each pair of locations.
+    """Return the cosine similarity (H, N, N) of a vector of ones after rotation to each pair of locations, if any.
 
-    The result is None without rotation. Ones have equal energy in every plane of rotation. The similarity is therefore
-    the cosine of the angle between two locations, averaged over the planes.
+    Ones have equal energy in every plane of rotation, so this is the mean cosine of the angle between the locations.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
@@ -238,10 +219,7 @@ def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 
 def absent(kind: str, position: Position) -> str:
-    """Return the reason why a position embedding has no similarity to show.
-
-    kind: the name of its variant.
-    """
+    """Return the reason why a position embedding of this kind has no similarity to show."""
     if type(position).between is not Position.between:
         return f"position={kind} mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
     return f"position={kind}: the model has no position embedding"
@@ -249,10 +227,9 @@ def absent(kind: str, position: Position) -> str:
 
 @dataclass(frozen=True)
 class PartCost:
-    """The cost of one part of the model.
+    """The cost of one part of the model for one image: the shape of its output, its parameters and its FLOPs.
 
-    part: the name of the part. shape: the shape of its output for one image. params: the number of its parameters.
-    flops: its FLOPs for one image, where a multiply-add is 2.
+    A multiply-add is 2 FLOPs.
     """
 
     part: str
@@ -304,7 +281,7 @@ def summary(config: Config) -> list[PartCost]:
 def within(flops: Mapping[str, int], prefix: str) -> int:
     """Return the FLOPs inside a module that is not called itself, such as a position embedding.
 
-    flops: FLOPs by module name. prefix: the name of the module and a dot.
+    flops: by module name. prefix: the name of the module and a dot.
     """
     inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
     return sum(count for name, count in inside.items() if "." not in name)
@@ -325,11 +302,10 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 
 
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
-    """Return a dictionary of sums over the images of a batch.
+    """Return sums over the images of a batch, by name.
 
     "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
-    layers and heads (N, N), and "centre_bias" is the bias of the middle query (L, H, N). patch: side of a patch in
-    pixels.
+    layers and heads (N, N), and "centre_bias" that of the middle query (L, H, N).
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
@@ -341,20 +317,14 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
 
 @dataclass(frozen=True)
 class Inside:
-    """The result of `inspect`.
-
-    arrays: the data of the figures, by name. facts: plain JSON values that describe the data.
-    """
+    """The result of `inspect`: the data of the figures, by name, and plain JSON values that describe them."""
 
     arrays: dict[str, np.ndarray[Any, Any]]
     facts: dict[str, Any]
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data of all figures on the inside of a model, from random test images.
-
-    model: a ViT in evaluation mode. images: the number of test images.
-    """
+    """Return the data of all figures on the inside of a model in evaluation mode, from random test images."""
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

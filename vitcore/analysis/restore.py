@@ -1,4 +1,4 @@
-"""The restoration of a finished trial's model, with the data of its training."""
+"""Restoring a finished trial's model, with the data of its training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def restored(config: Config, weights: bytes) -> Model:
     """Return the trained model in evaluation mode, on the device of `config`.
 
-    weights: the content of a safetensors file. Raises ConfigError if the weights do not fit the model.
+    weights: as safetensors. Raises ConfigError if they do not fit the model.
     """
     model = build(config)
     own = model.state_dict()
@@ -45,9 +45,6 @@ def seen_by(model: Model, data_dir: Path | None = None) -> Data:
 
 @torch.no_grad()
 def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Return the outputs of `function` for n standardized images, computed batch by batch.
-
-    The precision is the precision of the training. data: its mean and standard deviation standardize `images`.
-    """
+    """Return the outputs of `function` for n images, standardized by `data`, in batches and training's precision."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])

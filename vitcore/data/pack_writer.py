@@ -199,10 +199,7 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[s
 
 
 def own_size(source: Source) -> dict[str, int]:
-    """Return options that enlarge no sampled image, or {} if every sampled image has at least 256 pixels a side.
-
-    The options are the smallest sampled shorter side as `size` and as `crop`.
-    """
+    """Return the smallest sampled side as `size` and `crop`, so that no image is enlarged; {} from 256 pixels on."""
     side = min(shorter_sides(source))
     return {"size": side, "crop": side} if side < Options.size else {}
 

@@ -2,8 +2,7 @@
 
 A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused. To find out, the counterpart
 of the new ViT is built in the other library, on the meta device, and compared with the original module by module.
-Dropout and stochastic depth are not imported. timm and torchvision take seconds to import, so functions import them
-when they are called.
+Dropout and stochastic depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
 """
 
 from __future__ import annotations
@@ -106,8 +105,7 @@ RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole netwo
 def from_timm(model: TimmViT) -> ViT:
     """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
-    A class token that is not pooled becomes a register. Raises ValueError, which names the part, if this ViT lacks a
-    part of the model.
+    A class token that is not pooled becomes a register. Raises ValueError, which names the part, if this ViT lacks one.
     """
     config = config_of_timm(model)
     mlp: Any = getattr(model.blocks[0], "mlp", None)
@@ -238,7 +236,7 @@ def check_together(config: Config) -> None:
 def from_torchvision(model: TorchvisionViT) -> ViT:
     """Convert torchvision's VisionTransformer to a ViT with equal logits and copied weights.
 
-    Raises ValueError, which names the part, if this ViT lacks a part of the model.
+    Raises ValueError, which names the part, if this ViT lacks one.
     """
     config = config_of_torchvision(model)
     check_alike(model, torchvision_skeleton(config))
@@ -267,8 +265,8 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 def load_npz(path: str | PathLike[str]) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    The sizes of the model come from the shapes of the arrays, and nothing is unpickled. Raises ValueError, which names
-    the array, if an array is missing, has an unexpected shape, or belongs to a part that this ViT lacks.
+    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises ValueError, which names the array, if one
+    is missing, has an unexpected shape, or belongs to a part that this ViT lacks.
     """
     return with_weights(*read_npz(path))
 
@@ -276,7 +274,7 @@ def load_npz(path: str | PathLike[str]) -> ViT:
 def config_of_timm(model: Any) -> Config:
     """Return the Config of timm's model, from its attributes; `check_alike` finds other differences.
 
-    Raises ValueError, which names the part, if this ViT lacks a part of the model.
+    Raises ValueError, which names the part, if this ViT lacks one.
     """
     from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 
@@ -309,10 +307,7 @@ def config_of_timm(model: Any) -> Config:
 
 
 def plain_block(model: Any) -> Values:
-    """Return the settings of timm's `Block` for Config, by name.
-
-    Raises ValueError, which names the part, if this ViT lacks a part of the block.
-    """
+    """Return the settings of timm's `Block`, by name; raise ValueError, which names the part, if this ViT lacks one."""
     from timm.layers.attention import Attention
     from timm.layers.diff_attention import DiffAttention
     from timm.layers.mlp import GluMlp, Mlp, SwiGLU
@@ -332,9 +327,9 @@ def plain_block(model: Any) -> Values:
 
 
 def parallel_block(model: Any) -> Values:
-    """Return the settings of timm's `ParallelScalingBlock` for Config, by name.
+    """Return the settings of timm's `ParallelScalingBlock`, by name.
 
-    Raises ValueError, which names the part, if this ViT lacks a part of the block.
+    Raises ValueError, which names the part, if this ViT lacks one.
     """
     block = model.blocks[0]
     if block.out_proj is not None:
@@ -365,7 +360,7 @@ def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_
 
 
 def present(module: nn.Module) -> bool:
-    """Return whether a part of timm's model is present. timm puts the identity in place of an absent part."""
+    """Return whether a part of timm's model is not the identity, which stands for an absent part."""
     return not isinstance(module, nn.Identity)
 
 
@@ -394,7 +389,7 @@ def stem_of_timm(model: Any) -> Values:
 def config_of_torchvision(model: Any) -> Config:
     """Return the Config of torchvision's model, from its attributes; `check_alike` finds other differences.
 
-    Raises ValueError, which names the part, if this ViT lacks a part of the model.
+    Raises ValueError, which names the part, if this ViT lacks one.
     """
     from torchvision.models import VisionTransformer
 
@@ -428,7 +423,7 @@ def stem_of_torchvision(projection: Any) -> Values:
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
     """Return timm's model for `config`, built on the meta device.
 
-    mlp: class of the original's MLP. timm's SwiGLU has separate layers for gate and value.
+    mlp: class of the original's MLP; timm's SwiGLU has separate layers for gate and value.
     """
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
@@ -463,10 +458,7 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError if the class of a named module is not one of the classes allowed for it.
-
-    kinds: the allowed classes by module name. Subclasses are not allowed.
-    """
+    """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are not."""
     for name, allowed in kinds.items():
         module = model.get_submodule(name)
         if type(module) not in allowed:
@@ -475,10 +467,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError, which names the module, if a module differs between the models or is in only one.
-
-    Modules differ if their class or their settings differ; see `described`.
-    """
+    """Raise ValueError, which names the module, if one differs (see `described`) or is in only one of the models."""
     theirs, ours = anatomy(model), anatomy(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -487,16 +476,13 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """Return the description of each module, by name. Modules that act in training only are left out."""
+    """Return the description of each module, by name, without those that act in training only."""
     idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
     return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
 
 
 def described(module: nn.Module) -> str:
-    """Return a module's class and settings in one line.
-
-    timm's layer norm and GELU get the names of PyTorch's classes.
-    """
+    """Return a module's class and settings in one line, with PyTorch's names for timm's layer norm and GELU."""
     kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
     settings = module.extra_repr().replace("approximate='none'", "")
     eps = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d omits it
@@ -504,10 +490,10 @@ def described(module: nn.Module) -> str:
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return prefix tokens and position embeddings under the parameter names of this ViT.
+    """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT.
 
-    prefix: class token and registers (p, D). positions: (p + N, D) or (N, D). The position embedding of a register is a
-    constant, so it is added to the register. The position embedding of the class token stays separate.
+    The position embedding of a register is a constant, so it is added to the register. That of the class token stays
+    separate.
     """
     patches = config.grid[0] * config.grid[1]
     rows = torch.zeros_like(prefix)
@@ -535,10 +521,9 @@ def with_weights(config: Config, weights: Weights) -> ViT:
 
 
 def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return another library's weights under the parameter names of this ViT.
+    """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's.
 
-    rename: function from Config and this ViT's name to the other library's name. Raises ValueError if a name is
-    unknown.
+    Raises ValueError if a name is unknown.
     """
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
@@ -549,12 +534,10 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
 
 
 def timm_name(config: Config, name: str) -> str:
-    """Return timm's name of the ViT's parameter `name`."""
     return renamed(name, {r"^encoder\.norm": "fc_norm"} | TIMM if config.final_norm == "after" else TIMM)
 
 
 def torchvision_name(config: Config, name: str) -> str:
-    """Return torchvision's name of the ViT's parameter `name`."""
     if layer := re.match(r"stem\.layers\.(\d+)\.(.*)", name):
         convolution, place = divmod(int(layer[1]), 3)  # a convolution, its norm, a ReLU
         return f"conv_proj.conv_bn_relu_{convolution}.{place}.{layer[2]}"
@@ -568,10 +551,7 @@ def renamed(name: str, patterns: dict[str, str]) -> str:
 
 
 def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) -> None:
-    """Raise ValueError if the VisionTransformer of library `whose` lacks a setting of `config`.
-
-    has: for each setting, the values that the library supports.
-    """
+    """Raise ValueError if a setting of `config` has none of the values that the library `whose` supports."""
     settings = dict(config) | config.options
     for key, known in has.items():
         if (value := settings.get(key, known[0])) not in known:
@@ -580,10 +560,7 @@ def check_has(config: Config, has: Mapping[str, tuple[Any, ...]], whose: str) ->
 
 
 def side(name: str, size: tuple[int, int]) -> int:
-    """Return the side of a square with height and width `size`.
-
-    name: start of the error message. Raises ValueError if height and width differ.
-    """
+    """Return the side of a square; raise ValueError, which begins with `name`, if height and width differ."""
     if size[0] != size[1]:
         raise ValueError(f"{name}={size}: this ViT's images and patches are square")
     return size[0]

@@ -70,11 +70,7 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return the array `name`.
-
-        dimensions: expected number of dimensions, None for any. Raises ValueError if the array is missing or has
-        another number of dimensions.
-        """
+        """Return an array; raise ValueError if it is missing or has other than `dimensions` dimensions, if given."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -106,15 +102,15 @@ class Arrays:
 
     @property
     def layout(self) -> Layout:
-        """Return the names of modules and position embedding that the file uses: VIT_JAX or BIG_VISION."""
+        """The names of modules and position embedding that the file uses: VIT_JAX or BIG_VISION."""
         return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
 
 
 def read_npz(path: Path) -> tuple[Config, Weights]:
     """Read a checkpoint as a Config and weights under the parameter names of this package's ViT.
 
-    Raises ValueError, which names the array, if an array is missing, has an unexpected shape, or belongs to no part of
-    this ViT.
+    Raises ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to no part of this
+    ViT.
     """
     arrays = opened(path)
     config = config_of(arrays)
@@ -134,7 +130,7 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
 def opened(path: Path) -> Arrays:
     """Read the arrays of a model from a file that may also hold an optimizer's state.
 
-    Raises OSError if the file cannot be opened. Raises ValueError if it is not an .npz file or its arrays are invalid.
+    Raises OSError if the file cannot be opened, ValueError if it is not an .npz file or its arrays are invalid.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
@@ -146,7 +142,7 @@ def opened(path: Path) -> Arrays:
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
     """Read the arrays whose names have the patch embedding's prefix, which an optimizer's state lacks.
 
-    Raises ValueError if the arrays need more than half of the memory, or one of them is invalid.
+    Raises ValueError if they need more than half of the memory, or one of them is invalid.
     """
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
@@ -162,10 +158,7 @@ def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
 
 
 def array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, path: Path) -> Tensor:
-    """Read an array in float32.
-
-    Raises ValueError if the array is unreadable, empty, a single number or not floating-point.
-    """
+    """Read an array in float32; raise ValueError if it is unreadable, empty, a single number or not floating-point."""
     try:
         with archive.open(member) as file:
             values = np.lib.format.read_array(file, allow_pickle=False)
@@ -191,7 +184,7 @@ def unstacked(tensors: Weights) -> Weights:
 def config_of(arrays: Arrays) -> Config:
     """Return the Config that the shapes of the arrays describe.
 
-    Raises ValueError, which names the array, if an array is missing or has an unexpected shape.
+    Raises ValueError, which names the array, if one is missing or has an unexpected shape.
     """
     layout = arrays.layout
     width = arrays.get(PATCHES, 4).shape[3]
@@ -217,7 +210,7 @@ def config_of(arrays: Arrays) -> Config:
 def stem_of(arrays: Arrays) -> Values:
     """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929.
 
-    The root and the first stage of the ResNet together divide the image side by 4. Each other stage divides it by 2.
+    The root and the first stage of the ResNet divide the image side by 4, and each other stage by 2.
     """
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
@@ -231,10 +224,9 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def side(arrays: Arrays) -> int:
-    """Return the number of patches on a side of the image.
+    """Return the number of patches on a side of the image, from the number of their position embeddings.
 
-    It is the square root of the number of position embeddings, without the class token's. Raises ValueError if that
-    number is not a square.
+    Raises ValueError if that is not a square.
     """
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
@@ -247,7 +239,7 @@ def side(arrays: Arrays) -> int:
 def positions(arrays: Arrays, config: Config) -> Weights:
     """Return the position embedding of the patches (N, D) and of the class token (D,), by parameter name.
 
-    big_vision has no position embedding of the class token, so it is 0. Raises ValueError if the width is not D.
+    The latter is 0 in big_vision, which has none. Raises ValueError if the width is not D.
     """
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
@@ -261,10 +253,7 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 
 
 def flax_names(name: str, layout: Layout) -> list[str]:
-    """Return flax's names of the ViT's parameter `name`.
-
-    A joint parameter of queries, keys and values has a name for each of them.
-    """
+    """Return flax's names of a parameter of the ViT: three for queries, keys and values together."""
     module, _, kind = name.rpartition(".")
     modules = flax_modules(module, layout) if module else ["cls"]
     if kind == "weight":
@@ -273,7 +262,6 @@ def flax_names(name: str, layout: Layout) -> list[str]:
 
 
 def flax_modules(name: str, layout: Layout) -> list[str]:
-    """Return flax's names of the ViT's module `name`."""
     match name.split("."):
         case ["encoder", "blocks", layer, "attention", "qkv"]:
             block = f"Transformer/encoderblock_{layer}/{layout.attention}"

@@ -42,10 +42,7 @@ def separated(weights: Weights, hidden: int) -> Weights:
 
 
 def joined(weights: Weights) -> Weights:
-    """Return the weights of `Block` under the names of timm's parallel block, the inverse of `separated`.
-
-    The input projections of MLP and attention are concatenated in this order.
-    """
+    """Return the weights of `Block` under the names of timm's parallel block, the inverse of `separated`."""
     found: Weights = {}
     for name, values in weights.items():
         start, rest = of_block(name)
@@ -73,9 +70,6 @@ def packed(weights: Weights) -> Weights:
 
 
 def of_block(name: str) -> tuple[str, str]:
-    """Split a parameter name into a block's prefix, for example 'blocks.3.', and the rest.
-
-    The prefix is '' if the parameter belongs to no block.
-    """
+    """Split a parameter name into a block's prefix, such as 'blocks.3.', or '' outside of blocks, and the rest."""
     match = re.match(r"blocks\.\d+\.", name)
     return (match[0], name[match.end() :]) if match else ("", name)

@@ -14,18 +14,15 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
-    """Read the tensors of a trial's weights or checkpoint, by name.
-
-    payload: content of a safetensors file. Raises SafetensorError if it is anything else.
-    """
+    """Read the tensors of a trial's weights or checkpoint, by name; raise SafetensorError if it is neither."""
     return renamed(safetensors.torch.load(payload))
 
 
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """Read all tensors in `payload`, the content of a safetensors file, and check those that a model needs.
+    """Read all tensors of a safetensors file's content, and check those that a model needs.
 
-    own: the tensors that must be in the payload, with equal shapes. what: start of the error message. Raises
-    ConfigError, which names the tensor, if a tensor is missing or does not fit.
+    own: the tensors that must be in it, with equal shapes. what: start of the error message. Raises ConfigError, which
+    names the tensor, if one is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)
@@ -41,7 +38,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
     """Raise ConfigError if a tensor has another shape than `own`, or only one of them is floating-point.
 
-    what: start of the error message. name: the tensor's name in the message.
+    what: start of the error message.
     """
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
@@ -51,8 +48,7 @@ def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
 def read_tensor_file(path: str) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file, by name.
 
-    Raises SafetensorError if the file is not a safetensors file. Raises OSError if it cannot be opened or is not a
-    regular file.
+    Raises SafetensorError if it is none, OSError if it cannot be opened or is not a regular file.
     """
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))

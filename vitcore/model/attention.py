@@ -8,10 +8,7 @@ from torch import Tensor
 
 
 def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the attention weights (..., T, T) for queries q and keys k (..., T, d_h).
-
-    bias: a tensor that is added to the logits, or None.
-    """
+    """Return the attention weights (..., T, T) for queries and keys (..., T, d_h), with `bias` added to the logits."""
     logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     return (logits if bias is None else logits + bias).softmax(dim=-1)
 
@@ -19,9 +16,9 @@ def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return the output of attention (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
 
-    bias: a tensor that is added to the logits and expands to (B, H, T, T), or None. On a CPU, a learned bias takes two
-    matrix products, because no fused kernel computes its gradient and PyTorch's fallback copies q and k an additional
-    time. A CPU computes bf16 tensors in float32, because the gradient of its kernel is many times slower in bf16.
+    bias: added to the logits, and expands to (B, H, T, T). On a CPU, a learned bias takes two matrix products, because
+    no fused kernel computes its gradient and PyTorch's fallback copies q and k once more. A CPU computes bf16 tensors
+    in float32, because the gradient of its kernel is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):

@@ -33,8 +33,8 @@ UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 def build(config: Config) -> Model:
     """Return the model that `config` trains.
 
-    It maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. In training, the
-    model also takes the random keys of the images (B,).
+    It maps images (B, C, H, W), in training with their random keys (B,), to logits (B, classes) or to the outputs that
+    another objective needs.
     """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
 
@@ -42,8 +42,8 @@ def build(config: Config) -> Model:
 class Reference(nn.Module):
     """A reference model: a classifier from timm, trained from scratch (`model=timm/NAME`).
 
-    timm is https://github.com/huggingface/pytorch-image-models. It draws the initial values on the CPU, from
-    `config.seed`. The parameters have timm's names after the prefix `model.`.
+    timm (https://github.com/huggingface/pytorch-image-models) draws the initial values on the CPU, from `config.seed`.
+    The parameters have timm's names after the prefix `model.`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -57,8 +57,8 @@ class Reference(nn.Module):
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the logits (B, classes).
 
-        keys: the random keys of the images (B,), required if the model drops values in training. Their sum seeds
-        dropout, so that a resumed training agrees with an uninterrupted training.
+        keys: random keys (B,), required if the model drops values in training. Their sum seeds dropout, so that a
+        resumed training agrees with an uninterrupted one.
         """
         if not (self.drops and self.training):
             return self.model(images)  # type: ignore[no-any-return]
@@ -74,7 +74,7 @@ class Reference(nn.Module):
 def classifier(config: Config) -> nn.Module:
     """Return timm's model, constructed with the settings of `config` that it supports.
 
-    Raises ConfigError if a dropout rate is set that the model does not support.
+    Raises ConfigError if a dropout rate is set that it does not support.
     """
     import timm  # late: takes seconds
 
@@ -101,18 +101,12 @@ def dropping(module: nn.Module) -> bool:
 
 
 def ties_images(model: nn.Module) -> bool:
-    """Return whether a model couples the images of a batch, as batch norm does.
-
-    Micro-batches would change the training of the model.
-    """
+    """Return whether a model couples the images of a batch, as batch norm does: micro-batches would change training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError if micro-batches would change the training, as they do with batch norm.
-
-    The check allocates no memory for the model.
-    """
+    """Raise ConfigError if micro-batches would change the training, without allocating memory for the model."""
     if not 0 < config.micro_batch < config.batch:
         return
     with torch.device("meta"):
@@ -127,7 +121,7 @@ def check_micro_batch(config: Config) -> None:
 def check_patch(config: Config, patch: int) -> None:
     """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels.
 
-    The check allocates no memory for the model.
+    No memory is allocated for the model.
     """
     with torch.device("meta"):
         model = build(config).eval()

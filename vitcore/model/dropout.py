@@ -29,14 +29,14 @@ def drop_path(rate: float, site: str) -> Noise:
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
-    """Return `x` unchanged, at less cost than nn.Identity."""
+    """Return `x`, at less cost than nn.Identity."""
     return x
 
 
 class Dropout(nn.Module):
     """Dropout in training: elements are zeroed with probability `rate`, and the others are scaled up (arXiv 1207.0580).
 
-    `site` is the name of the layer in the model, from which random masks are derived.
+    Masks are derived from `site`, the name of the layer in the model.
     """
 
     def __init__(self, rate: float, site: str) -> None:
@@ -44,17 +44,14 @@ class Dropout(nn.Module):
         self.rate, self.site = rate, code(site)
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return x (B, ...), with dropout in training and unchanged in evaluation.
-
-        keys: the random keys of the images (B,).
-        """
+        """Return x (B, ...), with dropout in training. keys: the random keys of the images (B,)."""
         if not self.training:
             return x
         assert keys is not None, "dropout in training needs the images' keys"
         return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Return a random mask of the elements to keep, in a shape that expands to the shape of x."""
+        """Return a random mask of the elements to keep, in a shape that expands to that of x."""
         return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 
@@ -68,7 +65,7 @@ class DropPath(Dropout):
 class PatchDropout(nn.Module):
     """Patch dropout: training leaves out a random fraction `rate` of the patches (arXiv 2208.07220, section 3).
 
-    The patches are drawn for each image. The other patches stay in order.
+    The patches are drawn for each image. The others stay in order.
     """
 
     def __init__(self, rate: float) -> None:
@@ -76,9 +73,9 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return a random subset (B, n, D) of each image's patches x (B, N, D), with n at least 1.
+        """Return a random subset (B, n, D), n > 0, of each image's patches x (B, N, D); in evaluation, x.
 
-        In evaluation, the result is x. keys: the random keys of the images (B,).
+        keys: the random keys of the images (B,).
         """
         if not self.training:
             return x
@@ -91,7 +88,7 @@ class PatchDropout(nn.Module):
 def check_patches_may_leave(config: Config, setting: str) -> None:
     """Raise ConfigError if a part of the model needs every patch of the grid inside of the encoder.
 
-    setting: the key and value that remove patches, for the error message.
+    setting: the key and value that remove patches, for the message.
     """
     if config.position not in (free := leaving_free("rotate", "bias", "between")):
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")

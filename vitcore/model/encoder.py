@@ -31,10 +31,7 @@ class Encoder(nn.Module):
         self.norm = nn.Identity() if config.final_norm == "none" else norm(config, config.width)
 
     def forward(self, x: Tensor, context: Context) -> Iterator[Tensor]:
-        """Yield the tokens (B, T, D) after each block.
-
-        x: tokens that already include position embeddings added at the input.
-        """
+        """Yield the tokens (B, T, D) after each block. x: tokens with the position embeddings of the input."""
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         for layer, block in enumerate(self.blocks):

@@ -1,8 +1,8 @@
 """Initial values of parameters, as in google-research/vision_transformer (models_vit.py).
 
-Each parameter has a random generator, seeded by (seed, name), and is drawn on the CPU. Therefore, removing a part of
-the model leaves the values of all other parameters unchanged, and values do not depend on the device. A bare table is a
-parameter outside of linear layers, convolutions and norms, such as a learned position embedding.
+Each parameter has a random generator, seeded by (seed, name), and is drawn on the CPU. So removing a part of the model
+leaves the values of all other parameters unchanged, and values do not depend on the device. A bare table is a parameter
+outside of linear layers, convolutions and norms, such as a learned position embedding.
 """
 
 import hashlib
@@ -25,8 +25,7 @@ Drawn = tuple[int, str]  # the number of values of a parameter; its shape and ho
 def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
     """Draw the initial values of every parameter of a model in place, except on the meta device.
 
-    init: the entry of INIT by which bare tables, such as learned position embeddings, are drawn. width: the model's
-    width.
+    init: the entry of INIT by which bare tables are drawn. width: the model's.
     """
     scale = INIT[init]
     for module in model.modules():
@@ -60,8 +59,7 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 def drawn(model: nn.Module) -> dict[str, Drawn]:
     """Return the number of values of each parameter, with a text on its shape and distribution, by parameter name.
 
-    If two models have equal entries for a name, then equal seeds give them equal initial values, because the random
-    generator is seeded by (seed, name).
+    Parameters of equal names and entries get equal initial values from equal seeds.
     """
     found = {}
     for name, parameter in model.named_parameters():
@@ -88,25 +86,18 @@ class Initial(nn.Module):
 
         An entry of `draws` takes precedence over the type of the layer. A linear layer has Xavier uniform weights and
         zero biases, as in models_vit.py. A convolution has LeCun normal weights (flax's default) and zero biases. A
-        norm has scale one and bias zero. A bare table, such as a learned position embedding, is drawn by the setting
-        `init`.
+        norm has scale one and bias zero. A bare table is drawn by the setting `init`.
         """
         owner = self.get_submodule(name.rpartition(".")[0])
         return self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
 
 
 class Part(Variant, Initial):
-    """Base class of variants that are modules of the model.
-
-    The constructor creates the parameters, and `initial` draws their values.
-    """
+    """Base class of variants that are modules of the model: `initial` draws the values of their parameters."""
 
 
 def rule_of(owner: nn.Module, name: str) -> Draw | None:
-    """Return the function that draws the parameter `name` of the layer `owner`, by the type of the layer.
-
-    The result is None for other modules, whose parameters are bare tables, such as learned position embeddings.
-    """
+    """Return the function that draws a parameter of `owner` by the type of that layer; None for a bare table."""
     if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
         return ones if name == "weight" else zeros
     if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Part):
-    """Base class of MLPs, which map each token of (B, T, D) separately.
+    """Base class of MLPs, which map each token of (B, T, D) separately: a layer `up`, an activation, a layer `down`.
 
-    A linear layer `up`, an activation, and a linear layer `down` follow each other. Dropout follows the activation and
-    `down`.
+    Dropout follows the activation and `down`.
     """
 
     slot = "mlp"

@@ -32,17 +32,14 @@ class Pooling(Part):
         super().__init__()
 
     def keep(self, x: Tensor) -> Tensor:
-        """Return the tokens that the pooling needs from a layer's tokens x (B, T, D), by default all.
-
-        The model calls this method only if `every_layer` is True.
-        """
+        """Return what the pooling needs of a layer's tokens x (B, T, D); called only if `every_layer`."""
         return x
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         """Return the pooled vectors (B, D).
 
-        x: the tokens (B, T, D) of the last layer, with a class token first. If `every_layer` is True, x holds the kept
-        tokens of every layer (L, B, ..., D). prefix: the number of tokens before the patches.
+        x: the tokens (B, T, D) of the last layer, with a class token first; if `every_layer`, what `keep` returned for
+        every layer (L, B, ..., D). prefix: the number of tokens before the patches.
         """
         raise NotImplementedError
 

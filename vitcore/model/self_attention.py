@@ -63,10 +63,7 @@ class SelfAttention(Part):
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
-        """Return the attention-weighted sums of the values (B, H, T, d_h).
-
-        bias: a tensor that is added to the attention logits, or None.
-        """
+        """Return the attention-weighted sums of the values (B, H, T, d_h), with `bias` added to the logits."""
         if self.training and self.drops_weights:
             return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
         return attend(q, k, v, bias)
@@ -143,10 +140,7 @@ class Axial(SelfAttention):
         return self.oriented(x).flatten(2, 3)
 
     def lines(self, x: Tensor, context: Context) -> Tensor:
-        """Return x (B, H, N, d_h) regrouped into lines of the grid: (B, H * lines, length, d_h).
-
-        The lines are rows in even layers and columns in odd layers.
-        """
+        """Return x (B, H, N, d_h) regrouped into the lines that attend: (B, H * lines, length, d_h)."""
         B, H, _, d = x.shape
         return self.oriented(x.reshape(B, H, *context.grid, d)).flatten(1, 2)
 
@@ -192,10 +186,7 @@ class Differential(SelfAttention):
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries and keys (B, 2 H, T, d_h / 2), values (B, H, T, d_h), and None as the bias.
-
-        Each head has two maps, and therefore two queries and two keys for a token.
-        """
+        """Return queries and keys (B, 2 H, T, d_h / 2), two of each a head, values (B, H, T, d_h), and no bias."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
         q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))
@@ -206,10 +197,7 @@ class Differential(SelfAttention):
         return self.sub_norm(self.difference(both)) * (1 - self.lambda_init)  # type: ignore[no-any-return]
 
     def difference(self, both: Tensor) -> Tensor:
-        """Return the first minus lambda times the second of each head's two tensors, (B, H, T, d).
-
-        both: the attention maps, or the outputs of the maps, (B, 2 H, T, d).
-        """
+        """Return each head's first map or output minus lambda times its second: (B, H, T, d) from (B, 2 H, T, d)."""
         first, second = both.view(len(both), self.heads, 2, *both.shape[2:]).unbind(2)
         plus, minus = torch.dot(self.lambda_q1, self.lambda_k1), torch.dot(self.lambda_q2, self.lambda_k2)
         return first - (plus.exp() - minus.exp() + self.lambda_init) * second
@@ -229,9 +217,6 @@ SELF_ATTENTION: dict[str, type[SelfAttention]] = {
 
 
 def need_sites_free(config: Config, *sites: str) -> None:
-    """Raise ConfigError if the position embedding acts at a site that the attention variant does not support.
-
-    sites: names of methods of Position, such as "bias".
-    """
+    """Raise ConfigError if the position embedding acts at one of the sites, which the attention does not support."""
     if config.position not in (free := leaving_free(*sites)):
         raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")

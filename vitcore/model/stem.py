@@ -32,7 +32,7 @@ class Stem(Part):
 
     @classmethod
     def blocks(cls, config: Config) -> int:
-        """Return the number of encoder blocks that the stem replaces, by default 0."""
+        """Return the number of encoder blocks that the stem replaces."""
         return 0
 
     @classmethod
@@ -72,7 +72,7 @@ class PatchStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `patches` in ascending order, or as the empty list if `patch` is the only size."""
+        """Return the option `patches` in ascending order, or empty if `patch` is the only size."""
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
 
@@ -111,21 +111,19 @@ class PatchStem(Stem):
 
 
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
-    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) as FlexiViT's PI-resize does.
+    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix (Q, P) `resize`.
 
-    Consider patches of white noise with P x P pixels, which are resized to Q x Q pixels. For their projections, the new
-    weight minimizes the expected squared difference from the original projections (arXiv 2212.08013, section 3.4).
-    resize: the matrix (Q, P) that `inverse_resize` returns.
+    This is FlexiViT's PI-resize: for patches of white noise, resized from P x P to Q x Q pixels, it minimizes the
+    expected squared difference from the original projections (arXiv 2212.08013, section 3.4).
     """
     resize = resize.to(weight)
     return resize @ weight @ resize.T
 
 
 def inverse_resize(patch: int, other: int) -> Tensor:
-    """Return the pseudo-inverse (Q, P) of the transposed matrix for bilinear resizing of an axis, in float64.
+    """Return the pseudo-inverse (Q, P) of the transposed matrix that resizes an axis from P to Q pixels, in float64.
 
-    The matrix resizes from `patch` (P) to `other` (Q) pixels. For two axes, the pseudo-inverse is the Kronecker product
-    of the result with itself.
+    Resizing is bilinear. For two axes, the pseudo-inverse is the Kronecker product of the result with itself.
     """
     lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
     resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as FlexiViT's code
@@ -177,7 +175,7 @@ class ConvStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `channels` as the empty list if it equals the default channels."""
+        """Return the option `channels` as empty if it equals the default channels."""
         same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
         return {"channels": []} if same else {}
 
@@ -229,7 +227,7 @@ class HMLPStem(Stem):
 
     @staticmethod
     def sides(patch: int) -> list[int]:
-        """Return the kernel side of each convolution in pixels. The product of the sides is `patch`."""
+        """Return the kernel side of each convolution in pixels, with the product `patch`."""
         twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
         return [patch >> twos, *[2] * twos]
 
@@ -354,8 +352,7 @@ class ChannelNorm(nn.LayerNorm):
 def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
     """Return the number of output channels and the stride of each 3x3 convolution.
 
-    channels: the option `channels`. If it is empty, channels double up to the width, with stride 2, or stride 1 for
-    patches of one pixel.
+    channels: the option. If it is empty, channels double up to the width, with stride 2, or 1 for patches of one pixel.
     """
     first = min(config.patch, 2)
     if not channels:
@@ -367,7 +364,7 @@ def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
 def doubling(config: Config) -> list[int]:
     """Return the number of channels in each stage, which doubles up to the width.
 
-    Each halving of the image has a stage. Patches of one pixel have a single stage without a halving.
+    Each halving of the image has a stage. Patches of one pixel have a single stage without one.
     """
     stages = max(1, config.patch.bit_length() - 1)
     return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
@@ -380,19 +377,15 @@ def need_halvings(config: Config) -> None:
 
 
 def groups(channels: int) -> int:
-    """Return the number of groups of a group norm over `channels` channels.
+    """Return the number of groups of a group norm, of 16 channels each (arXiv 1803.08494, Table 3).
 
-    A group has 16 channels (arXiv 1803.08494, Table 3). If 16 does not divide `channels`, fewer groups divide them
-    equally.
+    If 16 does not divide `channels`, fewer groups divide them equally.
     """
     return math.gcd(channels, max(1, channels // 16))
 
 
 def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Module:
-    """Return a group norm over `channels` channels that includes a ReLU.
-
-    norm: timm's class of group norms with an activation. The number of groups is `groups(channels)`.
-    """
+    """Return a group norm that includes a ReLU, of timm's class `norm`."""
     return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
     """Return tokens (B, T, D) with `count` patches fewer, merged by the similarity of their attention keys.
 
-    context: holds the attention's keys, and receives the size of each token for later layers. The size is the number of
-    patches that a token stands for.
+    context: holds these keys, and receives for later layers how many patches each token stands for.
     """
     if not count:
         return x
@@ -33,10 +32,10 @@ def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> t
     """Return tokens and sizes after merging `count` patches, at most half, into others (bipartite soft matching).
 
     Patches alternate between two sets. The matching selects the `count` patches of the first set whose keys have the
-    largest cosine similarity to a key of the second set. Each selected patch is averaged into its most similar patch of
-    the second set, weighted by size. The rest of the first set comes before the second set. Prefix tokens stay in
-    place. x: tokens (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches that
-    each token stands for (B, T).
+    largest cosine similarity to a key of the second set. Each is averaged into its most similar patch of the second
+    set, weighted by size. The rest of the first set comes before the second set. Prefix tokens stay in place. x: tokens
+    (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches that each token
+    stands for (B, T).
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)
@@ -55,5 +54,5 @@ def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> t
 
 
 def wide(places: Tensor, x: Tensor) -> Tensor:
-    """Return the indices `places` (B, n), expanded to all channels of x (B, T, D): (B, n, D)."""
+    """Return the indices `places` (B, n), expanded to all channels of x: (B, n, D)."""
     return places[..., None].expand(-1, -1, x.shape[2])

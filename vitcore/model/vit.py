@@ -75,7 +75,6 @@ class ViT(Initial):
         return self.encoder(self.embed(images, context), context)  # type: ignore[no-any-return]
 
     def context(self, images: Tensor, keys: Keys) -> Context:
-        """Return the state that all layers of a forward pass share, such as the patch grid and the random keys."""
         return Context(self.position, self.grid(images), self.prefix, keys)
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
@@ -108,12 +107,12 @@ class ViT(Initial):
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the patch embeddings (B, N, D), without position embeddings.
 
-        keys: the random keys of the images (B,), for subclasses that corrupt patches.
+        keys: random keys (B,), for subclasses that corrupt patches.
         """
         return self.stem(images)  # type: ignore[no-any-return]
 
     def grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the number of rows and the number of columns of patches in images (B, C, H, W).
+        """Return the rows and columns of patches in images (B, C, H, W).
 
         Raises ConfigError if the number of channels is wrong, or if the patches do not divide the images.
         """

@@ -1,9 +1,8 @@
 """The choice of the attention kernel, by config and device.
 
-By default, PyTorch chooses the kernel. On a GPU it has different kernels for attention without a bias, with a fixed
-bias and with a learned bias. They differ in rounding and speed. Of the fused kernels, only the memory-efficient kernel
-computes the gradient of a bias (torch 2.14, derivatives.yaml). The setting attention=pinned uses this kernel in all
-arms.
+By default, PyTorch chooses the kernel. On a GPU it has different ones for attention without a bias, with a fixed bias
+and with a learned bias, which differ in rounding and speed. Of the fused kernels, only the memory-efficient one
+computes the gradient of a bias (torch 2.14, derivatives.yaml). The setting attention=pinned uses it in all arms.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head wi
 
 
 def pinned(config: Config, device: str) -> list[SDPBackend]:
-    """Return the kernels that attention may use, in order of preference. The list is empty if PyTorch chooses.
-
-    device: "cuda" or "cpu".
-    """
+    """Return the kernels that attention may use on "cuda" or "cpu", in order of preference; [] if PyTorch chooses."""
     if device != "cuda" or config.attention == "fastest":
         return []
     if not config.model and (config.width // config.heads) % ALIGNED[config.precision]:
@@ -37,13 +33,12 @@ def pinned(config: Config, device: str) -> list[SDPBackend]:
 
 
 def attending(config: Config, device: str) -> AbstractContextManager[Any]:
-    """Return a context in which attention uses the kernels that `pinned` returns."""
     backends = pinned(config, device)
     return sdpa_kernel(backends, set_priority=True) if backends else nullcontext()
 
 
 def named(config: Config, device: str) -> str:
-    """Return the name of the attention kernel, for a trial's record. device: "cuda" or "cpu"."""
+    """Return the name of the attention kernel on "cuda" or "cpu", for a trial's record."""
     if (backends := pinned(config, device)) and not config.attention_dropout:
         return NAMES[backends[0]]
     if config.attention_dropout and not config.model:

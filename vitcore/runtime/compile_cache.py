@@ -1,4 +1,4 @@
-"""The use of torch.compile in a process that trains many models, and its cache on disk."""
+"""Using torch.compile in a process that trains many models, and its cache on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = 1_000  # steps from which the minute that compiling takes pays off on a G
 def compiles(config: Config, device: str) -> bool:
     """Return whether the model is compiled on `device`, "cuda" or "cpu".
 
-    With compile=auto, it is compiled on a GPU if the training has at least 1000 steps and a single patch size.
+    With compile=auto, it is on a GPU for at least 1000 steps with a single patch size.
     """
     if config.compile != "auto":
         return config.compile
@@ -37,9 +37,7 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 
     By default, PyTorch would compile a second shape as a dynamic shape. The rounding of a trial's results would then
     depend on earlier trials in the process. Evaluations have several shapes, so they should use `model` itself.
-
-    attention: value of the setting `attention`. It is included in the cache key, because a compiled graph fixes its
-    attention kernels.
+    attention: the setting, part of the cache key because a compiled graph fixes its attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -56,9 +54,8 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
-    PyTorch unpickles and runs the files in the folder, so nobody else may write to it. PyTorch's default is a folder in
-    /tmp with a predictable name. Raises ValueError if the private folder belongs to another user or others may write to
-    it.
+    PyTorch unpickles and runs the files in it, so nobody else may write to it. PyTorch's default is a folder in /tmp
+    with a predictable name. Raises ValueError if the private folder belongs to another user or others may write to it.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):
@@ -74,8 +71,8 @@ def cache_home() -> Path:
 def private_folder(path: Path) -> Path:
     """Return `path`, a folder that is created with mode 0700 if it is missing.
 
-    Raises ValueError if the path is a link or no folder, belongs to another user, or is writable by others. Raises
-    OSError if the folder cannot be created.
+    Raises ValueError if it is a link or no folder, belongs to another user, or is writable by others, OSError if it
+    cannot be created.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)

@@ -14,11 +14,9 @@ from torch import Tensor
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Return a function that replays all kernels of `function`, and the tensor that will hold the result.
 
-    The tensors that `function` reads must stay at their addresses. The capture itself computes nothing. Before the
-    capture, run `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Other
-    threads may use the GPU during a capture.
-
-    Raises the error of `function` if it fails. Raises RuntimeError if `function` reads a value from the GPU or has
+    The tensors that `function` reads must stay at their addresses. The capture itself computes nothing. Before it, run
+    `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Other threads may
+    use the GPU meanwhile. Raises the error of `function`, or RuntimeError if it reads a value from the GPU or has
     variable shapes.
     """
     graph = torch.cuda.CUDAGraph()
@@ -41,10 +39,7 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Make operations within the block raise RuntimeError if they wait for the GPU.
-
-    A CUDA graph cannot contain operations that wait. On a CPU, the block runs as usual.
-    """
+    """Make operations within the block raise RuntimeError if they wait for a GPU, as none in a CUDA graph may."""
     if device.type != "cuda":
         yield
         return

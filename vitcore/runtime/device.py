@@ -26,20 +26,17 @@ def device_of(config: Config) -> str:
 
 
 def torch_device(config: Config) -> torch.device:
-    """Return the device of the config, with the index of this process's current GPU.
-
-    Without an index, a new thread would use GPU 0.
-    """
+    """Return the device of the config, with the index of this process's current GPU; a new thread would use GPU 0."""
     kind = device_of(config)
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy of a host tensor on `device`, made without blocking.
+    """Return a copy of a host tensor on `device`, made without blocking; on a CPU, the tensor itself.
 
-    On a CPU, the tensor itself is returned. The copy is made from pinned memory, because a copy from pageable memory
-    would wait for all earlier work of the GPU. PyTorch keeps the pinned memory until the copy is done. Raises
-    RuntimeError if a CUDA graph is being captured, since its replays would read the pinned memory again later.
+    The copy is made from pinned memory, because one from pageable memory would wait for all earlier work of the GPU.
+    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError if a CUDA graph is being captured, since
+    its replays would read the pinned memory again later.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -56,8 +53,8 @@ def hardware(config: Config) -> str:
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)` in float32, computed with the precision and attention kernel of `config`.
 
-    inputs: arguments of `function`, of which the first is images. Training and later evaluations share this function,
-    so that they compute the model equally.
+    inputs: the first is images. Training and later evaluations share this function, so that they compute the model
+    equally.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
@@ -82,12 +79,11 @@ def computing(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flushing(on: bool) -> Iterator[None]:
-    """Set within the block whether subnormal float32 numbers (below 2^-126) become zero.
+    """Set within the block whether subnormal float32 numbers (below 2^-126) become zero, unlike PyTorch's default.
 
-    on: True to flush them to zero, False to keep them, as PyTorch does by default. Attention with peaked weights
-    produces many subnormal numbers, which make matrix products several times slower on some processors. The setting
-    holds for this thread and for threads of PyTorch that start within the block. So a process that trains with several
-    threads calls this function first (ablations.execution.worker, ablations.execution.rank).
+    Attention with peaked weights produces many of them, which make matrix products several times slower on some
+    processors. The setting holds for this thread and for threads of PyTorch that start within the block. So a process
+    that trains with several threads calls this function first (ablations.execution.worker, ablations.execution.rank).
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)
@@ -99,10 +95,7 @@ def flushing(on: bool) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Set the number of PyTorch's CPU threads within the block.
-
-    The number affects the rounding of sums.
-    """
+    """Set the number of PyTorch's CPU threads, which affects the rounding of sums, within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Division of work into smaller pieces after out-of-memory errors, and the memory available for images."""
+"""Dividing work into smaller pieces after out-of-memory errors, and the memory available for images."""
 
 import ctypes
 import gc
@@ -27,7 +27,7 @@ NO_PRIMITIVE = "could not create a primitive"  # oneDNN's message, for lack of m
 
 
 class OutOfMemory(RuntimeError):
-    """The error raised when the smallest possible piece of work does not fit into memory."""
+    """The error that the smallest possible piece of work does not fit into memory."""
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -39,10 +39,10 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
-    """Call `work(size)`, with half the size each time that memory runs out. Return its result and the size that fits.
+    """Call `work(size)`, with half the size each time that memory runs out; return its result and the size that fits.
 
-    indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if size 1 does not fit, or if
-    indivisible work does not fit.
+    indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if indivisible work or size 1 does
+    not fit.
     """
     while True:
         try:
@@ -61,10 +61,9 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
 
 
 def keep_freed() -> None:
-    """Make the C library keep freed memory in this process for later tensors.
+    """Make the C library keep freed memory in this process for later tensors, if it is glibc.
 
-    By default, glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again. With a C
-    library other than glibc, this function does nothing.
+    By default, glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again.
     """
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
@@ -80,25 +79,17 @@ def release() -> None:
 
 
 def capacity(device: torch.device) -> float:
-    """Return the bytes of memory that this process may use on `device`.
-
-    For a GPU, it is the total memory. For a CPU, it is the minimum of the machine's memory and all limits on this
-    process.
-    """
+    """Return the bytes of memory that this process may use on `device`: a GPU's total, or the least host limit."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return min(host_limits())
 
 
 def room(device: torch.device) -> float:
-    """Return the number of bytes that images kept in memory may take.
-
-    For a GPU, it is a quarter of the memory. For a CPU, it is a quarter of the memory that this process may use,
-    divided by the number of cores.
-    """
+    """Return the bytes that images kept in memory may take: a quarter of `capacity`, on a CPU divided by its cores."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 
 
 def host_cores() -> int:
-    """Return the number of CPU cores that this process may use. On macOS, all cores are counted."""
+    """Return the number of CPU cores that this process may use; on macOS, all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

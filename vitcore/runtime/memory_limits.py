@@ -1,7 +1,4 @@
-"""The memory that this process may use, and the minimum memory that a training needs.
-
-Importing this module does not import torch.
-"""
+"""The memory that this process may use, and the minimum that a training needs. Importing this module loads no torch."""
 
 import os
 import resource
@@ -28,10 +25,7 @@ def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
 
 
 def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
-    """Raise ConfigError if a training cannot fit into `limit` bytes.
-
-    The check is made before memory is allocated. cost: cost of the model of `config`.
-    """
+    """Raise ConfigError, before memory is allocated, if a training cannot fit into `limit` bytes."""
     if (least := least_bytes(config, cost)) > limit:
         named = ("model",) if config.get("model") else ("width", "depth", "image_size")
         sizes = ", ".join(f"{name}={config[name]}" for name in named)
@@ -42,10 +36,7 @@ def check_memory(config: Mapping[str, Any], cost: Cost, limit: float) -> None:
 
 
 def host_limits() -> Iterator[float]:
-    """Yield the bytes of the machine's memory, and each limit in bytes on the memory of this process.
-
-    The limits are ulimit -v and -d, and the limits of control groups.
-    """
+    """Yield the machine's memory and each limit on this process (ulimit -v and -d, control groups), in bytes."""
     yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield from process_limits()
     with suppress(OSError):
@@ -63,9 +54,9 @@ def process_limits() -> Iterator[float]:
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Yield the memory limits in bytes of a control group and its parents.
+    """Yield the memory limits in bytes of a control group, an absolute path, and its parents.
 
-    root: folder where the control groups, version 1 or 2, are mounted. group: absolute path of the control group.
+    root: where the control groups, version 1 or 2, are mounted.
     """
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):

@@ -1,7 +1,4 @@
-"""The CPU of this machine.
-
-Importing this module does not import torch.
-"""
+"""The CPU of this machine. Importing this module does not import torch."""
 
 import platform
 from contextlib import suppress
@@ -9,7 +6,6 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Return the model name of the CPU."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

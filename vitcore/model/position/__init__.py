@@ -63,8 +63,5 @@ POSITION: dict[str, type[Position]] = {
 
 
 def leaving_free(*sites: str) -> list[str]:
-    """Return the names of the position embeddings that do nothing at the given sites.
-
-    sites: names of methods of Position, such as "rotate".
-    """
+    """Return the position embeddings that do nothing at the given sites, methods of Position such as "rotate"."""
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]

@@ -73,8 +73,7 @@ class Absolute(Position):
     def encoding(self, layer: int, grid: Grid) -> Tensor:
         """Return the position vectors (N, width) of all locations on `grid`.
 
-        layer: the index, from 0, of the layer whose input receives the vectors. Layer 0 receives the input of the
-        encoder.
+        layer: the layer, from 0, whose input receives them; layer 0 receives the input of the encoder.
         """
         raise NotImplementedError
 
@@ -125,7 +124,7 @@ class Learned(Absolute):
         return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
 
     def of(self, layer: int, table: Table) -> Tensor:
-        """Return the table of `layer`, from a list of tables or from the single table that layers share."""
+        """Return the table of `layer`, of a list or shared by all layers."""
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:

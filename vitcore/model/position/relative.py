@@ -57,10 +57,7 @@ class Relative(Position):
 
 
 def no_way(*grids: Grid) -> ConfigError:
-    """Return the error for a change of grid, on which offsets in raster order have another meaning.
-
-    grids: the old and the new grid.
-    """
+    """Return the error for a change between two grids, after which offsets in raster order have another meaning."""
     old, new = (f"{rows}x{columns}" for rows, columns in grids)
     return ConfigError(
         f"position=relative: cannot go from a grid of {old} patches to {new}: an offset in the raster order is "
@@ -171,10 +168,9 @@ class RoPE2D(Position):
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
 
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
-        """Fill the rates of a layer with two orthogonal axes in a random direction for each head.
+        """Fill the rates of a layer, by head and axis (H, 2, d_h / 2), in place.
 
-        The lengths of the axes are the axial rates. values: the rates by head and axis (H, 2, d_h / 2), filled in
-        place.
+        Each head has two orthogonal axes in a random direction, whose lengths are the axial rates.
         """
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
         cos, sin = angle.cos() * self.magnitudes(), angle.sin() * self.magnitudes()  # (H, d_h / 4)
@@ -220,8 +216,8 @@ def rotations(rates: Tensor, places: Tensor) -> Tensor:
 def slopes(heads: int) -> list[float]:
     """Return ALiBi's slope for each of H heads, in a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is not a power of 2, the first slopes are the series for the next lower power P. The remaining slopes come from
-    the series for 2 P heads.
+    If H is not a power of 2, the first slopes are the series for the next lower power P, and the others are from the
+    series for 2 P heads.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

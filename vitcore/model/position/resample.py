@@ -16,7 +16,7 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
     """Return a table (R*C, D) for the locations of grid `old`, resampled to grid `new`: (R'*C', D).
 
     The interpolation is bicubic with antialiasing, as in timm's `resample_abs_pos_embed` (arXiv 2010.11929, section
-    3.2: "2D interpolation"). A table for a single axis is treated as a grid with one row.
+    3.2: "2D interpolation"). A single axis is a grid with one row.
     """
     if old == new:
         return table
@@ -27,10 +27,7 @@ def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def square(places: int) -> Grid:
-    """Return the square grid with `places` patches.
-
-    Raises ValueError if `places` is not a square number.
-    """
+    """Return the square grid with `places` patches; raise ValueError if `places` is not a square number."""
     side = math.isqrt(places)
     if side * side != places:
         raise ValueError(f"{places} places are no square grid")
@@ -38,11 +35,11 @@ def square(places: int) -> Grid:
 
 
 def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
-    """Return a table of values for the offsets between patches on grid `old`, resampled to grid `new`.
+    """Return a table ((2R-1)*(2C-1), H) for offsets between patches on grid `old`, resampled to grid `new`.
 
-    table: ((2R-1)*(2C-1), H). The result has the shape ((2R'-1)*(2C'-1), H). As in the code of BEiT (arXiv 2106.08254)
-    and timm's `resize_rel_pos_bias_table`, near offsets keep their spacing, and far offsets are spread in a geometric
-    series. The interpolation is linear between old offsets and constant beyond them.
+    As in the code of BEiT (arXiv 2106.08254) and timm's `resize_rel_pos_bias_table`, near offsets keep their spacing,
+    and far offsets are spread in a geometric series. The interpolation is linear between old offsets and constant
+    beyond them.
     """
     if old == new:
         return table
@@ -52,10 +49,7 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def spread(old: int, new: int) -> Tensor:
-    """Return the weights of old offsets for new offsets along an axis, (2 new - 1, 2 old - 1).
-
-    old, new: the number of patches along the axis.
-    """
+    """Return the weights (2 new - 1, 2 old - 1) of old offsets for new ones, given the patches along an axis."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)
@@ -69,10 +63,7 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach.
-
-    If no ratio in this interval solves the equation, the result is close to the nearer bound.
-    """
+    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach, or the nearer bound."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2

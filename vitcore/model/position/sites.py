@@ -26,8 +26,8 @@ class Position(Part):
     """Base class of position embeddings, which does nothing. A variant overrides the sites that it needs.
 
     A site is a method that changes the model at one point: `tokens`, `class_token`, `rotate`, `bias` or `between`.
-    Sites receive the patches alone, except for `class_token`, which receives the class token. layer: the index of the
-    layer, from 0. grid: the rows and columns of the images' patches, which may differ from the grid of the config.
+    Sites receive the patches alone, except for `class_token`. layer: from 0. grid: the rows and columns of the images'
+    patches, which may differ from the grid of the config.
     """
 
     slot = "position"
@@ -47,10 +47,7 @@ class Position(Part):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version of the variant that enters the id of a trial.
-
-        It is `numerics`, plus 1 if `init=big-vision` draws other values than in version 0.12.
-        """
+        """Return the version for the trial id: `numerics`, plus 1 if version 0.12 drew other values by big-vision."""
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
         return own + 1 if isinstance(own, int) and moved else own
@@ -67,7 +64,7 @@ class Position(Part):
     def resized(self, name: str, table: Tensor) -> Tensor:
         """Return a learned table of another model, resampled to this model's grid if it depends on the grid.
 
-        name: the name of the parameter. Raises ConfigError if the table cannot be resampled.
+        name: of the parameter. Raises ConfigError if the table cannot be resampled.
         """
         return table
 
@@ -93,11 +90,10 @@ class Position(Part):
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all layers of a forward pass share.
+    """The state that all layers of a forward pass share, with methods that apply the position embedding to patches.
 
-    Its methods apply the position embedding to the patches alone. grid: rows and columns of the images' patches.
-    prefix: the number of tokens before the patches. keys: random keys of the images (B,) in training
-    (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
+    grid: rows and columns of the images' patches. prefix: the number of tokens before them. keys: random keys of the
+    images (B,) in training (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
     """
 
     position: Position
@@ -122,8 +118,8 @@ class Context:
         """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
 
         A pair with a prefix token has a bias of 0. Merged tokens have no position embedding. Their bias is the
-        logarithm of the number of patches that a token stands for, so that a key counts once for each patch
-        (proportional attention: arXiv 2210.09461, equation 1).
+        logarithm of the number of patches in a token, so that a key counts once for each (proportional attention: arXiv
+        2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)
@@ -134,18 +130,15 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return tokens (B, T, D) scaled by their size, so that a mean over tokens counts every patch once.
-
-        The size of a merged token is the number of patches that it stands for. Without merging, tokens are unchanged.
-        """
+        """Return tokens (B, T, D) scaled by the patches that they stand for, so that a mean counts every patch once."""
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
-        """Return x (..., T, D) with a method of the position embedding applied to its patches.
+        """Return x (..., T, D) with the method `site` of the position embedding applied to its patches.
 
-        site: the method. If it returns its input, x is returned without a copy.
+        If it returns its input, so does this method.
         """
         patches = x[..., self.prefix :, :] if self.prefix else x
         placed = site(patches, layer, self.grid)
