@@ -7,7 +7,6 @@ within eight minutes; `--part` runs one half.
 
 import argparse
 import io
-import mmap
 import os
 import signal
 import subprocess
@@ -17,17 +16,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
+from ablations.bench.memory import resident
 from vitcore import Config, train
 from vitcore.data import splits
-from vitcore.data.pack import Pack, manifest
+from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import Source, find_source
 from vitcore.data.pack_writer import Options, pack
 from vitcore.data.splits import load
@@ -36,6 +38,9 @@ from vitcore.runtime.memory import keep_freed
 from vitcore.training.loop import Training
 
 BATCH, EPOCHS, TURN = 64, 4, 3
+STEPS = 6  # of training
+AUGMENT = "flip-random-resized-crop"
+PHOTOGRAPHS = {"train": 100, "test": 25}  # a class
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
 ALLOWED = 2**30  # bytes of memory
 FRACTION = 4  # of so many times as many bytes of images
@@ -43,7 +48,7 @@ POOL = 64  # different images among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
 
 
-def write_photographs(archive: Path, root: Path, train: int, test: int) -> None:
+def write_photographs(archive: Path, root: Path) -> None:
     """Write enlarged photographs of CIFAR-10 with grain, so that the JPEGs are as large as real ones."""
     rng, seen = np.random.default_rng(0), dict[tuple[str, str], int]()
     grain = rng.normal(0, 12, (512, 512, 1)).astype(np.int16)
@@ -51,7 +56,7 @@ def write_photographs(archive: Path, root: Path, train: int, test: int) -> None:
         for member in tar:
             *_, part, name, _ = ["", "", *member.name.split("/")]
             number = seen[part, name] = seen.get((part, name), -1) + 1
-            if not member.name.endswith(".jpg") or number >= (train if part == "train" else test):
+            if not member.name.endswith(".jpg") or number >= PHOTOGRAPHS.get(part, 0):
                 continue
             small = Image.open(io.BytesIO(tar.extractfile(member).read())).convert("RGB")  # type: ignore[union-attr]
             large = np.asarray(small.resize(SIZES[number % 4], Image.Resampling.BICUBIC)).astype(np.int16)
@@ -63,7 +68,7 @@ def write_photographs(archive: Path, root: Path, train: int, test: int) -> None:
 
 def ours(name: str) -> Epoch:
     """Return epochs of standardized batches, streamed from a pack."""
-    config = Config(data=name, patch=16, width=16, heads=2, depth=1, batch=BATCH, augment="flip-random-resized-crop")
+    config = Config(data=name, patch=16, width=16, heads=2, depth=1, batch=BATCH, augment=AUGMENT)
     training = Training(config.model_copy(update={"steps": 10**6}), load(config))
     assert isinstance(training.data.train.pixels, Stored)
 
@@ -141,57 +146,29 @@ def loaders(root: Path) -> None:
         say(f"{name} / {faster}: first epoch {first:.2f}, later ones {np.median(later):.2f} ({spread})")
 
 
-def read_or_mapped(home: Path) -> None:
-    """Measure images per second of random images, by pread, as packs read them, and from a memory mapping."""
-    one = Pack(home / "photos", manifest(home / "photos", "photos"))
-    count = min(500, one.manifest.train)
-    places = np.random.default_rng(0).permutation(one.manifest.train)[:count]
-    into = np.empty((count, *one.shape), np.uint8)
-    maps = []
-    for shard in one.manifest.shards:
-        with open(home / "photos" / shard.file, "rb") as file:
-            maps.append(np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8))
-
-    def mapped() -> None:
-        for row, place in enumerate(places):
-            first = int(one.records[place]["offset"])
-            into[row].reshape(-1)[:] = maps[one.shard_of[place]][first : first + into[row].size]
-
-    for name, work in {
-        "read and held to their sums": lambda: one.read(places, into),
-        "read": lambda: one.read(places, into),
-        "out of a mapping": mapped,
-    }.items():
-        began = time.process_time()
-        work()
-        say(f"stored images {name}: {count / (time.process_time() - began):.0f}/s a core")
-
-
-def waiting(steps: int) -> None:
+def waiting() -> None:
     """Measure the shares of a streamed ViT-Ti/16 training step that go into waiting for images and making batches."""
-    config = Config(
-        data="photos", model="Ti/16", pool="gap", batch=32, steps=steps + 1, augment="flip-random-resized-crop"
-    )
+    config = Config(data="photos", model="Ti/16", pool="gap", batch=32, steps=STEPS + 1, augment=AUGMENT)
     training = Training(config, load(config))
     training.advance()
-    read, batch, spent = training.images, training.batch, {"reading": 0.0, "batch": 0.0}
+    spent = {"reading": 0.0, "batch": 0.0}
 
-    def timed(name: str, work: Callable[[], object]) -> object:
+    def timed(name: str, work: Callable[[Any], Any], of: Any) -> Any:
         began = time.perf_counter()
-        done = work()
+        done = work(of)
         spent[name] += time.perf_counter() - began
         return done
 
-    training.images = lambda step: timed("reading", lambda: read(step))  # type: ignore[assignment,return-value]
-    training.batch = lambda: timed("batch", batch)  # type: ignore[method-assign,assignment,return-value]
+    training.images = partial(timed, "reading", training.images)
+    training.train_step.batch = partial(timed, "batch", training.train_step.batch)  # type: ignore[method-assign]
     began = time.perf_counter()
-    for _ in range(steps):
+    for _ in range(STEPS):
         training.advance()
     total = time.perf_counter() - began
-    waits, makes = (100 * spent[name] / total for name in ("reading", "batch"))
+    waits, makes = (f"{100 * seconds / total:.2f} %" for seconds in spent.values())
     say(
-        f"a training step of Ti/16, {config.batch} images, the same core: {total / steps:.2f} s, of which it waits "
-        f"{waits:.2f} % for images to be read and {makes - waits:.2f} % go into crops, flips, standardising"
+        f"a training step of Ti/16, {config.batch} images, the same core: {total / STEPS:.2f} s, of which it waits "
+        f"{waits} for images to be read and {makes} go into crops, flips, standardising"
     )
 
 
@@ -266,10 +243,10 @@ def in_little_memory(kept: str) -> None:
     steps = one.train // 32 + 5
     few = {"val_fraction": 0.02, "evaluations": 8}
     config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, steps=steps, **few)
-    seen = [field("RssAnon")]
+    seen = [resident("RssAnon")]
 
     def sampled() -> bool:
-        seen.append(field("RssAnon"))
+        seen.append(resident("RssAnon"))
         return False
 
     run = train(config, stop=sampled)
@@ -280,14 +257,6 @@ def in_little_memory(kept: str) -> None:
     )
 
 
-def field(name: str) -> int:
-    """Return a field of /proc/self/status in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return 1024 * int(line.split()[1])
-    raise KeyError(name)
-
-
 def say(*words: str) -> None:
     print(*words, flush=True)
 
@@ -295,8 +264,6 @@ def say(*words: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("all", "loaders", "memory"), default="all")
-    parser.add_argument("--train", type=int, default=100, help="photographs a class")
-    parser.add_argument("--steps", type=int, default=6)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what is made in between is removed
     torch.set_num_threads(1)
@@ -310,15 +277,15 @@ def main() -> None:
         home = Path(folder)
         os.environ["ABLATE_DATA"] = folder
         if arguments.part != "memory":
-            beside_timm(archive, home, arguments.train, arguments.steps)
+            beside_timm(archive, home)
         if arguments.part != "loaders":
             bounded(home)
     say(f"all in {time.perf_counter() - began:.0f} s")
 
 
-def beside_timm(archive: Path, home: Path, count: int, steps: int) -> None:
+def beside_timm(archive: Path, home: Path) -> None:
     """Measure packs of photographs beside timm."""
-    write_photographs(archive, home / "folder", count, count // 4)
+    write_photographs(archive, home / "folder")
     source = find_source(str(home / "folder"), None)
     files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)
     say(f"{len(source.labels)} photographs of {files:,.0f} B each")
@@ -330,8 +297,7 @@ def beside_timm(archive: Path, home: Path, count: int, steps: int) -> None:
         say(f"packed as {options.format}: {len(source.labels) / seconds:.0f} images/s a core, {each:,.0f} B each")
     room, splits.room = splits.room, lambda device: 0.0  # on one core, there is room for so few images in memory
     loaders(home / "folder")
-    read_or_mapped(home)
-    waiting(steps)
+    waiting()
     splits.room = room
 
 

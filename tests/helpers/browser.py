@@ -72,14 +72,14 @@ class Browser:
         found: Json = json.loads(message)
         return found
 
-    def open(self, file: Path, width: int, height: int = 900, scheme: str = "light") -> "Tab":
-        """Load `file` in a new tab of a size in pixels, with a preferred color scheme."""
+    def open(self, file: Path, width: int, scheme: str = "light") -> "Tab":
+        """Load `file` in a new tab, `width` pixels wide, with a preferred color scheme."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, session)
         for domain in ("Runtime", "Log", "Page", "Network"):
             tab.call(f"{domain}.enable")
-        size = {"width": width, "height": height, "deviceScaleFactor": 1}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1}
         tab.call("Emulation.setDeviceMetricsOverride", **size, mobile=width < 600)
         tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         tab.call("Page.navigate", url=file.as_uri())

@@ -33,18 +33,12 @@ def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
     return plan
 
 
-def at_new_sizes(kind: str = "") -> StudyResults:
-    """Make a study trained at 8 pixels, tested at 16 with 20 points less, and not yet tested at 32.
-
-    kind: "patch" for pixels of patches, not of images.
-    """
-    plan = spread(synthetic.position(figure="new-size", metric=f"test_accuracy@{kind}16"))
-    plan["evals"] = [f"test@{kind}16", f"test@{kind}32"]
-    for arm in plan["arms"]:
-        arm["config"][kind or "image_size"] = 8
+def at_new_sizes() -> StudyResults:
+    """Make a study trained at 8 pixels, tested at 16 with 20 points less, and not yet tested at 32."""
+    plan = spread(synthetic.position(figure="new-size", metric="test_accuracy@16", evals=["test@16", "test@32"]))
     records = {}
     for trial, record in synthetic.simulate(plan).items():
-        metrics = {f"test_accuracy@{kind}16": record.values["test_accuracy"] - 0.2}
-        measured = json.dumps({f"test@{kind}16": {"metrics": metrics, "notes": []}})
+        metrics = {"test_accuracy@16": record.values["test_accuracy"] - 0.2}
+        measured = json.dumps({"test@16": {"metrics": metrics, "notes": []}})
         records[trial] = synthetic.changed(record, evals=measured)
     return synthetic.results(plan, records)

@@ -11,21 +11,15 @@ from typing import Any
 import numpy as np
 
 from results import store
+from results.names import MEASURES, METRICS
 from results.store.lease import Watch
 from results.store.record import Record
 from results.store.schemas import Arm, Plan, Split
 from results.study_results import StudyResults, assemble
 
-SETTING = {
-    "position": "1d",
-    "pool": "gap",
-    "patch": 2,
-    "stem": "patch",
-    "data_fraction": 1.0,
-    "lr": 0.002,
-    "width": 32,
-}
+SETTING = {"position": "1d", "pool": "gap", "patch": 2, "stem": "patch", "data_fraction": 1.0, "lr": 0.002, "width": 32}
 DIGITS = {"kind": "folds", "folds": 5, "images": 1797}
+PROVENANCE = ("code", "revision", "host", "device", "python", "torch", "numpy")
 EVALUATIONS = 10
 STEPS = 1320
 
@@ -102,23 +96,18 @@ def make_plan(
 
 
 def position(**given: Any) -> dict[str, Any]:
-    published = {
-        "position=none": 0.61382,
-        "position=1d": 0.64206,
-        "position=2d": 0.64001,
-        "position=relative": 0.64032,
+    published = {"none": 0.61382, "1d": 0.64206, "2d": 0.64001, "relative": 0.64032}
+    texts = {
+        "question": "Does a ViT need position embeddings, and which kind?",
+        "source": "arXiv 2010.11929, Table 8",
+        "claims": ["position=none < position=1d", "position=2d ~ position=1d"],
     }
     return make_plan(
         "position-embedding",
-        {"position": ["none", "1d", "2d", "relative"]},
+        {"position": [*published]},
         {"position": "1d"},
-        published=published,
-        **{
-            "question": "Does a ViT need position embeddings, and which kind?",
-            "source": "arXiv 2010.11929, Table 8",
-            "claims": ["position=none < position=1d", "position=2d ~ position=1d"],
-            **given,
-        },
+        published={f"position={kind}": accuracy for kind, accuracy in published.items()},
+        **(texts | given),
     )
 
 
@@ -362,8 +351,8 @@ def with_weights(study: StudyResults) -> StudyResults:
 
 def trial_id(plan: Mapping[str, Any], arm: str, seed: int) -> str:
     """The id of the planned trial."""
-    trials = next(a["trials"] for a in plan["arms"] if a["name"] == arm)
-    return next(trial["id"] for trial in trials if trial["seed"] == seed)
+    planned = {(one["name"], trial["seed"]): trial["id"] for one in plan["arms"] for trial in one["trials"]}
+    return str(planned[arm, seed])
 
 
 def changed(record: Record, **values: Any) -> Record:
@@ -394,11 +383,8 @@ def write_trial(trial: store.Trial, record: Record) -> None:
         return
     trial.create({"config": json.loads(values["config"] or "{}")})
     with claimed(trial) as attempt:
-        provenance = {"code": "0", "host": "laptop", "device": "cpu", "threads": 1} | {
-            name: values[name]
-            for name in ("code", "revision", "host", "device", "python", "torch", "numpy")
-            if name in values
-        }
+        provenance = {"code": "0", "host": "laptop", "device": "cpu"}
+        provenance |= {name: values[name] for name in PROVENANCE if name in values}
         attempt.write_env({**provenance, "threads": int(values.get("threads", 1))})
         for line in record.history:
             attempt.log(dict(line))
@@ -409,15 +395,10 @@ def write_trial(trial: store.Trial, record: Record) -> None:
         elif status in ("finished", "diverged"):
             attempt.keep_weights = False
             attempt.save_weights(weights(trial.id, values["test_accuracy"]) if status == "finished" else b"")
-            publish(attempt, values)
-
-
-def publish(attempt: store.Attempt, values: Mapping[str, Any]) -> None:
-    from results.names import MEASURES, METRICS
-
-    metrics = {name: values[name] for name in METRICS if values.get(name) is not None}
-    measures = {name: values[name] for name in MEASURES if values.get(name) is not None}
-    attempt.publish({"status": values["status"], "metrics": metrics, **measures})
+            metrics, measures = (
+                {name: values[name] for name in names if values.get(name) is not None} for names in (METRICS, MEASURES)
+            )
+            attempt.publish({"status": status, "metrics": metrics, **measures})
 
 
 def with_holes() -> StudyResults:
