@@ -35,7 +35,7 @@ OPTIONAL_COLUMNS = {
     *("micro_batch", "ranks", "fused", "suspect_hardware", "evals", "inspect"),
     *("compile", "attention", "matmul_precision", "tf32", "weights_sha256"),
 }
-MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # of all columns
+MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read, over all columns
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 SCHEMA = pa.schema(
     [
@@ -149,7 +149,7 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, **options) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)  # a number stands before an OSError's text
+        why = getattr(error, "strerror", None) or str(error)  # str() of an OSError begins with its number
         raise ValueError(f"{path}: not a whole .parquet file ({why.splitlines()[0]})") from None
 
 
@@ -187,7 +187,7 @@ def read_rows(path: Path) -> list[Json]:
     except UnicodeDecodeError as error:
         raise store.Broken(f"{path}: damaged ({error})") from None
     for name in ARRAYS:
-        for row, scalar in zip(rows, table[name], strict=True):  # no Python number for each image
+        for row, scalar in zip(rows, table[name], strict=True):  # avoids a Python number for each image
             row[name] = scalar.values.to_numpy() if scalar.is_valid else None
     for place, row in enumerate(rows):
         if wrong := problem(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS}):
@@ -236,7 +236,7 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
         config = pd.DataFrame([flat_settings(text) for text in study.trials["config"]])
         config = config.drop(columns=[name for name in config if name in trials])
         frames.append(pd.concat([trials, config], axis=1).assign(study=study.name))
-    trials = pd.concat(frames, ignore_index=True).convert_dtypes()  # 2, not 2.0
+    trials = pd.concat(frames, ignore_index=True).convert_dtypes()  # so that 2 is not written as 2.0
     cells = trials.astype(object).where(trials.notna(), None)
     names = ["study", *(str(name) for name in cells if name != "study")]
     return formats.as_csv([dict(zip(names, row, strict=True)) for row in cells[names].itertuples(index=False)])

@@ -26,7 +26,7 @@ from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
 from results.tables.grid import is_minor
 
-OVER = ("finished", "diverged")  # a diverged trial is an outcome
+OVER = ("finished", "diverged")  # a diverged trial is a result too
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")
 
 

@@ -46,7 +46,7 @@ class StudyResults:
     @cached_property
     def trials(self) -> "pd.DataFrame":
         """The trials as a data frame, one row per planned trial, for figures, reports and exports."""
-        import pandas as pd  # late: more than half of a second, and tables do without
+        import pandas as pd  # late: takes over half a second, and tables do without
 
         return pd.DataFrame(self.columns)
 
@@ -114,7 +114,7 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     found = {}
     standings, start_metrics = Standings(runs), dependencies.start_metrics(runs, plan)
     for trial_id, parents in dependencies.trials_with_parents(plan):
-        if trial_id not in records:  # of a stage
+        if trial_id not in records:  # it belongs to a stage
             continue
         values = dict(records[trial_id].values)
         if values["status"] == "missing":
@@ -136,7 +136,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     defaults = dict.fromkeys(TEXTS, "") | dict.fromkeys(numbers, math.nan)
     known = {trial_id: {**defaults, **record.values, **later.get(trial_id, {})} for trial_id, record in mine.items()}
     rows = zip(*map(itemgetter(*TEXTS, *numbers), (known[trial_id] for _, _, trial_id in cells)), strict=True)
-    columns: dict[str, list[Any]] = {name: [] for name in (*EVALUATION[:3], *TEXTS, *numbers)}  # also of no trials
+    columns: dict[str, list[Any]] = {name: [] for name in (*EVALUATION[:3], *TEXTS, *numbers)}  # even without trials
     columns |= zip(columns, map(list, itertools.chain(zip(*cells, strict=True), rows)), strict=False)
     columns |= {name: as_floats(columns[name]) for name in numbers}
     lines = [(*cell, *(as_float(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]

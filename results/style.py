@@ -89,7 +89,7 @@ def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
 
 # -- from a file ------------------------------------------------------------------------------------------------------
 
-Rule = tuple[Callable[[Any], object], str]  # is true of an allowed value; what is allowed
+Rule = tuple[Callable[[Any], object], str]  # whether a value is allowed, and what is allowed
 
 
 def number(low: float, high: float) -> Rule:

@@ -9,7 +9,7 @@ from results.store.eval_files import measures
 from results.store.schemas import Arm, Plan, Tuned
 from results.style import Style
 
-MANY = 12  # names that are listed at most
+MANY = 12  # most names that are listed
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:

@@ -49,7 +49,7 @@ class Campaign:
     folder: Path
     plans: tuple[str, ...]
     profile: profiles.Profile
-    place: Place  # of its jobs: plug-ins are in the snapshot, and scratch space may be missing on other machines
+    place: Place  # of its jobs: plug-ins are in `code`, and scratch space may be missing on other machines
     arms: tuple[str, ...] = ALL_ARMS  # globs
 
     @property
@@ -169,7 +169,7 @@ def read_private(folder: Path) -> Private:
 def checked(path: Path, schema: type[Kind]) -> Kind:
     try:
         return store.read(path, schema)
-    except store.Broken as error:  # which begins with the file's name
+    except store.Broken as error:  # whose message begins with the file's name
         raise store.Broken(f"{path.parent}/{error}") from None
 
 

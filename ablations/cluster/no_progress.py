@@ -17,7 +17,7 @@ from results.store import eval_files
 from results.store.paths import no_follow
 from results.store.schemas import GaveUp, Round
 
-ROUNDS = 5  # of shares without progress
+ROUNDS = 5  # rounds without progress before a campaign gives up
 LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 
 

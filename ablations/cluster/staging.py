@@ -1,8 +1,8 @@
 """Copying packs to a node's local disk before training reads them: `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
-another name, checked against its checksum and renamed. If the disk has too little space, or training reads fewer images
-than the pack holds, training reads the original, and a message gives the reason.
+another name, checked against its checksum and renamed. A pack stays where it is if the disk has too little space, or if
+training reads fewer images than it holds. A message then gives the reason.
 """
 
 import fcntl

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
-FRAMES = 3  # two tracebacks are the same if these innermost frames are
+FRAMES = 3  # innermost frames that two tracebacks share if they count as the same
 
 MACHINE_ERRORS = {
     getattr(errno, name)

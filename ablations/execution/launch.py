@@ -61,7 +61,7 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
-    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # what is left over stays idle
+    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # leftover GPUs stay idle
     number = (asked or default_workers(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
     for worker in range(number):
         own = {VISIBLE: ",".join(groups[worker % len(groups)])} if groups else {}
@@ -88,7 +88,7 @@ class WorkerProcess:
             text=True,
             errors="replace",
             env=worker_environment(place, own),
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then tells the workers
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the workers
         )
         self.events = events
         threading.Thread(target=self.read, daemon=True).start()
@@ -100,7 +100,7 @@ class WorkerProcess:
         errors.start()
         with self.process.stdout as lines:
             for line in lines:
-                if line.endswith("\n"):  # a killed worker's last line may be torn
+                if line.endswith("\n"):  # a killed worker's last line may be incomplete
                     self.events.put((self, messages.read_event(line)))
         errors.join(1.0)  # not longer: a child process of the worker may keep the pipe open
         self.events.put((self, messages.Exited(self.process.wait())))
@@ -114,14 +114,14 @@ class WorkerProcess:
 
     def send(self, job: Job) -> None:
         assert self.process.stdin is not None
-        with suppress(OSError):  # it died: the event is on its way
+        with suppress(OSError):  # the process died: its exit follows as an event
             self.process.stdin.write(messages.job_line(job))
             self.process.stdin.flush()
 
     def close(self) -> None:
         """Close the worker's standard input, so that the worker ends after its current job."""
         assert self.process.stdin is not None
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # the process has ended
             self.process.stdin.close()
 
     def stop(self) -> None:

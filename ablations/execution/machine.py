@@ -10,7 +10,7 @@ from pathlib import Path
 DEVICES = Path("/dev")
 NAMED = re.compile(r"\+?\d|GPU-|MIG-")  # a GPU in CUDA_VISIBLE_DEVICES; not -1, nor SLURM's NoDevFiles
 LOGIN_NODE_TRIALS = 2  # at a time: a login node is shared
-# the files that count kills, by controllers: control groups of version 2, then 1
+# the file that counts kills, by controller: control groups of version 2, then of version 1
 CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 

@@ -86,7 +86,7 @@ class Exited:
 
 
 Event = Ready | Alive | Note | Waiting | Started | Compiling | Progress | Ended
-Heard = Event | Said | Exited  # what the pool hears of a worker
+Heard = Event | Said | Exited  # what the pool receives from a worker
 EVENTS: dict[str, type[Event]] = {
     kind.__name__: kind for kind in (Ready, Alive, Note, Waiting, Started, Compiling, Progress, Ended)
 }

@@ -27,8 +27,8 @@ CRASHED_STARTS = 3
 KILLED_STARTS = 20
 DEATHS = 5  # workers that die on one trial before its attempt begins; later deaths are counted on disk
 HELD_SECONDS = 2.0
-SILENT_SECONDS = 300.0  # workers send a heartbeat every 5 s, once PyTorch is imported: minutes on a busy file system
-LONGEST_LOOK = 1.0  # silence counted per check: this process itself may have been suspended
+SILENT_SECONDS = 300.0  # heartbeats begin once PyTorch is imported, which may take minutes
+LONGEST_LOOK = 1.0  # most silence counted per check, as this process itself may have been suspended
 
 
 class WorkerState(Enum):

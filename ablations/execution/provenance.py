@@ -77,7 +77,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
         "revision": revision(),
         "plugins": {Path(path).name: digest for path, digest in plugins.items()},
         "host": socket.gethostname(),
-        **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # as SLURM calls it
+        **({"node": node} if (node := os.environ.get("SLURMD_NODENAME")) else {}),  # SLURM's name of the node
         "device": device,
         "accelerator": accelerator,
         "threads": config.threads,
@@ -99,7 +99,7 @@ def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
 
     found: dict[str, str | bool] = {"compile": compiles(config, accelerator), "attention": named(config, accelerator)}
     found["matmul_precision"] = torch.get_float32_matmul_precision()
-    if accelerator == "cuda":  # by default of convolutions alone
+    if accelerator == "cuda":  # by default, convolutions alone use TF32
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
         found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
     return found

@@ -132,7 +132,7 @@ def joined_ranks(
         with joined(crew.store, 0, config.gpus, crew.order(0).device) as ranks:
             yield ranks
         for process in crew.processes.values():
-            with suppress(subprocess.TimeoutExpired):  # ended below
+            with suppress(subprocess.TimeoutExpired):  # `end` kills it below
                 process.wait(END_SECONDS)
     except Exception as error:
         if not isinstance(error, RankLost) and exchange_failed(error) and (lost := crew.loss()):
@@ -262,14 +262,14 @@ class RankProcesses:
             if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:
                 self.silent.add(rank)
                 process = self.processes[min(rank, self.here)]
-                process.kill() if rank < self.here else process.terminate()  # which srun passes on
+                process.kill() if rank < self.here else process.terminate()  # srun passes the signal on
 
     def end(self) -> None:
         """Close the standard input of all ranks, which ends them, and kill those that remain."""
         self.over.set()
         for process in self.processes.values():
             assert process.stdin is not None
-            with suppress(OSError):  # it is gone
+            with suppress(OSError):  # the process has ended
                 process.stdin.close()
         for process in self.processes.values():
             try:

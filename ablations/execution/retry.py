@@ -68,7 +68,7 @@ def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)
-        state = trial.state()  # once: the result whose weights are gone is the one to move aside
+        state = trial.state()  # read once, so that `reopen` moves aside the result whose weights are gone
         is_lost = state.status == "finished" and not state.weights.exists()
         if is_lost and trial.reopen(watch, state.result):
             names.append(name)

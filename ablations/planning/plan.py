@@ -45,7 +45,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     stages = stage_entries(design, seeds)
     arms = [arm_entry(design, arm, made[arm.baseline], seeds, stages) for arm in design.arms]
     at_own_values = tuned(design)
-    # The statement holds only for trials with the recipe's config.
+    # The recipe states the spread for its own config only.
     spread = None if design.overrides or study.stages else recipe.spread
     plan = Plan(
         name=design.name,
@@ -233,7 +233,7 @@ def measured_arm(name: str, config: Config) -> Cost:
     """
     try:
         return measure(config)
-    except Exception as error:  # a user's part may do anything
+    except Exception as error:  # a user's plug-in may raise anything
         raise ValueError(f"arm {name} cannot be built: {type(error).__name__}: {error}") from error
 
 
@@ -265,7 +265,7 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
     """
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
-        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other data set the image size
+        plain = Config(**merge(recipe, {"data": own["data"]})).model_dump()  # other data change the default image size
     except ConfigError:
         return {}
     plain["data"] = recipe.get("data", own["data"])

@@ -1,6 +1,6 @@
 """Measured seconds per training step, in one file per device: runs/probes/<device>.json. This module loads no torch.
 
-The key of a measurement is a digest of all settings that the step time depends on, so arms that differ only in the
+The key of a measurement is a digest of all settings that the step time depends on. Arms that differ only in the
 learning rate or the number of steps share it.
 """
 

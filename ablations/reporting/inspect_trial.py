@@ -16,7 +16,7 @@ from results.store import planned
 from results.store.inspection_data import Inspection
 from results.store.schemas import Plan
 
-Config = Mapping[str, Any]  # as a trial's config.json has it
+Config = Mapping[str, Any]  # the content of a trial's config.json
 
 
 def select_trials(
@@ -126,7 +126,7 @@ def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspe
             return before
     except (FileNotFoundError, store.Broken):
         pass
-    from ablations.execution.compute_eval import compute_eval  # late: looking again needs no torch
+    from ablations.execution.compute_eval import compute_eval  # late: torch, which a stored inspection does without
 
     compute_eval(trial, "inspect", place.data_dir, place.code, images)
     return inside.read(trial)

@@ -22,7 +22,7 @@ class Tail:
     """The last lines of a log of a trial's attempt or of the trial's SLURM task."""
 
     trial: str
-    arm: str | None  # None: of no plan
+    arm: str | None  # None if the trial is in no plan
     seed: int | None
     status: str
     path: str  # the folder of the attempt or the array

@@ -22,7 +22,7 @@ from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
 
 IDENTICAL = "identical"
-USUAL = "test_accuracy"  # the metric of rows that name none
+USUAL = "test_accuracy"  # the metric that a row's notes do not name
 
 
 @dataclass(frozen=True)

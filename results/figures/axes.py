@@ -25,7 +25,7 @@ SETTING_NAMES = {
     "image_size": "image size (pixels a side)",
     "depth": "depth (blocks)",
 }
-TICK = 0.9  # inches that a label of the axis may take before it is broken
+TICK = 0.9  # inches, the width at which a tick label is wrapped
 
 
 def axis_name(field: str) -> str:
@@ -72,7 +72,7 @@ def value_text(value: Any) -> str:
     """Return a setting's value as readable text, such as 0.0004, 5e-5, 8, 1,320 or conv."""
     if not is_number(value):
         return str(value)
-    if value and abs(value) < 1e-4:  # as Python does, and so the names of arms
+    if value and abs(value) < 1e-4:  # as Python writes it, and so do the names of arms
         mantissa, exponent = f"{value:.6e}".split("e")
         return f"{float(mantissa):g}e{int(exponent)}"
     return f"{float(value):z,.6g}"

@@ -16,7 +16,7 @@ from results.style import current
 from results.tables.study_table import table as table_of
 from results.units import metric_name, unit
 
-FEWEST = 3  # seeds that an interval is drawn for: of two it is wider than most axes, and says nothing
+FEWEST = 3  # least seeds with an interval: of two seeds it is wider than most axes
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
@@ -96,7 +96,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
 
 def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
     """Return the study and its table with another metric, without verdicts: the tests are of the study's metric."""
-    columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # an eval that no trial has yet
+    columns = {metric: [nan] * len(study.columns["arm"])} | study.columns  # NaN for an eval that no trial has yet
     plan = study.plan.model_copy(update={"metric": metric, "claims": []})
     other = replace(study, plan=plan, columns=columns)
     table = table_of(other)

@@ -32,7 +32,7 @@ class PartCost(TypedDict):
 
 Drawing = Callable[[Inspection, Figure], list[str]]  # returns the lines to write below
 
-# name: the title, when there is something to draw, and what draws it
+# name: the title, whether there is something to draw, and the function that draws it
 FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
     "filters": ("Embedding filters", lambda inside: "filters" in inside.arrays, filters),
     "position": ("Position: each patch beside all others", similarity.notes_by_site, similarity.pairs),

@@ -14,7 +14,7 @@ from results.style import current
 DIRECTIONS = ((1, 0), (-1, 0), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8), (-0.8, -0.8), (0, 1), (0, -1))
 DISTANCES = (8, 14, 22, 32, 44, 58)  # points (1/72 inch)
 STEP = 4.0  # pixels
-LEADER = 20  # from this distance on, a line leads from the name to its point
+LEADER = 20  # beyond this distance, a line leads from the name to its point
 
 Point = tuple[float, float, str, str]  # x, y, name, colour
 
@@ -81,4 +81,4 @@ def annotation(
 def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
     """Return whether a name's box is within the box `inside` and overlaps no box of `taken`."""
     within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
-    return within and not any(box.fully_overlaps(other) for other in taken)  # which may touch
+    return within and not any(box.fully_overlaps(other) for other in taken)  # boxes may touch

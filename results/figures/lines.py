@@ -46,7 +46,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """
     style, baselines = current(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
-    k = 0  # of those that are no baseline's
+    k = 0  # number of series before this one, without baselines
     for name in dict.fromkeys(frame["series"]):
         baseline = name in baselines
         colour = style.colour(name) or (style.baseline if baseline else style.palette[k % len(style.palette)])

@@ -20,10 +20,10 @@ from results.safe_text import printable
 from results.style import COLUMN, current
 
 MARGIN = 0.08  # inches
-LEADING = 1.35  # line height over font size, at least
+LEADING = 1.35  # least line height, as a multiple of the font size
 HANDLE = 0.5  # inches of a legend's line and the space around it
-STACKED = 2  # rows that a legend over its panel may have, where it could have the figure's width
-NAMED = 6  # arms with absent trials that are named under a figure
+STACKED = 2  # most rows of a legend above its panel, before it takes the figure's width
+NAMED = 6  # most arms with absent trials that are named under a figure
 
 
 def escape_texts(figure: Figure) -> None:

@@ -26,7 +26,7 @@ from results.tables.sentences import setting_parts
 from results.tables.study_table import table as table_of
 from results.units import OBJECTIVE_SUFFIX, metric_name
 
-OVER_THE_GRID = ("learning-rate", "curves")  # of a tuned study; the others show each arm at its own value
+OVER_THE_GRID = ("learning-rate", "curves")  # kinds that show a tuned study's whole grid; others show tuned arms
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:

@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from results.style import Style, current
 
 GREY, LIGHT, PALE = "#6e6e6e", "#d0d0d0", "#f3f3f3"
-MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # as many as share no divisor with the six colors of the palette
+MARKERS = ("o", "s", "^", "v", "P", "X", "<")  # seven, which shares no divisor with the palette's six colors
 DASHES: tuple[Any, ...] = (
     *("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (9, 2)), (0, (2, 3))),
     *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
 )
 
-# What a writer would otherwise stamp with the date or its version.
+# Metadata with the date or a version, which would change the bytes.
 UNSTAMPED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -31,9 +31,9 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 
 def matplotlib_settings(chosen: Style) -> Any:
     return {
-        "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # which has what the first lacks
+        "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # the fallback for missing glyphs
         "font.size": chosen.text,
-        "text.hinting": "none",  # a line is as wide on a screen as in print
+        "text.hinting": "none",  # so that text is as wide on a screen as in print
         "text.parse_math": False,  # a dollar sign in a question is a dollar sign
         "axes.titlesize": chosen.text,
         "axes.labelsize": chosen.text,

@@ -18,7 +18,7 @@ from results.store.schemas import Plan
 from results.style import current
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
-CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm may be called anything
+CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm's name may contain anything
 VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
 
 

@@ -240,12 +240,12 @@ def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> fl
     studentized normal samples with the observed correlations.
     """
     rng = np.random.default_rng(0)
-    largest = np.zeros(DRAWS)  # of P(|T| <= t), over the contrasts
+    largest = np.zeros(DRAWS)  # largest P(|T| <= t) of the contrasts, by draw
     for sample in samples:
         n = len(sample)
         centered = sample - sample.mean(axis=0)
         for some in np.array_split(largest, 20):  # a view of the draws: less memory
-            drawn = rng.standard_normal((len(some), n, n)) @ centered  # rows as correlated as those of the sample
+            drawn = rng.standard_normal((len(some), n, n)) @ centered  # contrasts correlated as in the sample
             deviation = drawn.std(axis=1, ddof=1)
             t = np.abs(drawn.mean(axis=1)) * math.sqrt(n) / np.where(deviation > 0, deviation, np.inf)
             np.maximum(some, (1 - 2 * special.stdtr(n - 1, -t)).max(axis=1), out=some)
@@ -330,8 +330,8 @@ def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> fl
 def power_to_resolve(n: int, difference: float, sd: float, family: int = 1) -> float:
     """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
 
-    It is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}) for a family of m contrasts, where T' is
-    noncentral t and sd the standard deviation of the per-seed differences.
+    sd: the standard deviation of the per-seed differences. For a family of m contrasts, it is P(T'_{n-1}(difference
+    sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is noncentral t.
     """
     critical, shift = t_quantile(1 - 0.025 / family, n - 1), difference * math.sqrt(n) / sd
     below = float(special.nctdtr(n - 1, shift, critical))

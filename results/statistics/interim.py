@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from results.statistics.contrast import Sample
 from results.store.schemas import Plan
 
-PLANNED = (5, 10, 20, 40)  # seeds: min(1, 4 min_k p_k) holds the error whichever of these are looked at
+PLANNED = (5, 10, 20, 40)  # seeds; min(1, 4 min_k p_k) controls the error for any of these looks
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:

@@ -45,8 +45,8 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 def p_value(of: Pair, plan: Plan) -> float | None:
     """Return the two-sided p value of a pair, corrected for looks; None where no test is possible.
 
-    It is the largest p value of the arm that is ahead, at its tuned value, against the other at its tuned value and at
-    each grid point.
+    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm. That arm is taken at
+    its tuned value and at each grid point.
     """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:

@@ -214,7 +214,7 @@ def without_formula(value: Plain) -> Plain:
 
 def json_text(document: Document) -> str:
     """Return a document as indented JSON."""
-    from results.records import as_json  # late: pydantic, while the command line lists the formats
+    from results.records import as_json  # late: pydantic, which listing the formats does without
 
     return as_json(document.record())
 

@@ -113,7 +113,7 @@ NOTES = ("all", "short", "none")
 COMPARED = {  # columns of an arm against its baseline
     *("delta", "delta_ci95", "delta_ci95_images", "delta_ci95_simultaneous", "p", "p_holm", "verdict", "margin_met"),
 }
-WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "margin_met", "published")  # shown where a row has one
+WHERE_KNOWN = ("delta_ci95_images", "delta_ci95_simultaneous", "margin_met", "published")  # shown if a row has a value
 JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
@@ -277,7 +277,7 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats."""
     lines = [dagger(table)] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
-    if table.interactions:  # results without a row
+    if table.interactions:  # which have no row
         described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
         lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")

@@ -385,7 +385,7 @@ def start_notes(study: StudyResults) -> list[str]:
     if START not in study.columns:
         return []
     stage = {arm.name: arm.parent for arm in study.plan.arms}
-    accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value: arms share trials
+    accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value; arms share these trials
     for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
         if not math.isnan(value):
             accuracy[stage[arm]][seed] = value

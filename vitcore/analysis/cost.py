@@ -85,5 +85,5 @@ def count(config: Config) -> Cost:
     if not isinstance(model, ViT):
         return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
     tokens = math.prod(config.grid) + model.prefix
-    biased = type(model.position).bias is not Position.bias  # a kind overrides the sites it needs
+    biased = type(model.position).bias is not Position.bias  # a variant overrides the sites that it needs
     return Cost(params, flops, tokens, model.class_token is not None, biased)

@@ -143,7 +143,7 @@ def check_size(config: Config, size: int) -> None:
     try:
         with torch.no_grad():
             model(images)
-    except (RuntimeError, AssertionError) as error:  # shapes that do not fit, whatever part says so
+    except (RuntimeError, AssertionError) as error:  # shapes that do not fit, in any part
         what = f"model={config.model}" if config.model else f"position={config.position}"
         raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
 

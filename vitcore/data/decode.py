@@ -41,7 +41,7 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
 
     try:
         return Image.open(io.BytesIO(content), formats=formats)
-    except Exception as error:  # whatever Pillow's many decoders raise, DecompressionBombError among it
+    except Exception as error:  # Pillow's decoders raise many kinds, such as DecompressionBombError
         listed = f"none of {', '.join(formats)}"
         raise unreadable(listed if isinstance(error, UnidentifiedImageError) else error) from None
 

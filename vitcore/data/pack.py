@@ -9,7 +9,7 @@ a pack checks the fingerprint, the index and the size of each shard. The first t
 checks the image's CRC-32. `verify` reads everything.
 
 The channels come last, as in a decoded JPEG, and because uint8 images are resized fastest in this layout. Shards are
-read, not mapped into memory, so one that is truncated while a job runs causes an error with its name, not a SIGBUS.
+read, not mapped into memory. One that is truncated while a job runs thus causes an error with its name, not a SIGBUS.
 Mapped pages would also count as memory of the job, which SLURM ends if it exceeds its memory.
 """
 
@@ -304,7 +304,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
     try:
         records = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
         check_records(records, manifest)
-    except Exception as error:  # NumPy raises many kinds, those of tokenize and ast among them
+    except Exception as error:  # NumPy raises many kinds, also from tokenize and ast
         raise ValueError(f"{path}: {reason(error)}; {ANEW}") from None
     return records
 

@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 SAMPLE = 64  # images read for size and color: photographs include gray images, but grayscale datasets no colored image
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
-MIDDLE = 7 / 8  # of the side that evaluation sees, as 224 of 256
+MIDDLE = 7 / 8  # the part of the side that evaluation sees, such as 224 of 256
 QUALITY = 95  # of JPEG
 LARGEST_NOTE = 2**26  # bytes of the note beside a shard
-SHARDS = 64  # at least, if there are as many images: for several cores, and so that a kill loses little
+SHARDS = 64  # least number of shards, for several cores and so that a kill loses little
 SHARD_BYTES = 2**30  # at most
-FILES = 512  # shards at most, all of which stay open
+FILES = 512  # most shards, all of which stay open
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
 Advance = Callable[[int], object]  # is called with the number of images done since the last call, from any thread
@@ -371,7 +371,7 @@ def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, 
         whole &= (counts.dtype, counts.shape) == (np.int64, (channels, 256))
         if not whole:
             raise ValueError("of another pack")
-    except Exception as error:  # a damaged zip raises whatever its parts do
+    except Exception as error:  # a damaged zip raises many kinds
         why = f"{path}: damaged ({reason(error)})"
         raise ValueError(f"{why}: remove it, and the same `ablate data pack` goes on") from None
     return records, counts, total

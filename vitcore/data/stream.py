@@ -15,7 +15,7 @@ from torch import Tensor
 from vitcore.data.datasets import Indices
 from vitcore.data.pack import Pack
 
-AHEAD = 4  # batches begun before they are asked for, and threads that read them
+AHEAD = 4  # batches read ahead, and threads that read them
 CPU = torch.device("cpu")
 CHUNK = 512  # images read at a time by `resident`
 

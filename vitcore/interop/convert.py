@@ -1,7 +1,7 @@
 """Conversion of models from and to timm and torchvision, and from .npz files, with equal outputs and gradients.
 
-A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused. To find out, the counterpart
-of the new ViT is built in the other library, on the meta device, and compared with the original module by module.
+A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused. To find out, the new ViT's
+counterpart is built in the other library, on the meta device. It is compared with the original module by module.
 Dropout and stochastic depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
 """
 

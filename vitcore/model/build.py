@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm  # of every dimension, and of timm's with an activation
+from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, also of timm's with an activation
 
 from vitcore.keyed_random import Keys
 from vitcore.model.vit import ViT
@@ -50,7 +50,7 @@ class Reference(nn.Module):
         super().__init__()
         self.config = config
         self.model = classifier(config)
-        # timm's models also drop by a function, in no module.
+        # timm's models also drop values in functions, outside of modules.
         asked = any(getattr(config, rate) for rate in RATES.values())
         self.drops = asked or any(dropping(module) for module in self.model.modules())
 

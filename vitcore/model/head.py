@@ -35,7 +35,7 @@ class Head(Part):
     def __init__(self, config: Config) -> None:
         super().__init__()
         bias = config.options_of(self.slot, self.Options).bias
-        # Zero as in models_vit.py, or LeCun normal as flax's Dense.
+        # Zeros as in models_vit.py, or LeCun normal as in flax's Dense.
         self.draws = {
             "weight": zeros if config.head_init == "zeros" else lecun_normal,
             "bias": constant(bias),

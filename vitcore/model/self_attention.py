@@ -55,7 +55,7 @@ class SelfAttention(Part):
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return queries, keys and values (B, H, T, d_h), and the bias of the attention logits or None."""
         B, T, _ = x.shape
-        # Unbound before they are transposed, the gradients keep the product's layout and are copied once.
+        # Unbinding before transposing keeps the gradients in the product's layout, so they are copied only once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
         q, k = context.rotate(self.q_norm(q), self.layer), context.rotate(self.k_norm(k), self.layer)
         if self.leaves_keys:

@@ -1,8 +1,8 @@
 """The choice of the attention kernel, by config and device.
 
 By default, PyTorch chooses the kernel. On a GPU it has different ones for attention without a bias, with a fixed bias
-and with a learned bias, which differ in rounding and speed. Of the fused kernels, only the memory-efficient one
-computes the gradient of a bias (torch 2.14, derivatives.yaml). The setting attention=pinned uses it in all arms.
+and with a learned bias. They differ in rounding and speed. Of the fused kernels, only the memory-efficient one computes
+the gradient of a bias (torch 2.14, derivatives.yaml). The setting attention=pinned uses it in all arms.
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ def named(config: Config, device: str) -> str:
         return PRODUCTS
     bias = bias_of(config)
     if device == "cpu":
-        form = PRODUCTS if bias == "learned" else FREE  # one kernel, with a mask and without
+        form = PRODUCTS if bias == "learned" else FREE  # the same kernel with and without a mask
         return f"{form} in float32" if config.precision == "bf16" and not config.model else form
     return f"{FREE} with a {bias} bias" if bias else FREE

@@ -71,8 +71,8 @@ def cache_home() -> Path:
 def private_folder(path: Path) -> Path:
     """Return `path`, a folder that is created with mode 0700 if it is missing.
 
-    Raises ValueError if it is a link or no folder, belongs to another user, or is writable by others, OSError if it
-    cannot be created.
+    Raises ValueError if it is a link or no folder, belongs to another user, or is writable by others. Raises OSError if
+    it cannot be created.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)

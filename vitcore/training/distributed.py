@@ -130,10 +130,10 @@ ALONE = Ranks()
 class Replica(Generic[Batch]):
     """The copy of the model on one rank, with the exchange of gradients between ranks.
 
-    The last backward pass of a step averages the gradients and waits for all ranks, so an out-of-memory error on one
-    would block the others. The first step is therefore tried without communication, with smaller and smaller
-    micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The first step also shows which
-    parameters the loss does not use.
+    The last backward pass of a step averages the gradients and waits for all ranks. An out-of-memory error on one would
+    block the others. The first step is therefore tried without communication, with smaller and smaller micro-batches,
+    until it fits on all ranks. Later steps have this micro-batch size. The first step also shows which parameters the
+    loss does not use.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERIFICATIONS = 3  # this many divergences at different steps count as one: the steps are not reproducible
+VERIFICATIONS = 3  # suspicions after which any divergence is confirmed: steps are not reproducible
 
 
 class DivergedError(Exception):

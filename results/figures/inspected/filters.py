@@ -8,7 +8,7 @@ from results.figures.images import normalized, strip_axes, to_rgb
 from results.store.inspection_data import Inspection
 
 COLUMNS, MOST = 8, 16
-SIDE, GAP = 48, 4  # of one filter, and between two, in the picture's pixels
+SIDE, GAP = 48, 4  # pixels of the picture: side of a filter, gap between two
 PAPER = 0.85
 
 

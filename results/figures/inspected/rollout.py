@@ -11,7 +11,7 @@ from results.figures.theme import LIGHT
 from results.store.inspection_data import Inspection
 from results.style import current
 
-GAP = 0.06  # between images, of their sides
+GAP = 0.06  # between images, as a fraction of their side
 
 
 def rollout(inside: Inspection, figure: Figure) -> list[str]:
@@ -25,7 +25,7 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
     rows = figure.subplots(3, 1)
     for k, (label, predicted) in zip(range(shown), classes, strict=False):
-        picture = to_rgb(images[k] / max(1, images.max()))  # digits, for one, end at 16
+        picture = to_rgb(images[k] / max(1, images.max()))  # pixels of digits go up to 16
         left = k * (1 + GAP)
         draw_image(picture, rows[0], left=left)
         draw_image(picture, rows[1], maps[k], left)

@@ -76,7 +76,7 @@ def covered_boxes(known: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> list[Bb
     ends = (known[end].fillna(known["mean"]) for end in ("low", "high"))
     boxes = [box_around(ax, *row) for row in zip(known["at"], *ends, strict=True)]
     singles = seeds.merge(known[["arm", "at"]], on="arm")
-    boxes += [box_around(ax, row.at, row.value, row.value) for row in rows_of(singles)]  # reaches the seeds beside it
+    boxes += [box_around(ax, row.at, row.value, row.value) for row in rows_of(singles)]  # covers the shifted dots
     for _, rows in known.groupby("series"):
         boxes += boxes_along(ax, list(zip(rows["at"], rows["mean"], strict=True)))
     return boxes + [text.get_window_extent() for text in ax.texts if text.get_text()]

@@ -25,11 +25,11 @@ from results.units import unit
 
 TIMES = {3600.0: "hours", 60.0: "minutes", 1.0: "seconds"}
 DASHED = DASHES[1]
-BAND = 3  # seeds that a band needs: over two the t interval is 12.7 standard errors wide, and covers the picture
-MAX_SPEED_RATIO = 1.5  # times as many seconds a step, between trials of equal FLOPs, pass for equal machines
-MARKED = 8  # markers on a line, about
-SMALL = 3.5  # the size of these markers
-BANDS = 6  # at most: more of them hide each other, and the lines
+BAND = 3  # least seeds with a band: over two it is 12.7 standard errors to either side, and covers the picture
+MAX_SPEED_RATIO = 1.5  # largest ratio of step times between trials of equal FLOPs on equal machines
+MARKED = 8  # approximate number of markers on a line
+SMALL = 3.5  # their size in points
+BANDS = 6  # most bands in a figure: more would hide each other and the lines
 
 
 def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:

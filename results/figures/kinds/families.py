@@ -20,7 +20,7 @@ from results.style import current
 from results.units import is_accuracy, unit
 
 DRAWN = 40  # points of a fitted curve
-LEAST = 3  # seeds of a fit that is drawn
+LEAST = 3  # least seeds of a fit that is drawn
 MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
 
 
@@ -78,7 +78,7 @@ def draw_over_compute(
 ) -> Axes:
     """Draw means, intervals and seeds over compute, with the fit of each series in `fitted`."""
     axes.compute_axis(frame, ax)
-    looks = lines.series_styles(frame.assign(reference=False))  # none is black: the baseline is in a family
+    looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     for name, look in looks.items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         lines.draw_points(rows, ax, look)

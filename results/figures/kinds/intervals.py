@@ -24,11 +24,11 @@ from results.tables import layout
 from results.units import is_accuracy, unit
 
 RESOLVED = ("better", "worse")
-LABEL_WIDTH = 1.5  # inches that an arm's name may take before it is broken
+LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
 ROW, NARROW_ROW = 0.44, 0.6  # inches
-DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, where rows would take more than MOST: the verdict is on one line
+DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, if rows would take more than MOST: verdict on one line
 MOST = 9.0  # inches
-FRAME = 0.85  # inches for the axis and the heads of the columns
+FRAME = 0.85  # inches for the axis and the column headings
 MARKS = (
     "Colour, filled marks: resolved after correction for all comparisons (Holm, p < 0.05); intervals are uncorrected. "
     "{baseline}."
@@ -145,7 +145,7 @@ def verdict_word(row: Any) -> str:
     """Return the verdict as text, with the number of finished seeds if trials are absent."""
     if row.n == 0:
         return "no finished trial"
-    known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # None becomes NaN beside texts in a frame
+    known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # pandas turns None into NaN
     count = f" (n = {row.n} of {row.planned})" if row.n < row.planned else ""
     return ("baseline" if row.reference else known.replace("-", " ")) + count
 
@@ -224,7 +224,7 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
     ax.margins(x=0.3)
     ax.xaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(axis="y", length=0, labelleft=False)
-    # From the right edge to the left: the layout leaves no room for a label wider than its panel.
+    # Aligned to the right edge: the layout leaves no room for a label wider than its panel.
     ax.set_xlabel(source, size=current().small, color=GREY, loc="right")
     ax.set_title("published in\nanother setting (%)", size=current().small, color=GREY, loc="left")
     return ax

@@ -15,7 +15,7 @@ from results.records import Table
 from results.study_results import StudyResults
 from results.units import unit
 
-HEIGHT = 2.9  # inches a panel
+HEIGHT = 2.9  # inches per panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:

@@ -14,7 +14,7 @@ from results.records import Table
 from results.study_results import StudyResults
 
 FEW_SHOT = "fewshot5_accuracy"
-HEIGHT = 2.6  # inches a panel
+HEIGHT = 2.6  # inches per panel
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LEVELS = 31  # magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations
-STEPS = 2**16  # of a factor that is drawn as a whole number
+STEPS = 2**16  # values of a factor, which is drawn as a whole number
 ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor], Tensor]
-LEVELS = 256  # of a byte
-ONE = 2**24  # of the weights of a box filter, whole numbers as PIL's
+LEVELS = 256  # values of a byte
+ONE = 2**24  # the sum of a box filter's weights, which are integers as in PIL
 GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and torchvision
 
 

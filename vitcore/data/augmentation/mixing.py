@@ -43,7 +43,7 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     if cut:
         edges = box(random, share, rows, columns)
         choices = [1, kept(edges, rows, columns), *edges]
-    if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that the other draws stay
+    if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that it changes no other draw
         choices = [1, 1, *NOWHERE]
     return torch.tensor(choices, dtype=torch.float64)
 

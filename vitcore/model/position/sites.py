@@ -31,7 +31,7 @@ class Position(Part):
     """
 
     slot = "position"
-    places: ClassVar[tuple[str, ...]] = ()  # what `position_at` may be, the default first; none: no choice
+    places: ClassVar[tuple[str, ...]] = ()  # allowed values of `position_at`, the default first
 
     def __init__(self, config: Config) -> None:
         super().__init__()
