@@ -146,7 +146,19 @@ def study_of(names: list[str]) -> dict[str, Any]:
 
 
 MARKUP = [
-    *("=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "a | b", "a,b\nc", '"><b>', "[x](javascript:y)", "${7*7}"),
+    *(
+        "=1+1",
+        "+1",
+        "-1+cmd|' /C calc'!A0",
+        "@SUM(1)",
+        "a | b",
+        "a,b\nc",
+        "\t=2",
+        "\r\n=3",
+        '"><b>',
+        "[x](javascript:y)",
+        "${7*7}",
+    ),
     *("<script>alert(1)</script>", "</td></tr></table><img src=x onerror=y>", "{{ 7 * 7 }}", "{% raw %}"),
     *("\\input{/etc/passwd}", "a & b \\\\ c"),
 ]

@@ -155,8 +155,8 @@ def all_equal(rng: np.random.Generator) -> bool:
 
 def equals(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie: bool) -> bool:
     own, difference = scipy.stats.ttest_1samp(arm, 0).confidence_interval(), test.confidence_interval()
-    numbers = [*row.ci95, *row.delta_ci95, row.p, row.p_holm, row.mean, row.delta]
-    theirs = [own.low, own.high, difference.low, difference.high, test.pvalue, p, arm.mean(), (arm - base).mean()]
+    numbers = [row.mean, row.sd, *row.ci95, row.delta, *row.delta_ci95, row.p, row.p_holm]
+    theirs = [arm.mean(), arm.std(ddof=1), *own, (arm - base).mean(), *difference, test.pvalue, p]
     word = ("better" if row.delta > 0 else "worse") if p < ALPHA else "equivalent" if tie else "not-resolved"
     return bool(np.allclose(numbers, theirs, rtol=1e-9, atol=1e-12)) and row.verdict == word
 

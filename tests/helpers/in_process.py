@@ -25,3 +25,10 @@ def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]
         except SystemExit as end:
             status = int(end.code or 0)
     return status, output.getvalue(), errors.getvalue()
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """Return the line in which `ablate WORDS` refuses. Raises AssertionError if it does or prints anything else."""
+    status, output, errors = called(monkeypatch, *words)
+    assert (status, output, errors.count("\n")) == (2, "", 1), errors
+    return errors

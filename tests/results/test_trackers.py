@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synthetic
-from in_process import called
+from in_process import called, refused
 
 from ablations.reporting import live_curves
 from results import trackers
@@ -92,14 +92,11 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest
     plan = synthetic.position(seeds=1)
     synthetic.write(tmp_path / "runs", plan)
     words = ("export", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--to")
-    status, _, errors = called(monkeypatch, *words, "excel")
-    assert (status, "--to excel: one of tensorboard, wandb, mlflow" in errors) == (2, True)
+    assert "--to excel: one of tensorboard, wandb, mlflow" in refused(monkeypatch, *words, "excel")
     for tracker in trackers.TRACKERS:
         monkeypatch.setitem(sys.modules, f"{tracker}.compat.proto.event_pb2", None)
         monkeypatch.setitem(sys.modules, tracker, None)
-        status, output, errors = called(monkeypatch, *words, tracker)
-        assert (status, output, errors.count("\n")) == (2, "", 1)
-        assert f"pip install 'vit-ablations[{tracker}]'" in errors
+        assert f"pip install 'vit-ablations[{tracker}]'" in refused(monkeypatch, *words, tracker)
     with pytest.raises(ValueError, match="no trial has been evaluated yet"):
         tensorboard.write([synthetic.untrained(plan)], tmp_path / "out")
     assert not (tmp_path / "out").exists()

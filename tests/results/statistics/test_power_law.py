@@ -24,20 +24,14 @@ def test_each_seed_is_fitted_as_scipy_fits_a_line_through_logarithms() -> None:
     assert found.exponent().interval() == pytest.approx(stats.t.interval(0.95, 4, np.mean(b), stats.sem(b)))
 
 
-def test_an_exact_power_law_is_found_and_reproduced() -> None:
-    """The law holds at every size between the smallest and the largest."""
+def test_a_law_is_known_only_between_the_sizes_that_were_trained() -> None:
     found = power_law.fit({0: (COMPUTE, 30 * COMPUTE**-0.25)})
     assert found.b == pytest.approx([0.25])
     between = np.geomspace(1e12, 3e14, 7)
     assert found.at(between)[0] == pytest.approx(30 * between**-0.25)
-
-
-@pytest.mark.parametrize("outside", [0.9e12, 3.3e14])
-def test_nothing_is_extrapolated(outside: float) -> None:
-    """The law is unknown beyond the sizes that were trained."""
-    found = power_law.fit({0: noisy(0)})
-    with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
-        found.at(np.array([1e13, outside]))
+    for outside in (0.9e12, 3.3e14):
+        with pytest.raises(ValueError, match="no extrapolation: fitted from 1e\\+12 to 3e\\+14"):
+            found.at(np.array([1e13, outside]))
 
 
 def test_three_sizes_are_too_few() -> None:

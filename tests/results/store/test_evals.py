@@ -27,12 +27,11 @@ from results.store.eval_files import measures
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
-from vitcore.analysis.evals import EVAL, Computed, Eval, at_size, check_size, eval_of
+from vitcore.analysis.evals import EVAL, Computed, Eval, at_size, eval_of
 from vitcore.analysis.fewshot import features
 from vitcore.analysis.restore import restored, seen_by
 from vitcore.config import Config
 from vitcore.identity import trial_id
-from vitcore.options import ConfigError
 from vitcore.runtime.device import SUBNORMAL
 from vitcore.training.loop import train
 from vitcore.training.run import Memory
@@ -297,14 +296,6 @@ def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_
     labels = torch.tensor([0] * 3 + [1] * 3)
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
     assert at_size(model, 16).metrics["test_loss@16"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_size_that_a_model_does_not_take_is_one_line() -> None:
-    """The size is checked before anything is allocated."""
-    config = Config(data="digits", width=16, depth=1, heads=2, patch=4)
-    for size in (2, 10):
-        with pytest.raises(ConfigError, match=f"images of {size} pixels: patch=4"):
-            check_size(config, size)
 
 
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:

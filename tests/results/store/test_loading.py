@@ -103,60 +103,59 @@ def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pyte
 ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugins": {}}
 
 
-def resumed(runs: Path, *envs: dict[str, object]) -> dict[str, str]:
-    """Return the provenance of a trial that made an attempt with each of `envs`, the last of which finished."""
+def resuming(attempt: str, **env: object) -> dict[str, object]:
+    return ENV | {"resumed_from": {"attempt": attempt, "step": 400}} | env
+
+
+@pytest.mark.parametrize(
+    ("envs", "expected"),
+    [
+        (  # a value that changed between attempts is "A then B"
+            [
+                ENV,
+                resuming("0001", code="bbbb+eeee", plugins={"p.py": "eeee"}),
+                ENV | {"code": "cccc", "device": "H200"},  # came to nothing: the last attempt did not resume from it
+                resuming("0002", code="dddd", threads=2),
+            ],
+            {
+                "code": "aaaa then bbbb+eeee then dddd",
+                "device": "cpu",
+                "torch": "2.14.1",
+                "threads": "1 then 2",
+                "plugins": '{"p.py": "eeee"}',
+            },
+        ),
+        ([ENV, ENV | {"code": "bbbb"}], {"code": "bbbb"}),  # it started again
+        # attempts that name each other, themselves or a missing attempt do not hide the others
+        ([resuming("0002"), resuming("0001", code="bbbb")], {"code": "aaaa then bbbb", "device": "cpu"}),
+        ([resuming("0002"), resuming("0002", code="bbbb")], {"code": "bbbb", "device": "cpu"}),
+        ([resuming("0002"), resuming("0009", code="bbbb")], {"code": "bbbb", "device": "cpu"}),
+        (
+            [ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, resuming("0001", plugins={"p.py": "ffff"})],
+            {"plugins": '{"p.py": "eeee then ffff", "q.py": "0000"}'},
+        ),
+        (  # no table of plugins
+            [ENV | {"plugins": "p.py"}, resuming("0001", plugins={"p.py": "ffff"})],
+            {"plugins": '{"p.py": "ffff"}'},
+        ),
+    ],
+)
+def test_a_resumed_trial_has_the_provenance_of_all_its_attempts(
+    tmp_path: Path, envs: list[dict[str, object]], expected: dict[str, str]
+) -> None:
+    """Each attempt has one of `envs`; the last finished."""
     plan = synthetic.position(seeds=1)
     key = synthetic.trial_id(plan, "position=2d", 0)
-    trial = store.trial(runs, key)
+    trial = store.trial(tmp_path, key)
     for _ in envs[1:]:
         store.claim(trial, Watch()).release()
-    synthetic.write(runs, plan)
+    synthetic.write(tmp_path, plan)
     synthetic.write_trial(trial, synthetic.simulate(plan)[key])
     for attempt_path, env in zip(trial.attempts(), envs, strict=True):
         store.write_json(attempt_path / "env.json", env)
     result = store.read_json(trial.path / "result.json")
     result["files"].pop("env.json", None)  # as of a version that recorded none
     store.write_json(trial.path / "result.json", result | {"checksum": store.checksum(result)})
-    found: dict[str, str] = load_studies(runs)[0].trials.set_index("id").loc[key].to_dict()
+    found = load_studies(tmp_path)[0].trials.set_index("id").loc[key].to_dict()
     assert found["status"] == "finished"
-    return found
-
-
-def test_a_resumed_trial_has_the_provenance_of_all_its_attempts(tmp_path: Path) -> None:
-    """A value that changed between attempts is "A then B"; a value that did not is written once."""
-    found = resumed(
-        tmp_path,
-        ENV,
-        ENV | {"code": "bbbb+eeee", "plugins": {"p.py": "eeee"}, "resumed_from": {"attempt": "0001", "step": 400}},
-        ENV | {"code": "cccc", "device": "H200"},  # came to nothing: the last attempt did not resume from it
-        ENV | {"code": "dddd", "threads": 2, "resumed_from": {"attempt": "0002", "step": 800}},
-    )
-    assert {name: found[name] for name in ENV} == {
-        "code": "aaaa then bbbb+eeee then dddd",
-        "device": "cpu",
-        "torch": "2.14.1",
-        "threads": "1 then 2",
-        "plugins": '{"p.py": "eeee"}',
-    }
-
-
-def test_a_trial_that_started_again_is_its_last_attempt(tmp_path: Path) -> None:
-    """An attempt that resumes from no checkpoint has only its own provenance."""
-    assert resumed(tmp_path, ENV, ENV | {"code": "bbbb"})["code"] == "bbbb"
-
-
-@pytest.mark.parametrize("origin", ["0001", "0002", "0009"])
-def test_an_origin_that_leads_nowhere_ends_the_chain(tmp_path: Path, origin: object) -> None:
-    """Attempts that name each other, themselves or a missing attempt do not hide the others."""
-    first = ENV | {"resumed_from": {"attempt": "0002", "step": 1}}
-    found = resumed(tmp_path, first, ENV | {"code": "bbbb", "resumed_from": {"attempt": origin, "step": 1}})
-    assert found["code"] == ("aaaa then bbbb" if origin == "0001" else "bbbb")
-    assert found["device"] == "cpu"
-
-
-def test_plugins_that_changed_between_attempts_are_named(tmp_path: Path) -> None:
-    """A plugin's digests are joined in order; a value that is no table of plugins is ignored."""
-    first, second = ENV | {"plugins": {"p.py": "eeee", "q.py": "0000"}}, ENV | {"plugins": {"p.py": "ffff"}}
-    second |= {"resumed_from": {"attempt": "0001", "step": 400}}
-    assert resumed(tmp_path / "a", first, second)["plugins"] == '{"p.py": "eeee then ffff", "q.py": "0000"}'
-    assert resumed(tmp_path / "b", ENV | {"plugins": "p.py"}, second)["plugins"] == '{"p.py": "ffff"}'
+    assert {name: found[name] for name in expected} == expected
