@@ -24,7 +24,6 @@ CALLS = ["os.path:exists"] * 2, [["/"]] * 2, [[], []]  # function, arguments and
 
 
 def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A ValueError is printed in one line; a bug keeps its traceback."""
     assert job.run("json:loads", ["{"], []) == job.REFUSED
     assert capsys.readouterr().err == "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n"
     with pytest.raises(ZeroDivisionError):
@@ -45,7 +44,6 @@ def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch
 
 
 def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sbatch finds intent and script; the executor returns submitit's jobs with its ids and logs."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "sbatch").chmod(0o755)

@@ -72,7 +72,6 @@ def test_every_key_may_be_left_out() -> None:
 
 
 def test_every_key_arrives_in_the_script() -> None:
-    """Each setting becomes sbatch's own option, the variables and setup lines shell before the command."""
     text = script(Profile.of(FULL, "mine.yaml"))
     asked = directives(text)
     expected = {
@@ -233,7 +232,6 @@ def test_hostile_text_is_refused_in_one_harmless_line(field: str) -> None:
 
 
 def test_hostile_text_that_is_allowed_is_only_text(tmp_path: Path) -> None:
-    """Values of exported variables arrive unchanged; bash runs no part of them."""
     values = [text for text in TEXTS if text.isprintable()]
     assert len(values) > 40
     chosen = Profile(environment={f"V{number}": text for number, text in enumerate(values)})
@@ -308,7 +306,6 @@ def drafted(text: str) -> Profile:
 
 
 def test_a_first_profile_is_a_profile() -> None:
-    """The draft proposes a share of a node with GPUs, names the alternatives, and is a valid profile."""
     text = draft.draft([PLAIN, A100, DOWN], ["lab", "class"], ["high", "normal"])
     share = Profile(partition="gpu", account="lab", gpus=1, cpus=4, memory="16G", time="4:00:00")
     assert drafted(text) == share

@@ -108,7 +108,6 @@ def admits(cluster: Cluster, jobs: int) -> bool:
 
 
 def test_slurm_accepts_as_many_jobs_as_the_account_has_left(here: Cluster) -> None:
-    """With MaxSubmitJobs=7 and two jobs, five are free: SLURM refuses six and accepts five."""
     assert limits.limits(PLAIN).bound is None
     here.limit_submissions(7)
     here.sbatch("--hold", "--array=0-1", "--wrap=true")

@@ -31,7 +31,6 @@ def weights(runs: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [ONE_NODE, TWO_NODES])
 def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, ablate: Ablate) -> None:
-    """On one node and on two, the weights equal those of one local process within 1e-3."""
     write(tmp_path, steps=60, profile=profile, seeds=1)
     ablate(*SUBMIT, *RANKS)
     runs = tmp_path / "runs"

@@ -2,10 +2,11 @@
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_study import PROFILE, SUBMIT, Ablate, logs, results, run_on, write
+from small_study import CANCEL, PROFILE, SUBMIT, Ablate, logs, results, run_on, write
 from waits import await_empty_queue, await_report, await_results, queued
 
 from slurm.devcluster import Cluster, Settings, until
@@ -15,37 +16,34 @@ STATUS = ("status", "s", "--recipe", "r.yaml")
 AFTER_SECONDS = 15.0  # far more than a dying share needs to hand over a last job
 
 
-def cancel_all(cluster: Cluster, runs: Path) -> None:
-    """Cancel all jobs by their ids during training; check that no job appears for some time."""
-    until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), f"a training (logs: {logs(runs)})", 120)
-    cluster.run("scancel", *{*queued(cluster, "%F")})
-    await_empty_queue(cluster)
-    arrays = len(list(runs.glob("submissions/*/arrays/*")))
-    until(lambda: "cancelled by scancel" in logs(runs), f"the share's word (logs: {logs(runs)})", 60)
-    time.sleep(AFTER_SECONDS)
-    assert not queued(cluster)
-    assert len(list(runs.glob("submissions/*/arrays/*"))) == arrays
+@pytest.fixture(params=[True, False], ids=["accounting", "no accounting"])
+def any_cluster(request: pytest.FixtureRequest, folder: Path) -> Iterator[Cluster]:
+    """Yield the session's cluster, or one without accounting."""
+    if request.param:
+        yield request.getfixturevalue("cluster")
+    else:
+        with Cluster(folder, Settings(accounting=False)) as running:
+            yield running
 
 
-def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, any_cluster: Cluster) -> None:
     """Cancelled shares submit no last job; `status` shows it, and `submit` continues."""
     write(tmp_path, steps=4000, profile=PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001"), seeds=1)
-    ablate(*SUBMIT)
-    cancel_all(cluster, tmp_path / "runs")
-    shown = " ".join(ablate(*STATUS).stdout.split())
-    assert "CANCELLED" in shown
+    run_on(any_cluster, tmp_path, *SUBMIT)
+    runs = tmp_path / "runs"
+    until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), "a training", 120)
+    any_cluster.run("scancel", *{*queued(any_cluster, "%F")})
+    await_empty_queue(any_cluster)
+    arrays = len(list(runs.glob("submissions/*/arrays/*")))
+    until(lambda: "cancelled by scancel" in logs(runs), "the share's word", 60)
+    time.sleep(AFTER_SECONDS)
+    assert not queued(any_cluster)
+    assert len(list(runs.glob("submissions/*/arrays/*"))) == arrays
+    shown = " ".join(run_on(any_cluster, tmp_path, *STATUS).stdout.split())
+    assert ("CANCELLED" if any_cluster.settings.accounting else "CANCELLED by scancel") in shown
     assert "to continue: give the same `ablate submit` again" in shown
-    assert "2 submitted" in ablate(*SUBMIT).stdout
-
-
-def test_without_accounting_a_running_share_knows_that_it_was_cancelled(tmp_path: Path, folder: Path) -> None:
-    """slurmctld tells scancel from preemption without accounting."""
-    write(tmp_path, steps=4000, profile=PROFILE.replace("0.2", "60"), seeds=1)
-    with Cluster(folder, Settings(accounting=False)) as cluster:
-        run_on(cluster, tmp_path, *SUBMIT)
-        cancel_all(cluster, tmp_path / "runs")
-        shown = run_on(cluster, tmp_path, *STATUS).stdout
-    assert "CANCELLED by scancel" in shown
+    assert "2 submitted" in run_on(any_cluster, tmp_path, *SUBMIT).stdout
+    run_on(any_cluster, tmp_path, *CANCEL)
 
 
 def test_one_cancelled_task_is_left_out_by_the_last_job(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:

@@ -34,7 +34,6 @@ def study(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_waits_for_pre_training(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """One submit makes two arrays, the second dependent on the first; results equal a local run's."""
     close(cluster)  # so that the queue can be looked at
     assert "6 submitted in 2 arrays" in ablate(*SUBMIT).stdout
     jobs = dict(line.split() for line in queued(cluster, "%F %E"))

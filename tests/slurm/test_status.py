@@ -47,7 +47,6 @@ def counts(view: dict[str, Any]) -> dict[str, int]:
 
 
 def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """Running trials have step and accuracy, queued ones SLURM's reason, and a killed task its end and node."""
     ablate(*SUBMIT)
     logged = (tmp_path / "runs/trials").glob
     until(lambda: len([*logged("*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
@@ -85,6 +84,7 @@ def test_trials_whose_waiting_jobs_were_cancelled_say_by_whom(ablate: Ablate, cl
     ablate("cancel", "s@r")
     until(lambda: counts(viewed(ablate)) == {"missing": 6}, "an empty queue", 30)
     assert "6 trials: cancelled by `ablate cancel`" in ablate("status").stdout
+    assert "6 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablate, tmp_path: Path) -> None:
@@ -148,7 +148,6 @@ def test_with_slurmctld_dead_submitted_trials_are_unknown(ablate: Ablate, cluste
 def test_without_slurm_the_disk_is_shown(
     tmp_path: Path, ablate: Ablate, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine that only sees the directory, finished trials are finished, and other submitted ones unknown."""
     close(cluster)
     write_steps(tmp_path, 20)
     ablate(*SUBMIT)
@@ -162,7 +161,6 @@ def test_without_slurm_the_disk_is_shown(
 
 
 def test_a_minute_later_slurm_is_asked_again(tmp_path: Path) -> None:
-    """The reader asks at most every 60 s of its clock."""
     clock = [0.0]
     asker = status.RateLimitedAsker(tmp_path, clock=lambda: clock[0])
     first = asker()

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from small_study import CANCEL, PROFILE, SUBMIT, Ablate, Wrap, launch, published, results, run_here, trials, write
+from small_study import PROFILE, SUBMIT, Ablate, Wrap, launch, published, results, run_here, trials, write
 from waits import await_empty_queue, await_report, await_results, queued
 
 from ablations.cluster import campaign as campaigns
@@ -39,7 +39,6 @@ def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) ->
 
 
 def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate: Ablate) -> None:
-    """Each trial is trained once; the last job of the first submission adds no trial of the other arm."""
     some = (*SUBMIT, "--arm", "position=none")
     assert "5 submitted" in ablate(*some).stdout
     assert "0 submitted" in ablate(*some).stdout
@@ -53,7 +52,6 @@ def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate
 
 
 def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """With MaxSubmitJobs=5 one submit trains ten trials, with at most five jobs at once."""
     cluster.limit_submissions(5)
     ablate(*SUBMIT)
     most = 0
@@ -124,15 +122,6 @@ def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Clu
     assert len(shares) == len(set(shares)) == 10
     lasts = [task.function for task in queued_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
     assert len(lasts) == len(set(lasts))  # the last job, and the watching job
-
-
-def test_cancel_means_cancelled(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """After cancel no job of the study is or appears in the queue; submit starts it anew."""
-    write(tmp_path, steps=20_000)
-    ablate(*SUBMIT)
-    assert "1 submissions cancelled" in ablate(*CANCEL).stdout
-    await_empty_queue(cluster)
-    assert "10 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, wrap: Wrap) -> None:

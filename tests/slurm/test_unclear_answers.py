@@ -68,7 +68,6 @@ def test_refusal_of_slurmctld_is_told_from_a_wrappers(
 
 @pytest.mark.parametrize("squeue", [BANNER, "exit 0", "REAL; exit 1", "echo 'try later' >&2; exit 1"])
 def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wrap, squeue: str) -> None:
-    """The queue is unknown if squeue fails or prints no header."""
     wrap("squeue", squeue)
     with pytest.raises(Unreachable, match="SLURM does not answer: squeue"):
         queue.jobs("ablate:")
@@ -92,7 +91,6 @@ def test_banners_change_nothing_that_is_known_of_jobs_and_cluster(cluster: Clust
 
 
 def test_failing_command_ends_no_job(cluster: Cluster, wrap: Wrap) -> None:
-    """A wrapper's failure is raised; a job that ended meanwhile is no failure."""
     tag = "ablate:cancelling:0001"
     cluster.sbatch("--hold", f"--job-name={tag}", "--wrap=true")
     wrap("scancel", "echo 'out of order' >&2; exit 1")

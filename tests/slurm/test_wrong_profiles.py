@@ -81,7 +81,6 @@ def drained(cluster: Cluster) -> Iterator[None]:
 def test_profile_of_drained_nodes_is_submitted_with_a_warning(
     tmp_path: Path, cluster: Cluster, submit: Command, drained: None
 ) -> None:
-    """The warning has SLURM's reason and the nodes' state, and blames no key: the wrong profiles differ in one."""
     status, output, errors = submit({})
     assert (status, errors.count("\n")) == (0, 1), errors
     assert "2 submitted" in output

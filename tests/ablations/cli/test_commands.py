@@ -329,7 +329,6 @@ def test_plan_has_the_keys_that_others_rely_on(finished: Path, ablate: Ablate) -
 def test_an_edited_result_is_missing_until_it_is_trained_again_and_a_newer_one_is_refused(
     finished: Path, ablate: Ablate, tmp_path: Path
 ) -> None:
-    """With --strict, a missing cell exits with 1."""
     shutil.copytree(finished / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs/trials").glob("*/result.json"))
     text, (table, run) = path.read_text(), ([one, "s.yaml", "--recipe", "r.yaml"] for one in ("table", "run"))

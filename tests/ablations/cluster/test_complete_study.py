@@ -45,7 +45,6 @@ def files(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def test_submit_of_a_complete_study_writes_the_missing_report(trained: Path, calls: Path, ablate: Ablate) -> None:
-    """No command of SLURM is called, and no submission made; a second `submit` keeps the report."""
     shutil.copytree(trained, "runs")
     report = Path("runs/report.html")
     status, output, errors = ablate(*SUBMIT)

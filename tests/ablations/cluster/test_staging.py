@@ -126,7 +126,6 @@ def test_jobs_of_a_node_copy_once(home: Path, tmp_path: Path) -> None:
 def test_a_pack_that_cannot_be_copied_is_read_where_it_is(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without space, without a disk, or with a damaged shard, which training will refuse."""
     disk = namedtuple("disk", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: disk(10, 0, 10))

@@ -93,7 +93,6 @@ def seen(runs: Path, known: status.SlurmState | None = None) -> status.StudyStat
 
 
 def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files with tokens have mode 0600; a colleague who may not read them still sees the submission."""
     profile = TOY.model_copy(update={"environment": {"MY_TOKEN": "hush"}, "setup": ("export OTHER=hush",)})
     campaign = submitted(runs, profile=profile)
     assert campaign.profile == profile
@@ -134,7 +133,6 @@ def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, s
 
 
 def test_studies_submitted_together_are_cancelled_together_or_not_at_all(runs: Path, slurm: Queue) -> None:
-    """Nothing is cancelled until all studies are named, except those that are complete."""
     campaign = submitted(runs, POSITION, POOLING)
     with pytest.raises(ValueError, match=f"{POOLING}: would be cancelled too"):
         submit.cancel(runs, {POSITION})

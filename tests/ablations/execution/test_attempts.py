@@ -120,7 +120,6 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
 def test_same_traceback_twice_or_three_exceptions_end_it(
     trial: store.Trial, before: list[str], now: str, again: bool
 ) -> None:
-    """One more try for each new exception, three attempts in all."""
     for where in before:
         end(trial, "bug", where=where)
     past = attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)

@@ -76,7 +76,6 @@ def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trial
 
 
 def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One worker per GPU, `trials_per_gpu` of a profile, or `--jobs` in all; never more than trials."""
     assert visible(monkeypatch, "0,1", None) == ["0", "1"]
     assert visible(monkeypatch, "0,1", None, trials_per_gpu=2) == ["0", "1", "0", "1"]
     assert visible(monkeypatch, "0,1", 5) == ["0", "1", "0", "1", "0"]

@@ -55,7 +55,6 @@ LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
 def test_selected_trials_are_to_do_again(
     runs: Path, ablate: Ablate, options: list[str], said: str, reopened: list[str]
 ) -> None:
-    """Other trials are not; a diverged result is kept in the attempt that reopened the trial."""
     assert said in ablate("retry", "position-embedding", *options)[1]
     assert states(runs) == LEFT | dict.fromkeys(reopened, OPEN)
     if "diverged" in reopened:
@@ -64,7 +63,6 @@ def test_selected_trials_are_to_do_again(
 
 
 def test_trials_that_cannot_be_retried_are_left_alone(runs: Path, ablate: Ablate) -> None:
-    """A finished trial needs no retry, and a worker already holds the other; the message says so."""
     finished = synthetic.trial_id(synthetic.position(), "position=1d", 0)
     assert ablate("retry", finished) == (0, "none of 1 trials failed: there is nothing to retry\n", "")
     assert "none of 1 trials ran out of memory or diverged" in ablate("retry", finished, "--oom", "--diverged")[1]

@@ -21,6 +21,7 @@ from textwrap import dedent
 import pytest
 from designs import design
 from outcomes import Quiet, outcomes, workers_of
+from serial import serve_all
 from small_study import command
 
 from ablations.cli.running import failures
@@ -75,18 +76,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], Pa
     return jobs, folder, display
 
 
-def test_second_run_trains_nothing(undisturbed: tuple[list[Job], Path, Quiet]) -> None:
-    jobs, folder, first = undisturbed
-    assert [arm for arm, _ in first.events] == [job.arm for job in jobs]
-    second = Quiet()
-    assert sorted(runner.run(jobs, Place(folder, None), second).done) == sorted(job.id for job in jobs)
-    assert second.events == []
-    assert all(len(store.trial(folder, job.id).attempts()) == 1 for job in jobs)
-
-
 def test_failures_are_reported_with_cause_and_command() -> None:
-    """A few trials are named by their ids, many by the studies that have some, with the most frequent cause."""
-
     def plan(study: str, ids: str) -> Plan:
         trials = [PlannedTrial.model_construct(id=one, seed=0) for one in ids]
         arm = Arm.model_construct(name="a", config={}, trials=trials)
@@ -199,7 +189,8 @@ def own_group() -> Path:
 ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = not once.exists(); once.touch()"
 
 
-def test_trial_that_fails_once_is_tried_again(tmp_path: Path) -> None:
+def test_trial_that_fails_once_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "drive", serve_all)
     display = Quiet()
     with bad_jobs(tmp_path, f"{ONCE}\n        assert not first\n        return x") as (jobs, place):
         tally = runner.run(jobs[:1], place, display)
@@ -211,7 +202,6 @@ def test_trial_that_fails_once_is_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lost_cuda_context_takes_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost CUDA context ends the worker; after three attempts without progress the trial fails, alone."""
     monkeypatch.setenv("ABLATE_PAUSE_SECONDS", "0.1")
     error = "CUDA error: unspecified launch failure"
     with bad_jobs(tmp_path, f"raise RuntimeError({error!r})") as (jobs, place):
@@ -231,7 +221,6 @@ if "BROKEN" in os.environ:
 
 @pytest.mark.slow
 def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another slot trains all trials; the message has the worker's last line."""
     monkeypatch.setattr(pool, "CRASHED_STARTS", 1)
     jobs, display = jobs_of([plan(tmp_path, steps=600)]), Quiet()
     slots = [Slot(0, {}), Slot(1, {"BROKEN": "1"})]
@@ -261,7 +250,6 @@ store.claim = lambda trial, watch: os._exit(7) if trial.id == "{key}" else claim
 
 @pytest.mark.slow
 def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run counts its deaths, since no attempt records them; other trials come first."""
     monkeypatch.setattr(pool, "DEATHS", 2)
     jobs = jobs_of([plan(tmp_path)])[:2]
     place = with_plugin(tmp_path, DEADLY.format(key=jobs[0].id))
@@ -274,8 +262,6 @@ def test_trial_whose_workers_die_before_it_begins_is_given_up(tmp_path: Path, mo
 def test_run_directory_that_cannot_be_written_interrupts_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event names the cause, whatever the error's number, and the worker goes on."""
-
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "attempts")
 

@@ -28,7 +28,6 @@ def trial(tmp_path: Path) -> store.Trial:
 
 
 def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Path) -> None:
-    """They are in DIR/<id>/<attempt>/, two at most; the next attempt resumes from the newest."""
     with synthetic.claimed(trial) as attempt:
         for step in (1, 2, 3):
             attempt.save_checkpoint(step, b"state %d" % step)
@@ -93,7 +92,6 @@ def job(steps: int = 20) -> Job:
 
 @pytest.mark.slow
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
-    """A stopped worker leaves its checkpoint there; the next run resumes from it, and removes it with the result."""
     one = job(1500)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()

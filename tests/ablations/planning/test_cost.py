@@ -1,6 +1,7 @@
-"""The cost of a plan: sources of hours, --max-hours, --probe; and the differences that its seeds resolve."""
+"""The cost of a plan: sources of hours, --max-hours, --probe, what is cheaper; and what its seeds resolve."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -11,8 +12,9 @@ import synthetic
 from designs import design
 from in_process import Ablate
 
-from ablations.planning import data_summary, estimate, overview, past_trials, resolution, step_times
+from ablations.planning import cheaper, data_summary, estimate, overview, past_trials, resolution, step_times
 from ablations.planning import plan as planning
+from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.jobs import digest, jobs, read, write
 from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
@@ -20,6 +22,8 @@ from ablations.study.reading import packaged, read_recipe, read_study
 from results import store
 from results.statistics import inference, power
 from results.store.schemas import Arm, Expected, Plan, PlannedData
+from vitcore.analysis.cost import measure
+from vitcore.config import Config
 
 RECIPE = """
     description: A test.
@@ -57,16 +61,12 @@ def test_what_a_recipe_states_is_of_its_own_settings(plan: Callable[..., Plan]) 
     assert (changed.spread, changed.expected, changed.cost.cpu.seconds) == (None, [], 7)
 
 
-def test_what_others_reached_is_not_expected() -> None:
+def test_what_is_cited_or_derived_says_so(plan: Callable[..., Plan], tmp_path: Path) -> None:
     cited = {"metric": "test_accuracy", "mean": 0.9101, "n": None, "how": "cited", "source": "a paper"}
     assert overview.expected_text(Expected(**cited)) == "others reached 91.01% test accuracy, cited: a paper"
     measured = cited | {"how": "measured", "source": "by hand", "n": 5}
     assert overview.expected_text(Expected(**measured)) == "expects 91.01% test accuracy (n = 5), measured: by hand"
-
-
-def test_a_cost_that_was_derived_says_so(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    cost = "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}"
-    made = plan(RECIPE + cost)
+    made = plan(RECIPE + "    cost: {cpu: {how: derived, source: half of another, device: A core, seconds: 7}}")
     told = overview.time_text(overview.overview(made, tmp_path, [], CORE), made)
     assert told.endswith("(derived: half of another, A core)")
 
@@ -293,3 +293,43 @@ def test_tokens_are_those_of_the_arms_that_have_any() -> None:
     said = data_summary.images_text(PlannedData(name="d", of_recipe=True, **size), plan)
     assert said.endswith("trained at 8, 16 tokens")
     assert "about 90 images to train, 10 to validate, 20 to test" in said
+
+
+EXPENSIVE = {"data": "digits", "image_size": 32, "patch": 2, "width": 32, "depth": 2, "heads": 2, "steps": 1000}
+
+
+def suggested(hours: float, unit: str = CORE_HOURS, varied: tuple[str, ...] = (), **settings: Any) -> list[str]:
+    config = Config(**{**EXPENSIVE, **settings})
+    plan = Plan.model_validate(synthetic.position())
+    arm = plan.baseline_arm.model_copy(update={"config": config.model_dump()})
+    changes = {"arms": [arm], "factors": dict.fromkeys(varied), "curves": {}, "tune": {}}
+    return cheaper.suggestions(hours, unit, plan.model_copy(update=changes))
+
+
+@pytest.mark.parametrize(
+    ("hours", "unit", "said"), [(23, CORE_HOURS, 0), (25, CORE_HOURS, 1), (239, "GPU-hours", 0), (241, "GPU-hours", 1)]
+)
+def test_only_an_expensive_plan_names_a_setting(hours: float, unit: str, said: int) -> None:
+    lines = suggested(hours, unit)
+    assert len(lines) == said
+    assert all(line.startswith(f"{hours} {unit} are {hours / 24:.0f} days on one {unit[:-6]}; with ") for line in lines)
+
+
+def test_the_named_setting_is_the_one_that_saves_most() -> None:
+    (line,) = suggested(1000)
+    match = re.search(r"with (\w+)=(\d+), about (\d+) core-hours", line)
+    whole = measure(Config(**EXPENSIVE)).flops
+    halved = {"image_size": 16, "patch": 4}
+    shares = {key: measure(Config(**{**EXPENSIVE, key: value})).flops / whole for key, value in halved.items()}
+    best = min(shares, key=lambda key: shares[key])
+    assert (match[1], int(match[2])) == (best, halved[best])
+    assert float(match[3]) == pytest.approx(1000 * shares[best], abs=1)
+    assert shares[best] < 0.5  # or the steps would be named
+
+
+def test_what_the_study_varies_or_the_model_cannot_have_is_not_named() -> None:
+    assert suggested(100, varied=("patch", "image_size")) == [
+        "100 core-hours are 4 days on one core; with steps=500, about 50 core-hours"
+    ]
+    assert suggested(100, varied=("patch", "image_size", "steps")) == ["100 core-hours are 4 days on one core"]
+    assert "steps=500" in suggested(100, image_size=8, patch=8)[0]

@@ -51,6 +51,8 @@ def test_a_recipe_states_nothing_of_other_data(pets: str, where: str) -> None:
     (note,) = plan.notes
     assert "margin of 3.00 points" in note
     assert "not for pets" in note
+    plan = build(design(baseline, overrides, margin=0.02), [0])
+    assert (plan.margin, plan.notes) == (0.02, [])
 
 
 @pytest.mark.parametrize("overrides", [{}, {"data": "digits"}, {"steps": 20}])
@@ -60,11 +62,6 @@ def test_a_recipe_speaks_of_its_own_data(overrides: dict[str, Any]) -> None:
     assert plan.caveats == recipe.caveats
     assert (plan.margin, plan.notes) == (recipe.margin, [])
     assert plan.data.of_recipe
-
-
-def test_a_margin_of_the_study_holds_on_any_data(pets: str) -> None:
-    plan = build(design({"position": "1d"}, {"data": pets}, margin=0.02), [0])
-    assert (plan.margin, plan.notes) == (0.02, [])
 
 
 def test_other_data_to_pretrain_on_are_other_data() -> None:

@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from textwrap import dedent
+from unittest.mock import patch
 
 import pytest
 
@@ -38,17 +40,17 @@ REFUSED = [
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Return a function that writes a file into a folder of plug-ins. Parts and modules are restored at the end."""
     monkeypatch.syspath_prepend(tmp_path)
-    parts, modules = {slot: dict(named) for slot, named in VARIANTS.items()}, set(sys.modules)
+    before = set(sys.modules)
 
     def file(name: str, source: str) -> Path:
         (tmp_path / name).write_text(dedent(source))
         return tmp_path / name
 
-    yield file
-    for slot, named in VARIANTS.items():
-        named.clear()
-        named.update(parts[slot])
-    for name in set(sys.modules) - modules:
+    with ExitStack() as restored:
+        for named in VARIANTS.values():
+            restored.enter_context(patch.dict(named))
+        yield file
+    for name in set(sys.modules) - before:
         if name.startswith(("plugin_", "helper_")):
             del sys.modules[name]
 

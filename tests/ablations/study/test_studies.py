@@ -89,6 +89,7 @@ def test_claims_and_numbers_may_name_places_on_an_axis(tmp_path: Path) -> None:
           - pool=gap,patch=axis[1],lr=axis[0] < pool=cls,patch=axis[0],lr=axis[-1]
           - patch=axis[2] ~ pool=gap
           - patch=axis[3] ~ pool=gap
+          - patch=2 < patch=1
     """
     plan = planning.build(design(tmp_path, study), [0])
     assert {arm.name: arm.published for arm in plan.arms if arm.published} == {
@@ -314,12 +315,6 @@ def test_hybrids_of_photographs_are_the_papers(study: str) -> None:
         made = packaged_design(study, recipe)
         assert {arm.config.stem for arm in made.arms} - {"patch", "conv"} == {stem}
         assert {arm.change.name for arm in made.arms if arm.config.stem == stem} >= {f"stem={stem}"}
-
-
-def test_a_plan_has_the_claims_of_its_recipe(tmp_path: Path) -> None:
-    claims = "[patch=8 < patch=2, patch=2 < patch=1, patch=8 ~ patch=1]"
-    study = f"{{question: q, baseline: {{}}, factors: {{patch: axis}}, claims: {claims}}}"
-    assert planning.build(design(tmp_path, study), [0]).claims == ["patch=8 < patch=2"]
 
 
 @pytest.fixture(scope="module")
