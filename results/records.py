@@ -281,7 +281,7 @@ class PublishedClaim:
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of a comparison with published numbers: of each study's claims, and of the numbers."""
+    """The sources of each study's claims, and of the published numbers."""
 
     studies: Sequence[str]
     published_of: Sequence[str]

@@ -23,10 +23,10 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "
 class Style:
     """A style: sizes, fonts, colors, labels, the order of arms and the number of decimal places.
 
-    full, column: text width and column width of a paper in inches. width: of a figure in inches. dpi: of PNG files.
-    title, text, small: font sizes in points. colours, labels: by arm, setting ("pool=gap") or family; labels also by
-    factor ("lr") or metric. order: names that come first. digits: decimal places by "accuracy", "loss" or "p". heading,
-    notes: whether a figure shows the study's question and notes.
+    full, column: text width and column width of a paper in inches. width: figure width in inches. dpi: resolution of
+    PNG files. title, text, small: font sizes in points. colours, labels: keyed by arm, setting ("pool=gap") or family;
+    labels also by factor ("lr") or metric. order: names that come first. digits: decimal places by "accuracy", "loss"
+    or "p". heading, notes: whether a figure shows the study's question and notes.
     """
 
     full: float = FULL

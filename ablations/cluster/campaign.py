@@ -159,7 +159,7 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """Return the fields of the profile that may hold tokens, which other users cannot read and older campaigns lack."""
+    """Return the fields of the profile that may hold tokens, empty for other users and in older campaigns."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):

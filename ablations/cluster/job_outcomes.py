@@ -22,7 +22,7 @@ CANCELLED = "CANCELLED"
 def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dict[str, str] | None:
     """Return trial id -> how its job ended, as in 'TIMEOUT on node7'; None without SLURM accounting.
 
-    gone: trial id -> its task, for jobs that left the queue. timeout: in seconds.
+    gone: trial id -> its task, for jobs that left the queue. timeout: seconds to wait for the accounting.
     """
     names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
     past = queue.accounting(names, timeout=timeout)

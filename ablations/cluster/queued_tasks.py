@@ -29,7 +29,7 @@ class QueuedTask:
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks of this run directory that are in SLURM's queue.
 
-    timeout: in seconds. Raises Unreachable if SLURM does not answer.
+    timeout: seconds to wait for SLURM. Raises Unreachable if it does not answer.
     """
     known = {
         tag(array): (campaign, intent)

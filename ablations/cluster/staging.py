@@ -105,7 +105,10 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename it; raise ValueError if it lacks the checksum `sha256`."""
+    """Copy a file under a temporary name, then rename it.
+
+    Raises ValueError if its checksum is not `sha256`, unless that is "".
+    """
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):

@@ -27,7 +27,7 @@ class SubmittedTask:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The job names of the task: in this version, and in earlier versions."""
+        """The job names of the task in this version and in earlier versions."""
         return profiles.job_name(self.campaign.label, self.tag), self.tag
 
     @property

@@ -25,8 +25,8 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 class EndedAttempt:
     """A failed attempt.
 
-    machine: whether by a machine fault or a kill, not an exception. step: at which training began; None if it ended
-    before. where: the type and innermost frames of an exception. node: SLURM's name of the node.
+    machine: True for a machine fault or a kill, False for an exception. step: the step at which training began; None if
+    the attempt ended before. where: the type and innermost frames of an exception. node: SLURM's name of the node.
     """
 
     machine: bool

@@ -58,8 +58,8 @@ SIGNS = {
 class RankLost(RuntimeError):
     """The error that another rank was lost before the training ended.
 
-    fault, where, trace: of the exception that the lost rank reported; without a report, a machine fault. node: SLURM's
-    name of the lost rank's node; "" if unknown, None for the node of this process.
+    fault, where, trace: the classification, location and traceback that the lost rank reported; without a report, a
+    machine fault. node: SLURM's name of the lost rank's node; "" if unknown, None for the node of this process.
     """
 
     def __init__(

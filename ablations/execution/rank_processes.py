@@ -83,8 +83,8 @@ def read_failures(store: TCPStore) -> list[RankFailure]:
 class RankOrder:
     """The settings of a rank's process.
 
-    host, port: of the store that connects the ranks. local: the index of the rank's GPU among those visible on its
-    node. tasks: whether this is for all tasks of an srun, the first of which has rank `rank`.
+    host, port: the address of the store that connects the ranks. local: the index of the rank's GPU among those visible
+    on its node. tasks: whether this is for all tasks of an srun, the first of which has rank `rank`.
     """
 
     config: Settings

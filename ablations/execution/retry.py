@@ -85,7 +85,7 @@ def renewal_line(names: Sequence[str]) -> str:
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
     """Return a message with the number of trials that were reopened, of the `asked` ones considered.
 
-    reopened: for each selected trial, whether it could be.
+    reopened: whether each selected trial could be reopened.
     """
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:

@@ -123,7 +123,7 @@ def overview(
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
     """Return the wall-clock time of the `todo` remaining trials on this machine, or None if none remain.
 
-    cost: of the remaining trials. workers: trials at once, by default as many as fit.
+    cost: their cost. workers: trials at once, by default as many as fit.
     """
     if not todo:
         return None

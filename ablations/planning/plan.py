@@ -147,7 +147,7 @@ def margin(design: Design) -> float | None:
 
 
 def claimable(design: Design) -> list[str]:
-    """Return the names that a claim may use: of arms, of tuned arms, or of arms without their point on the curves."""
+    """Return the names that a claim may use: arms, tuned arms, and arms without their point on the curves."""
     found = [*(arm.name for arm in design.arms), *(entry.name for entry in tuned(design))]
     return [*found, *(change.name for change in design.changes)] if design.curves else found
 

@@ -29,8 +29,8 @@ USUAL = "test_accuracy"  # the metric that a row's notes do not name
 class Side:
     """An arm of one set of results (A or B), with its row of the study's table.
 
-    trials: the finished ones. contrast: the paired differences from the baseline, None for a baseline. outcomes: of
-    each planned trial.
+    trials: its finished trials. contrast: the paired differences from the baseline, None for a baseline. outcomes: the
+    end of each planned trial.
     """
 
     study: StudyResults
@@ -54,11 +54,11 @@ class Pair:
 class Test:
     """The test of the difference B - A, without identical trials.
 
-    Trials are identical if their final weights and values are equal in A and B. p: of no difference, combined with a
-    test of divergence if trials of B diverged. p_margin: of equivalence within the margin that both studies declare.
-    method: paired, overlapping, welch or none. pairs: the number of paired seeds. identical: seeds with identical
-    trials. repeated: seeds of one trial with two different values. trials: trial ids, by which equal tests are
-    recognized.
+    Trials are identical if their final weights and values are equal in A and B. p: the p value of no difference,
+    combined with a test of divergence if trials of B diverged. p_margin: that of equivalence within the margin that
+    both studies declare. method: paired, overlapping, welch or none. pairs: the number of paired seeds. identical:
+    seeds with identical trials. repeated: seeds of one trial with two different values. trials: trial ids, by which
+    equal tests are recognized.
     """
 
     a: Side

@@ -18,7 +18,7 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
     """Return the smallest number of pairs that resolves a difference with 80% power; None above MOST_SEEDS.
 
-    sd: of the per-seed differences. family: the number of contrasts corrected for.
+    sd: standard deviation of the per-seed differences. family: number of contrasts corrected for.
     """
     return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
@@ -26,7 +26,7 @@ def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | Non
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
     """Return the smallest number of pairs that shows two equal arms equivalent with 80% power.
 
-    sd: of the per-seed differences. tests: contrasts times looks corrected for. Returns None above MOST_SEEDS.
+    sd: standard deviation of the per-seed differences. tests: contrasts times looks. Returns None above MOST_SEEDS.
     """
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
@@ -34,7 +34,7 @@ def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
     """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power.
 
-    sd: of the per-seed differences. tests: contrasts times looks corrected for. Returns inf for n < 2.
+    sd: standard deviation of the per-seed differences. tests: contrasts times looks. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
@@ -44,7 +44,7 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
     """Return the probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
 
-    sd: of the per-seed differences. tests: contrasts times looks corrected for. Each one-sided test has level 5% /
+    sd: standard deviation of the per-seed differences. tests: contrasts times looks. Each one-sided test has level 5% /
     tests, and no difference may be resolved at 5%.
 
     With mean D and standard deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S /

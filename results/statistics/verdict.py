@@ -22,8 +22,8 @@ def verdict(
     """Return better, worse, equivalent or not-resolved; None where no test is possible.
 
     p_holm, p_margin: the adjusted p values of no difference and of equivalence, the latter None without a margin.
-    diverged: the numbers of diverged trials of (arm, baseline). If any diverged, only the one that diverges less often
-    can be resolved as better.
+    diverged: the numbers of diverged trials of (arm, baseline). If any diverged, only the one with fewer of them can be
+    resolved as better. With equal numbers, the verdict is not-resolved.
     """
     if p_holm is None:
         return None
@@ -47,8 +47,8 @@ def is_significant(p: float | None) -> bool:
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on diverged trials.
 
-    p: of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value for
-    repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, for two tests.
+    p: the p value of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value
+    for repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, for two tests.
     Fisher's p value counts alone if p is None or if the baseline has diverged trials too.
     """
     k, others = arm.diverged, baseline.diverged

@@ -33,7 +33,7 @@ class Document:
 class Format:
     """A format of documents.
 
-    suffix: of its files. notes: the default, one of layout.NOTES. all_columns: whether every column is written by
+    suffix: the files' suffix. notes: the default, one of layout.NOTES. all_columns: whether every column is written by
     default.
     """
 

@@ -20,7 +20,7 @@ class Grid:
     """A table of text with title, caption lines, numbered footnotes and closing lines.
 
     numeric: which columns are aligned to the right. groups: the headings above the header, as (text, number of
-    columns). label: what a LaTeX document refers to; "" for the beginning of the title.
+    columns). label: the name for references in LaTeX; "" for the beginning of the title.
     """
 
     title: str

@@ -57,7 +57,8 @@ class Family(NamedTuple):
 class Tested:
     """The tests of an arm against its baseline.
 
-    p: of no difference. p_holm: p adjusted within the family. p_margin: the adjusted p of equivalence.
+    p: the p value of no difference. p_holm: p adjusted within the family. p_margin: the adjusted p value of
+    equivalence.
     """
 
     pair: Pair

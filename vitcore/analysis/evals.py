@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Computed:
     """The result of an eval.
 
-    metrics, arrays: by name. notes: remarks, such as omitted metrics. details: further content of the eval's JSON file.
+    metrics, arrays: values by name. notes: remarks, such as omitted metrics. details: further content of the eval's
+    JSON file.
     """
 
     metrics: dict[str, float]
@@ -46,9 +47,9 @@ class Computed:
 class Eval(NamedTuple):
     """An entry of EVAL.
 
-    metrics: their names. compute: called with the model, the integer in the eval's name (0 without one) and the data
-    directory; raises ValueError if data are missing. check: called with the config and the integer; raises ConfigError
-    if the eval does not apply to the model.
+    metrics: the names of its metrics. compute: called with the model, the integer in the eval's name (0 without one)
+    and the data directory; raises ValueError if data are missing. check: called with the config and the integer; raises
+    ConfigError if the eval does not apply to the model.
     """
 
     metrics: tuple[str, ...]

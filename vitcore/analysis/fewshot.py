@@ -34,7 +34,8 @@ EPSILON = 1e-5  # added to the standard deviation of each feature
 class Probe:
     """A linear classifier on standardized features, in float64.
 
-    mean, std: of each feature (D,). weights: a column for each class (D + 1, K), with the bias in the last row.
+    mean, std: statistics of each feature (D,). weights: a column for each class (D + 1, K), with the bias in the last
+    row.
     """
 
     mean: Tensor
@@ -117,7 +118,7 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
     """Return the indices (count * K,) of `count` random training images of each of K classes, for a draw from 0.
 
-    labels: of the training images (n,).
+    labels: the class of each training image (n,).
     """
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])

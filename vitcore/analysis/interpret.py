@@ -162,8 +162,8 @@ class Similarity:
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
     """Return the similarity of patches at each site of the model's position embedding.
 
-    bias: of the attention logits (N, N), averaged over layers and heads. centre_bias: of the middle query for every
-    layer and head (L, H, N). Both are None without a bias.
+    bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: that of the middle query
+    for every layer and head (L, H, N). Both are None without a bias.
     """
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
@@ -281,7 +281,7 @@ def summary(config: Config) -> list[PartCost]:
 def within(flops: Mapping[str, int], prefix: str) -> int:
     """Return the FLOPs inside a module that is not called itself, such as a position embedding.
 
-    flops: by module name. prefix: the name of the module and a dot.
+    flops: FLOPs by module name. prefix: the name of the module and a dot.
     """
     inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
     return sum(count for name, count in inside.items() if "." not in name)

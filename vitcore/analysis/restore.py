@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def restored(config: Config, weights: bytes) -> Model:
     """Return the trained model in evaluation mode, on the device of `config`.
 
-    weights: as safetensors. Raises ConfigError if they do not fit the model.
+    weights: a safetensors file's content. Raises ConfigError if they do not fit the model.
     """
     model = build(config)
     own = model.state_dict()

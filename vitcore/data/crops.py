@@ -41,7 +41,7 @@ class Window(NamedTuple):
 def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
     """Draw a box (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
-    keys: (B,), on the CPU. side: of the square images in pixels. The distribution equals torchvision's
+    keys: (B,), on the CPU. side: the images' side in pixels. The distribution equals torchvision's
     RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): a box is the first of ten random
     ones that lies within the image, or the whole image.
     """

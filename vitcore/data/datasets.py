@@ -32,9 +32,10 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 class About:
     """The facts about a dataset that are known before any image is read.
 
-    image_size: side of the square images, in pixels. fingerprint: identifies the images. folds: of which each seed
-    tests one; None if the dataset has a test set. mean, std: of the stored values for each channel; None if they are
-    computed from the training images. levels: number of possible values of a pixel, from 0.
+    image_size: side of the square images, in pixels. fingerprint: values that identify the images. folds: number of
+    folds, of which each seed tests one; None if the dataset has a test set. mean, std: statistics of the stored values
+    for each channel; None if they are computed from the training images. levels: number of possible values of a pixel,
+    from 0.
     """
 
     image_size: int
@@ -51,7 +52,7 @@ class About:
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
         """Return the number of optimizer steps in `epochs` passes over the training images, at least 1.
 
-        batch: global batch size. data_fraction: of the training images that are not for validation.
+        batch: global batch size. data_fraction: fraction to use of the training images that are not for validation.
         """
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 

@@ -76,8 +76,8 @@ class Begun(Options):
 class Manifest(Options):
     """The content of a pack: `train` training images, then `test` test images, (size, size, channels) each.
 
-    image_size: side in pixels of the center crop for evaluation, and the default of config.image_size. mean, std: of
-    the training images' values, 0 to 255, for each channel. index: sha256 of the index.
+    image_size: side in pixels of the center crop for evaluation, and the default of config.image_size. mean, std:
+    statistics of the training images' values, 0 to 255, for each channel. index: sha256 of the index.
     """
 
     version: Literal[2] = VERSION

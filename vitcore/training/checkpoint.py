@@ -24,8 +24,9 @@ def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name.
 
-    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: of the whole training.
-    Raises ConfigError if a tensor is missing or does not fit, or if the step or the number of losses is impossible.
+    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: length of the whole
+    training. Raises ConfigError if a tensor is missing or does not fit, or if the step or the number of losses is
+    impossible.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)

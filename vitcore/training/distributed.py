@@ -38,7 +38,7 @@ EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|wa
 class Ranks:
     """The processes of a training as one of them sees them; by default, only this process.
 
-    rank: number of this process, from 0. device: of this rank, or None for a training in one process.
+    rank: number of this process, from 0. device: this rank's device, or None for a training in one process.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
@@ -198,8 +198,8 @@ class LossModule(nn.Module):
 def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
     """Connect this process with the other ranks for the duration of the block.
 
-    store: by which the ranks find each other. All ranks leave the block together, but after an error a rank leaves at
-    once, because the others may have ended.
+    store: key-value store by which the ranks find each other. All ranks leave the block together, but after an error a
+    rank leaves at once, because the others may have ended.
     """
     cuda = device.type == "cuda"
     if cuda:

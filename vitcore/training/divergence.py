@@ -34,7 +34,10 @@ class Suspicion:
     count: int = 0
 
     def confirmed_by(self, step: int) -> bool:
-        """Return whether a divergence at `step` confirms this suspicion: at the suspected step, or at the third one."""
+        """Return whether a divergence at `step` confirms this suspicion.
+
+        One at the suspected step does. The third suspicion is confirmed by any.
+        """
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:

@@ -66,12 +66,12 @@ def train(
 
     run: receives metrics, checkpoints and weights, by default in memory. data_dir: folder of the data sets. parent:
     weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
-    checkpoint_seconds: between checkpoints, more if these would take over 2% of the time; 0 saves one before every
-    step. ranks: the `config.gpus` processes that call this function together. Only rank 0's `run`, `parent` and
+    checkpoint_seconds: seconds between checkpoints, more if these would take over 2% of the time; 0 saves one before
+    every step. ranks: the `config.gpus` processes that call this function together. Only rank 0's `run`, `parent` and
     `teacher` are used.
 
-    Raises ValueError if data are missing or do not match `config`, if the weights of `init_from` or `teacher` cannot be
-    loaded, or if the model cannot fit into memory.
+    Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory. It is also
+    raised if the weights of `init_from` or `teacher` cannot be loaded.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")

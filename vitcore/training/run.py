@@ -91,7 +91,7 @@ class Outcome:
 
     metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. test_loss and
     val_loss are cross-entropy for classification. train_loss is the objective with label smoothing and mixed images,
-    averaged over the steps since the previous evaluation. flops: of one forward pass of one image.
+    averaged over the steps since the previous evaluation. flops: FLOPs of one forward pass of one image.
     """
 
     status: Status

@@ -86,8 +86,8 @@ class Batch(NamedTuple):
 class TrainStep:
     """A training step with its model and optimizer. It runs eagerly, compiled, or as one CUDA graph.
 
-    start: weights to start from, or None for initial values. facts: for env.json, whether the step is compiled, and
-    whether it is a CUDA graph or why not. The training loop records the facts and then empties the dict.
+    start: weights to start from, or None for initial values. facts: whether the step is compiled, and whether it is a
+    CUDA graph or why not. The training loop records the facts in env.json and then empties the dict.
     """
 
     def __init__(

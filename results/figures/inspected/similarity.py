@@ -96,7 +96,8 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
 def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> Axes:
     """Draw the map of each patch at the patch's place in the grid.
 
-    related: similarities or biases (rows, columns, rows, columns). scale: by default computed from `related` alone.
+    related: similarities or biases (rows, columns, rows, columns). scale: the color scale, by default of `related`
+    alone.
     """
     rows, columns = related.shape[:2]
     gap = max(1, round(max(rows, columns) / 8))

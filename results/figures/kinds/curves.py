@@ -148,7 +148,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> Axes:
     """Draw the metric over `x`, with a line per arm in the color of its series.
 
-    frame: with columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or seconds.
+    frame: has columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or seconds.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
     size, name = axis_unit(x, found[x])

@@ -83,7 +83,7 @@ def draw_over_sizes(
 ) -> Axes:
     """Draw the metric over test size, with a line at the baseline's training size `trained`.
 
-    frame: with each arm as a series and the size as `at`. setting: what varies, for the axis label.
+    frame: has each arm as a series and the size as `at`. setting: what varies, for the axis label.
     """
     places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
     draw_over_axis(frame, points, ax, metric, setting, places)

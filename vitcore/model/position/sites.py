@@ -26,8 +26,8 @@ class Position(Part):
     """Base class of position embeddings, which does nothing. A variant overrides the sites that it needs.
 
     A site is a method that changes the model at one point: `tokens`, `class_token`, `rotate`, `bias` or `between`.
-    Sites receive the patches alone, except for `class_token`. layer: from 0. grid: the rows and columns of the images'
-    patches, which may differ from the grid of the config.
+    Sites receive the patches alone, except for `class_token`. layer: the layer's index, from 0. grid: the rows and
+    columns of the images' patches, which may differ from the grid of the config.
     """
 
     slot = "position"
@@ -47,7 +47,7 @@ class Position(Part):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, plus 1 if version 0.12 drew other values by big-vision."""
+        """Return the version for the trial id: `numerics`, plus 1 if `init=big-vision` drew other values in 0.12."""
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
         return own + 1 if isinstance(own, int) and moved else own
@@ -64,7 +64,7 @@ class Position(Part):
     def resized(self, name: str, table: Tensor) -> Tensor:
         """Return a learned table of another model, resampled to this model's grid if it depends on the grid.
 
-        name: of the parameter. Raises ConfigError if the table cannot be resampled.
+        name: the parameter's name. Raises ConfigError if the table cannot be resampled.
         """
         return table
 
@@ -130,7 +130,7 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return tokens (B, T, D) scaled by the patches that they stand for, so that a mean counts every patch once."""
+        """Return tokens (B, T, D) scaled by their numbers of patches, so that a mean counts every patch once."""
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]

@@ -55,7 +55,7 @@ class MaskingOptions(Objective.Options):
         }
 
     def masked(self, patches: int) -> int:
-        """Return how many patches are masked, all but at least one, rounded as in the reference implementation."""
+        """Return how many of `patches` are masked, rounded as in the paper's code; at least one is visible."""
         return patches - max(1, int(patches * (1 - self.ratio)))
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
