@@ -1,6 +1,7 @@
 """The contract tests, over the dictionaries: a new entry is tested with no other edit."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -120,6 +121,19 @@ class Random(Position):
         return x + torch.rand(()) * 1e-3 if self.training else x
 
 
+class Stuck(Position):
+    """Takes one grid alone."""
+
+    numerics = 1
+    said = "no"
+
+    def tokens(self, x: torch.Tensor, layer: int, grid: tuple[int, int]) -> torch.Tensor:
+        if grid != (4, 4):
+            raise ValueError(self.said.format(grid=grid, count=math.prod(grid)))
+        return x
+
+
+SIZES = "runs at another resolution or says why not"
 BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
     ("pool", ReadsRegisters, "reads patches, or the class token", "pool=mine: reads the tokens before the patches"),
     ("pool", Deaf, "reads patches, or the class token", "pool=mine: has a class token and does not read it"),
@@ -127,6 +141,7 @@ BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
     ("position", NotBeside, "works beside prefix tokens", "position=mine: logits are not finite"),
     ("position", Unused, "trains", "position.unused: no gradient reaches it"),
     ("position", Unused, "says where a patch is", "position=mine: shuffling the patches leaves the logits as they"),
+    ("position", Stuck, SIZES, "not with a ValueError that names the part or the sizes: no"),
     ("position", Random, "deterministic", "position=mine: two trainings with one seed end differently"),
     ("position", Random, "resumes", "position=mine: a resumed training ends differently"),
 ]
@@ -140,6 +155,14 @@ def test_contract_catches_a_broken_part(
     monkeypatch.setitem(VARIANTS[slot], "mine", part)
     with pytest.raises(AssertionError, match=message):
         dict(contracts(slot, "mine"))[what](slot, "mine")
+
+
+@pytest.mark.parametrize("said", ["made for a grid of 4 x 4, not {grid}", "has 16 places and met {count} patches"])
+def test_position_that_cannot_be_resized_names_the_sizes(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any ValueError with them says why, whatever else its words are."""
+    monkeypatch.setitem(POSITION, "mine", Stuck)
+    monkeypatch.setattr(Stuck, "said", said)
+    dict(contracts("position", "mine"))[SIZES]("position", "mine")
 
 
 def test_only_the_packages_own_needs_a_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,23 @@ TIMM: dict[str, dict[str, Any]] = {
     "any resolution": {"dynamic_img_size": True},
     "hybrid": {"stem": [2]},
     "what only training knows": {"drop_path_rate": 0.1, "proj_drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_rate": 0.1},
+    "CLIP's": {"pre_norm": True, "no_embed_class": False},
+    "no qkv bias": {"qkv_bias": False},
+    "no bias": {"qkv_bias": False, "proj_bias": False},
+    "RMS norm": {"norm_layer": "rmsnorm", "qk_norm": True},
+    "SwiGLU": {"mlp_layer": "SwiGLU", "act_layer": nn.SiLU},
+    "packed SwiGLU": {"mlp_layer": "SwiGLUPacked", "mlp_ratio": 64 / 48, "act_layer": nn.SiLU},
+    "GEGLU": {"mlp_layer": "GEGLU", "mlp_ratio": 128 / 48},
+    "differential": {"attn_layer": "diff"},
+    "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
+    "parallel": {"block_fn": "ParallelScalingBlock"},
+    "parallel with all": {
+        "block_fn": "ParallelScalingBlock",
+        "qkv_bias": False,
+        "qk_norm": True,
+        "init_values": 0.1,
+        "pre_norm": True,
+    },
 }
 PREFIX = ("class_token", "cls_token", "registers", "reg_token")
 PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")
@@ -114,49 +131,18 @@ def in_common(gradients: dict[str, Tensor], patches: int) -> dict[str, Tensor]:
 def difference(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str], count: int = 2) -> float:
     """Return the largest relative difference of logits and gradients, after converting both models to float64.
 
-    Left out are parameters with a gradient of 0: a vector added to all keys, as by k_norm's bias, changes nothing.
+    Left out are parameters with a gradient of 0 (a vector added to all keys changes nothing) and those that timm's
+    parallel block joins or its SwiGLU splits.
     """
     images, patches = pictures(ours, count), ours.config.grid[0] * ours.config.grid[1]
     logits, gradients = answers(ours.double(), images)
     their_logits, their_gradients = answers(theirs.double(), images)
     mine = {name(ours.config, key): values for key, values in in_common(gradients, patches).items()}
     other = in_common(their_gradients, patches)
-    assert mine.keys() == other.keys()
+    assert all(key.startswith("blocks.") for key in mine.keys() ^ other.keys())
     smallest = 1e-12 * max(values.abs().max().item() for values in other.values())
-    moving = [key for key, values in other.items() if values.abs().max() > smallest]
+    moving = [key for key, values in other.items() if key in mine and values.abs().max() > smallest]
     return max(far(logits, their_logits), *(far(mine[key], other[key]) for key in moving))
-
-
-@pytest.mark.parametrize("settings", TIMM.values(), ids=TIMM)
-def test_timm_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> None:
-    """Logits and gradients are equal to rounding, and timm's model made of the ViT has equal bits."""
-    theirs = scattered(timm_model(**settings)).double()
-    ours = from_timm(theirs).eval()
-    images = pictures(ours).double()
-    with torch.no_grad():
-        assert torch.equal(to_timm(ours)(images), theirs(images))
-    assert difference(ours, theirs, timm_name) <= ROUNDING
-
-
-BLOCKS: dict[str, dict[str, Any]] = {
-    "CLIP's": {"pre_norm": True, "no_embed_class": False},
-    "no qkv bias": {"qkv_bias": False},
-    "no bias": {"qkv_bias": False, "proj_bias": False},
-    "RMS norm": {"norm_layer": "rmsnorm", "qk_norm": True},
-    "SwiGLU": {"mlp_layer": "SwiGLU", "act_layer": nn.SiLU},
-    "packed SwiGLU": {"mlp_layer": "SwiGLUPacked", "mlp_ratio": 64 / 48, "act_layer": nn.SiLU},
-    "GEGLU": {"mlp_layer": "GEGLU", "mlp_ratio": 128 / 48},
-    "differential": {"attn_layer": "diff"},
-    "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
-    "parallel": {"block_fn": "ParallelScalingBlock"},
-    "parallel with all": {
-        "block_fn": "ParallelScalingBlock",
-        "qkv_bias": False,
-        "qk_norm": True,
-        "init_values": 0.1,
-        "pre_norm": True,
-    },
-}
 
 
 def with_classes(settings: dict[str, Any]) -> dict[str, Any]:
@@ -166,21 +152,16 @@ def with_classes(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: classes[value] if key in ("block_fn", "mlp_layer") else value for key, value in settings.items()}
 
 
-@pytest.mark.parametrize("settings", BLOCKS.values(), ids=BLOCKS)
-@torch.no_grad()
-def test_blocks_of_timm_have_equal_logits_and_come_back(settings: dict[str, Any]) -> None:
-    """Each kind of block has equal logits to rounding, there and back."""
-    theirs = scattered(timm_model(**with_classes(settings)))
-    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("settings", TIMM.values(), ids=TIMM)
+def test_timm_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> None:
+    """Logits and gradients are equal to rounding, and timm's model made of the ViT has equal bits."""
+    theirs = scattered(timm_model(**with_classes(settings))).double()
     ours = from_timm(theirs).eval()
-    assert far(ours(images), theirs(images)) <= TOLERANCE
-    back = to_timm(ours)
-    assert far(back(images), theirs(images)) <= TOLERANCE
-    assert sum(p.numel() for p in back.parameters()) == sum(p.numel() for p in theirs.parameters())
-    again = from_timm(back)
-    assert again.config == ours.config
-    for name, values in ours.state_dict().items():
-        assert torch.equal(again.state_dict()[name], values), name
+    images = pictures(ours).double()
+    with torch.no_grad():
+        assert torch.equal(to_timm(ours)(images), theirs(images))
+    rounding = TOLERANCE if "diff" in settings.values() else ROUNDING  # timm computes its lambda in float32
+    assert difference(ours, theirs, timm_name) <= rounding
 
 
 def test_converted_model_is_a_copy() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore import Config, ViT
-from vitcore.contracts import contracts, perturbed
+from vitcore.contracts import perturbed
 from vitcore.model.attention import attend
 from vitcore.model.position import POSITION, Context, Position
 from vitcore.model.position.resample import resample, resample_offsets
@@ -282,30 +282,6 @@ def test_model_runs_at_another_size_as_if_it_had_been_made_there(kind: dict[str,
             values = layers.view(*values.shape[:-2], *layers.shape[1:])
         parameter.copy_(values)
     torch.testing.assert_close(small(images), large(images), rtol=1e-5, atol=1e-5)
-
-
-class Fixed(Position):
-    """A table for one grid alone (arXiv 0000.00000)."""
-
-    numerics = 1
-    said = ""
-
-    def tokens(self, x: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
-        if grid != (4, 4):
-            raise ValueError(self.said.format(grid=grid, count=grid[0] * grid[1]))
-        return x + torch.ones(16, 1)
-
-
-@pytest.mark.parametrize("said", ["made for a grid of 4 x 4, not {grid}", "has 16 places and met {count} patches"])
-def test_position_that_cannot_be_resized_names_the_sizes(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any ValueError with them says why, whatever else its words are; one without does not."""
-    monkeypatch.setitem(POSITION, "fixed", Fixed)
-    check = dict(contracts("position", "fixed"))["runs at another resolution or says why not"]
-    monkeypatch.setattr(Fixed, "said", said)
-    check("position", "fixed")
-    monkeypatch.setattr(Fixed, "said", "no")
-    with pytest.raises(AssertionError, match="not with a ValueError that names the part or the sizes: no"):
-        check("position", "fixed")
 
 
 @pytest.mark.parametrize(("width", "own"), [(0, 8), (4, 4)])

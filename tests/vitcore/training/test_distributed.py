@@ -212,7 +212,6 @@ exit $worst
 @pytest.mark.parametrize(
     ("action", "said", "kind"),
     [
-        ("raise RuntimeError('no such thing')", "rank 3: RuntimeError: no such thing", BUG),
         ("raise FileNotFoundError(2, 'No such file', 'images')", "rank 3: FileNotFoundError: .*'images'", INPUT),
         ("import os; os.kill(os.getpid(), 9)", r"a rank of 2 to 3 was lost \(status", MACHINE),
     ],
