@@ -70,6 +70,7 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"position": "relative", "position_at": "shared"}, "position_at=shared: position=relative: it has no choice"),
     ({"position": "sincos1d", "position_at": "shared"}, "position_at=shared: position=sincos1d: one of input"),
     ({"position": "rope2d", "position.base": -1.0}, "position=rope2d: base=-1.0: input should be"),
+    ({"position": "rope2d", "position.bas": 7.0}, "position=rope2d: unknown key 'bas'; did you mean 'base'"),
     # stems
     ({"stem": "conv", "image_size": 12, "patch": 3}, "patch=3: stem=conv halves the image: a power of two"),
     ({"stem": "resnet-small", "image_size": 12, "patch": 6}, "patch=6: stem=resnet-small halves the image"),

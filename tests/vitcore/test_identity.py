@@ -7,7 +7,7 @@ import pytest
 from vitcore.config import Config
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_id, trial_ids
 from vitcore.model.position import POSITION, Position
-from vitcore.options import ConfigError, Options
+from vitcore.options import Options
 
 # Pinned: a change here orphans every result that anyone has. Raise a `numerics` instead, on purpose.
 GOLDEN = [
@@ -135,18 +135,6 @@ class Mine(Position):
     class Options(Options):
         base: float = 100
         shift: float = 0.0
-
-
-def test_options_count_only_with_their_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An option is validated by the variant that owns it and is identity with that variant alone."""
-    monkeypatch.setitem(POSITION, "mine", Mine)
-    plain = Config(position="mine")
-    assert trial_id(Config(position="mine", **{"position.base": 7.0})) != trial_id(plain)
-    assert Config(position="mine", **{"position.base": 7.0}).options_of("position", Mine.Options).base == 7.0
-    with pytest.raises(ConfigError, match=r"position=mine: base=high: input should be a valid number"):
-        Config(position="mine", **{"position.base": "high"})
-    with pytest.raises(ConfigError, match=r"position=mine: unknown key 'bas'; did you mean 'base'"):
-        Config(position="mine", **{"position.bas": 7.0})
 
 
 def test_changed_default_with_its_neutral_value_orphans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

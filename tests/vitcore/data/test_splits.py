@@ -1,12 +1,12 @@
 """Splits, fractions, order, folders of images, and errors for missing data."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from photographs import photographs
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -137,56 +137,41 @@ def test_mnist_is_read_from_the_files_torchvision_keeps(tmp_path: Path) -> None:
         load(Config(data="mnist"), damaged)
 
 
-MakeFolder = Callable[..., Path]
-
-
-@pytest.fixture
-def make_folder(tmp_path: Path) -> MakeFolder:
-    """Return a function that makes folders of 6 x 8 images, a color per class."""
-
-    def make(**counts: int) -> Path:
-        for place, (where, count) in enumerate(counts.items()):
-            folder = tmp_path / where.replace("__", "/")
-            folder.mkdir(parents=True)
-            for number in range(count):
-                Image.new("RGB", (8, 6), (50 * place, 100, number)).save(folder / f"{number:03}.png")
-        return tmp_path
-
-    return make
-
-
-def test_imagefolder_with_its_own_test_set(make_folder: MakeFolder) -> None:
+def test_imagefolder_with_its_own_test_set(tmp_path: Path) -> None:
     """PATH/train and PATH/val are read in sorted order; sizes come from the images."""
-    root = make_folder(train__cat=10, train__dog=10, val__cat=2, val__dog=3)
+    root = photographs(tmp_path, {"train/cat": 10, "train/dog": 10, "val/cat": 2, "val/dog": 3}, (8, 6))
+    for file in (root / "val" / "cat").iterdir():
+        Image.new("RGB", (8, 6), (100, 0, 0)).save(file)
     config = Config(data=f"imagefolder:{root}", patch=2)
     assert (config.image_size, config.channels, config.classes) == (6, 3, 2)
     data = load(config)
     assert data.test.index.tolist() == [20, 21, 22, 23, 24]
     assert data.test.labels.tolist() == [0, 0, 1, 1, 1]
     assert (len(data.val), len(data.train)) == (2, 18)
-    assert (data.test.pixels[:2, 0] == 100).all()  # val/cat was made third: red is 50 x 2
-    assert data.mean.flatten()[0].item() == pytest.approx(25)
-    assert data.std.flatten()[1].item() == 1  # green is constant
+    assert (data.test.pixels[:2, 0] == 100).all()
+    pixels = torch.cat([data.train.pixels, data.val.pixels]).double()
+    assert data.mean.flatten().tolist() == pytest.approx(pixels.mean(dim=(0, 2, 3)).tolist())
+    assert data.std.flatten().tolist() == pytest.approx(pixels.std(dim=(0, 2, 3), correction=0).tolist())
 
 
-def test_flat_imagefolder_is_split_alike_for_every_seed(make_folder: MakeFolder) -> None:
+def test_flat_imagefolder_is_split_alike_for_every_seed(tmp_path: Path) -> None:
     """Without train/, a fifth of each class is the test set for every seed."""
-    root = make_folder(cat=10, dog=15)
-    Image.open(root / "cat" / "000.png").save(root / "cat" / "000.jpg")
-    (root / "cat" / "000.png").unlink()
+    root = photographs(tmp_path, {"cat": 10, "dog": 15}, (8, 6))
+    Image.open(root / "cat" / "0000.png").save(root / "cat" / "0000.jpg")
+    (root / "cat" / "0000.png").unlink()
     one, two = (load(Config(data=f"imagefolder:{root}", patch=2, seed=seed)) for seed in (0, 1))
     assert torch.bincount(one.test.labels).tolist() == [2, 3]
     assert np.array_equal(one.test.index, two.test.index)
     assert not np.array_equal(one.val.index, two.val.index)
 
 
-def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_folder_is_identified_by_its_contents(tmp_path: Path) -> None:
     """The fingerprint depends on the names of the files, not on the folder's."""
-    root = make_folder(a__train__cat=2, a__train__dog=2, a__test__cat=1, a__test__dog=1)
+    root = photographs(tmp_path, {"a/train/cat": 2, "a/train/dog": 2, "a/test/cat": 1, "a/test/dog": 1}, (8, 6))
     before = describe(f"imagefolder:{root}/a").fingerprint
     (root / "a").rename(root / "b")
     assert describe(f"imagefolder:{root}/b").fingerprint == before
-    (root / "b" / "train" / "cat" / "000.png").rename(root / "b" / "train" / "cat" / "renamed.png")
+    (root / "b" / "train" / "cat" / "0000.png").rename(root / "b" / "train" / "cat" / "renamed.png")
     (root / "b").rename(root / "c")
     assert describe(f"imagefolder:{root}/c").fingerprint != before
 
@@ -197,33 +182,34 @@ def test_folder_is_identified_by_its_contents(make_folder: MakeFolder, tmp_path:
         ({}, "has no class folders"),
         ({"cat": 3}, "only the class folder 'cat'; at least 2"),
         ({"cat": 3, "dog": 0}, "dog: has no images"),
-        ({"train__cat": 3, "train__dog": 3}, "neither test/ nor val/"),
-        ({"train__cat": 3, "train__dog": 3, "test__cow": 1, "test__cat": 1}, "class 'cow' is not in train/"),
+        ({"train/cat": 3, "train/dog": 3}, "neither test/ nor val/"),
+        ({"train/cat": 3, "train/dog": 3, "test/cow": 1, "test/cat": 1}, "class 'cow' is not in train/"),
         ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 beside the test's: it needs at least 2, one to train"),
         ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 beside .* \(1 more classes"),
         (
-            {"train__cat": 3, "train__dog": 1, "test__cat": 1, "test__dog": 1},
+            {"train/cat": 3, "train/dog": 1, "test/cat": 1, "test/dog": 1},
             "class 'dog' has 2 images, 1 beside the test's",
         ),
     ],
 )
-def test_folder_that_is_no_dataset(make_folder: MakeFolder, counts: dict[str, int], message: str) -> None:
-    root = make_folder(**counts)
+def test_folder_that_is_no_dataset(tmp_path: Path, counts: dict[str, int], message: str) -> None:
+    root = photographs(tmp_path, counts, (8, 6))
     with pytest.raises(ConfigError, match=f"{root}.*{message}"):
         Config(data=f"imagefolder:{root}", patch=2)
 
 
-def test_every_class_is_trained_validated_and_tested(make_folder: MakeFolder) -> None:
+def test_every_class_is_trained_validated_and_tested(tmp_path: Path) -> None:
     """A class of three images has one in each part of a flat folder."""
-    data = load(Config(data=f"imagefolder:{make_folder(cat=3, dog=3)}", patch=2))
+    root = photographs(tmp_path, {"cat": 3, "dog": 3}, (8, 6))
+    data = load(Config(data=f"imagefolder:{root}", patch=2))
     assert [part.labels.unique().tolist() for part in (data.train, data.val, data.test)] == [[0, 1]] * 3
 
 
-def test_all_broken_images_are_found_at_once(make_folder: MakeFolder) -> None:
+def test_all_broken_images_are_found_at_once(tmp_path: Path) -> None:
     """The error names the first broken image and the number of others."""
-    root = make_folder(cat=5, dog=5)
+    root = photographs(tmp_path, {"cat": 5, "dog": 5}, (8, 6))
     check_images(root, 3)
-    for name in ("cat/004.png", "dog/002.png"):
+    for name in ("cat/0004.png", "dog/0002.png"):
         (root / name).write_bytes((root / name).read_bytes()[:45])
-    with pytest.raises(ConfigError, match=r"cat/004\.png: cannot be read .*\(1 more file is"):
+    with pytest.raises(ConfigError, match=r"cat/0004\.png: cannot be read .*\(1 more file is"):
         check_images(root, 3)

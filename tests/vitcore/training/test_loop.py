@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 import trainings
 from trainings import after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
 from vitcore import ViT, train
+from vitcore.analysis.restore import restored
 from vitcore.data.splits import load
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
 from vitcore.training.loop import Training, evaluation_steps
@@ -104,10 +104,8 @@ def test_outcome_agrees_with_what_was_written() -> None:
     assert outcome.metrics["val_accuracy"] == run.lines[-1]["val_accuracy"]
     assert outcome.images == 40 * 48
     assert outcome.images_per_second == pytest.approx(outcome.images / outcome.train_seconds)
-    model = ViT(config)
-    model.load_state_dict(safetensors.torch.load(run.weights))
     with torch.no_grad():
-        answers = model(load(config).standardise(test.pixels)).argmax(1) == test.labels
+        answers = restored(config, run.weights)(load(config).standardise(test.pixels)).argmax(1) == test.labels
     assert np.array_equal(answers.numpy(), correct.astype(bool))
 
 

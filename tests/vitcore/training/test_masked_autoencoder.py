@@ -7,7 +7,7 @@ import pytest
 import torch
 from trainings import keys, tiny
 
-from vitcore import Config, ViT, train
+from vitcore import Config, train
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
@@ -16,7 +16,6 @@ from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_autoencoder import normalized_patches
 from vitcore.training.run import Memory
-from vitcore.training.transfer import take_over
 
 mae = partial(tiny, depth=2, patch=2, pool="cls", batch=16, objective="mae")
 
@@ -53,15 +52,12 @@ def test_encoder_sees_the_visible_patches_alone() -> None:
     model, given = perturbed(mae(registers=2)), keys(3)
     images = torch.randn(3, 1, 8, 8, dtype=torch.float64)
     left, masked = model.objective.options.split(given, 16)
-    hidden = images.clone()
-    for image, places in enumerate(masked.tolist()):
-        for place in places:
-            row, column = divmod(place, 4)
-            hidden[image, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = 7
+    gone = torch.zeros(3, 16, dtype=torch.bool).scatter(1, masked, True).view(3, 1, 4, 4)
+    hidden = images.masked_fill(gone.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3), 7)
     with torch.no_grad():
         assert torch.equal(model(images, given), model(hidden, given))
-        context = Context(model.position, (4, 4), model.prefix, given)
-        whole, some = (model.embed(images, one) for one in (Context(model.position, (4, 4), model.prefix), context))
+        contexts = [Context(model.position, (4, 4), model.prefix, some_keys) for some_keys in (None, given)]
+        whole, some = (model.embed(images, context) for context in contexts)
     assert some.shape == (3, 3 + 4, 16)
     for image, places in enumerate(left.tolist()):
         assert torch.equal(some[image, 3:], whole[image, [3 + place for place in places]])
@@ -114,16 +110,6 @@ def test_flops_are_those_of_a_masked_image() -> None:
     stem, pixels = 2 * 64 * 4 * 16, 4
     decoder = 2 * 16 * 16 * 8 + blocks(64, 8, 1) + 2 * 48 * 8 * pixels
     assert measure(config).flops == stem + blocks(16, 16, 2) + decoder
-
-
-def test_features_are_those_of_the_whole_image() -> None:
-    """What is probed with few shots masks nothing: a plain ViT of the same weights has the same."""
-    model = perturbed(config := mae())
-    plain = ViT(Config(**config.model_dump() | {"objective": "classification", "options": {}})).double()
-    take_over(plain, model.state_dict(), "the autoencoder")
-    images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
-    with torch.no_grad():
-        assert torch.equal(model.eval().features(images), plain.eval().features(images))
 
 
 def test_it_learns() -> None:
