@@ -156,7 +156,7 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 def read_header(path: Path) -> ExportHeader:
     """Return the header of an export from the metadata of its Parquet schema.
 
-    Raises ValueError if the file is not an export: Broken if its header is damaged, NewerSchema if a newer version
+    Raises ValueError if the file is not an export, Broken if its header is damaged, NewerSchema if a newer version
     wrote it.
     """
     with open_parquet(path) as file:

@@ -34,8 +34,9 @@ def ensure_last_job(
 ) -> str:
     """Make a last job wait for all other jobs, and submit it if missing; return "queued" or "submitted".
 
-    tasks: those in the queue. sent: job ids of arrays that were submitted just now. both: require a watching job too;
-    otherwise one of the two is enough. Both are needed because the last job may be killed, or wait for a held task.
+    tasks: the tasks in the queue. sent: job ids of arrays that were submitted just now. both: require a watching job
+    too; otherwise one of the two is enough. Both are needed because the last job may be killed, or wait for a held
+    task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)

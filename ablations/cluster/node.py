@@ -33,7 +33,7 @@ RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 def share(folder: str, *ids: str) -> int:
     """Train the trials `ids` until they are over or time is up; return the exit status of the task.
 
-    At the beginning and the end, it ensures that a last job waits. folder: the campaign's.
+    At the beginning and the end, it ensures that a last job waits. folder: the campaign's folder.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:

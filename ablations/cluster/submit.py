@@ -49,10 +49,10 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError if a trial needs more GPUs than a job of the profile has.
+    """Raise ValueError if a job of the profile cannot run one of the trials.
 
-    Raises ValueError if a trial needs more GPUs than a job of the profile has, or cannot divide them over its nodes. A
-    profile of several nodes may not copy packs to a node's own disk (its key `stage`).
+    A trial may need more GPUs than the job has, or be unable to divide them over its nodes. A profile of several nodes
+    may not copy packs to a node's own disk (its key `stage`).
     """
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:

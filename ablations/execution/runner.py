@@ -35,8 +35,8 @@ def run(
 ) -> RunSummary:
     """Run all jobs that are not over; return how all of them ended.
 
-    workers: their number; None for the default. on_over: called after each job. deadline: seconds of the monotonic
-    clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint and stop. Raises
+    workers: the number of workers; None for the default. on_over: called after each job. deadline: seconds of the
+    monotonic clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint and stop. Raises
     store.NewerSchema if a newer version wrote a trial, ValueError if no worker starts.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False, code: str = "") -> Plan:
     """Return the plan of a design, extended by the arms and seeds of the plan of its name on disk.
 
-    seeds: their number, by default the recipe's. prune: whether to drop arms and seeds that are not asked for. code:
-    provenance.code_digest; with plug-ins or "", the plan is always rebuilt. The plan records the digest of the plan
-    that it extends, for `jobs.write`. Raises ValueError if an arm is impossible, or if old and new plan cannot share a
-    table.
+    seeds: the number of seeds, by default the recipe's. prune: whether to drop arms and seeds that are not asked for.
+    code: provenance.code_digest; with plug-ins or "", the plan is always rebuilt. The plan records the digest of the
+    plan that it extends, for `jobs.write`. Raises ValueError if an arm is impossible, or if old and new plan cannot
+    share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})

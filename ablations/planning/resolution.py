@@ -36,8 +36,8 @@ class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
     All are in the unit of the metric, and None while the standard deviation of differences is unknown. smallest_margin:
-    within which equal arms are shown equivalent. margin_seeds: the number of seeds that shows this within `margin`.
-    seeds_for: difference -> number of seeds that resolves it.
+    the smallest within which equal arms are shown equivalent. margin_seeds: the number of seeds that shows this within
+    `margin`. seeds_for: difference -> number of seeds that resolves it.
     """
 
     spread: Spread | None = None

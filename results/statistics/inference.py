@@ -316,7 +316,7 @@ def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8
 def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> float:
     """Return the smallest number above 0 for which `enough` is true, found by bisection.
 
-    enough: true above some threshold. start: the first number to try. halvings: the bisection steps.
+    enough: a condition that holds above some threshold. start: the first number to try. halvings: the bisection steps.
     """
     low, high = 0.0, start
     while not enough(high):

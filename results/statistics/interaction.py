@@ -82,7 +82,7 @@ def judged_interaction(
 
 
 def logits(sample: Sample, images: float) -> Sample:
-    """Return the sample with accuracies k / m replaced by empirical logits, m being `images` per trial (Haldane 1956).
+    """Return the sample with accuracies k / m on m `images` replaced by empirical logits (Haldane 1956).
 
     log((k + 1/2) / (m - k + 1/2)) is finite at accuracies of 0 and 1. Single images have no logit, so `correct` and
     `image` are dropped and the interval is over seeds.

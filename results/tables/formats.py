@@ -33,8 +33,8 @@ class Document:
 class Format:
     """A format of documents.
 
-    suffix: the files' suffix. notes: the default, one of layout.NOTES. all_columns: whether every column is written by
-    default.
+    suffix: the files' suffix. notes: the default choice of layout.NOTES. all_columns: whether every column is written
+    by default.
     """
 
     suffix: str

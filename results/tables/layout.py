@@ -24,7 +24,8 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 class Column:
     """A column of a table.
 
-    header: may contain "{metric}", the metric's label. text: returns a row's cell. numeric: aligned to the right.
+    header: may contain "{metric}", the metric's label. text: function from a row to its cell. numeric: whether cells
+    are aligned to the right.
     """
 
     header: str

@@ -152,7 +152,7 @@ def sizes(rows: Sequence[Row], measure: Unit) -> str:
 def names(rows: Sequence[Row]) -> str:
     """Return a list of arms in which points of a curve are joined: "stem=conv at data_fraction=0.1 and 0.3".
 
-    A curve varies a setting over several values for every arm. After 2 NAMED entries the others are counted.
+    A curve varies a setting over several values for every arm. Entries after the first 2 * NAMED are only counted.
     """
     points: dict[str, list[str]] = {}
     for row in rows:
@@ -173,7 +173,7 @@ def names(rows: Sequence[Row]) -> str:
 def name_parts(row: Row) -> tuple[str, str, str]:
     """Return the parts of an arm's name: what the arm changes, its baseline, and the point of the curves.
 
-    The point is the last settings, shared by arm and baseline, without tuned ones: "data_fraction=0.1" for the arm
+    The point has the last settings, which arm and baseline share, without tuned ones: "data_fraction=0.1" for the arm
     "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
     arm, baseline = row.arm.split(","), row.baseline.split(",")

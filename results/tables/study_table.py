@@ -32,8 +32,8 @@ START = "start_fewshot5_accuracy"
 class Outcome(NamedTuple):
     """The outcome of one planned trial.
 
-    value: the study's metric. evals: JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. Each
-    number is NaN if there is none.
+    value: the study's metric. evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite
+    when recomputed. Each number is NaN if there is none.
     """
 
     seed: int

@@ -92,8 +92,8 @@ class FewShot:
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes that are fitted to a few training images per class.
 
-    shots: numbers of images per class. A draw is a random choice of images, of which more per class contain fewer. It
-    depends only on the data and the data seed of the trial, so that paired arms see equal images.
+    shots: numbers of images per class. A draw is a random choice of images; that of more images contains that of fewer.
+    It depends only on the data and the data seed of the trial, so that paired arms see equal images.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

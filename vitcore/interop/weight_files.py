@@ -48,7 +48,7 @@ def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
 def read_tensor_file(path: str) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file, by name.
 
-    Raises SafetensorError if it is none, OSError if it cannot be opened or is not a regular file.
+    Raises SafetensorError if it is not one, OSError if it cannot be opened or is not a regular file.
     """
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))

@@ -53,7 +53,7 @@ def hardware(config: Config) -> str:
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)` in float32, computed with the precision and attention kernel of `config`.
 
-    inputs: the first is images. Training and later evaluations share this function, so that they compute the model
+    The first of `inputs` is images. Training and later evaluations share this function, so that they compute the model
     equally.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
@@ -79,11 +79,12 @@ def computing(config: Config) -> Iterator[None]:
 
 @contextmanager
 def flushing(on: bool) -> Iterator[None]:
-    """Set within the block whether subnormal float32 numbers (below 2^-126) become zero, unlike PyTorch's default.
+    """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them if not `on`.
 
-    Attention with peaked weights produces many of them, which make matrix products several times slower on some
-    processors. The setting holds for this thread and for threads of PyTorch that start within the block. So a process
-    that trains with several threads calls this function first (ablations.execution.worker, ablations.execution.rank).
+    PyTorch keeps them by default. Attention with peaked weights produces many, which make matrix products several times
+    slower on some processors. The setting holds for this thread and for threads of PyTorch that start within the block.
+    So a process that trains with several threads calls this function first (ablations.execution.worker,
+    ablations.execution.rank).
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)

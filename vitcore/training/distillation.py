@@ -31,7 +31,7 @@ class Trained(NamedTuple):
 class Teacher(nn.Module):
     """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
 
-    scale, shift (1, C, 1, 1): convert the student's normalization to the teacher's.
+    scale, shift (1, C, 1, 1): factor and offset from the student's normalization to the teacher's.
     """
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
