@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import synthetic
 from designs import design
+from designs import write as write_yaml
 from in_process import Ablate
 
 from ablations.planning import cheaper, data_summary, estimate, overview, past_trials, resolution, step_times
@@ -111,9 +112,8 @@ def test_other_arms_count_that_ran_alike(plan: Callable[..., Plan], tmp_path: Pa
     made = plan(RECIPE + STATED)
     for seed, seconds in enumerate((3.0, 4.0, 11.0)):
         finish(tmp_path, made.arms[1], seed, seconds)
+    wide = read_study(write_yaml(tmp_path, "wide", "{question: q, baseline: {width: 32}, factors: {width: [64]}}"))
     recipe = read_recipe(str(tmp_path / "r.yaml"))
-    (tmp_path / "wide.yaml").write_text("{question: 'Which?', baseline: {width: 32}, factors: {width: [64]}}")
-    wide = read_study(str(tmp_path / "wide.yaml"))
     other = planning.build(Design(wide, recipe, {}), [0])
     expected = [(pytest.approx(4 * arm.flops / made.arms[1].flops), "others") for arm in other.arms]
     assert sources(other, tmp_path, CORE) == expected
