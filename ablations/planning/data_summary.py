@@ -44,7 +44,7 @@ def images_text(data: PlannedData, plan: Plan) -> str:
 
 
 def data_text(data: PlannedData) -> str:
-    """Return "pets: 240 images to train on and 60 to test on, 10 classes"."""
+    """Return, for example, "pets: 240 images to train on and 60 to test on, 10 classes"."""
     images = f"{data.train:,} images to train on and {data.test:,} to test on"
     if data.folds:
         images = f"{data.train + data.test:,} images in {data.folds} folds"

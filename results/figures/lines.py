@@ -30,8 +30,6 @@ GAP = 9.0  # points (1/72 inch) between crosses, as wide as the text above them
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """The color, marker and dash pattern of a series."""
-
     colour: str
     marker: str
     dash: Any

@@ -40,7 +40,6 @@ def verdict(
 
 
 def is_significant(p: float | None) -> bool:
-    """Return whether there is a p value and it is below ALPHA."""
     return p is not None and p < ALPHA
 
 

@@ -33,7 +33,6 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
 
 
 def by_study(tables: Sequence[Table]) -> list[list[Table]]:
-    """Return the tables grouped by study, in order of appearance."""
     names = dict.fromkeys(table.study for table in tables)
     return [[table for table in tables if table.study == name] for name in names]
 

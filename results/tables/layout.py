@@ -196,7 +196,6 @@ def shown_columns(table: Table) -> list[str]:
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
-    """Return the table as a grid of text with footnotes."""
     marks, footnotes = grid.number_notes([row.notes for row in table.rows])
     rows = []
     for row, mark in zip(with_interim_marks(table), marks, strict=True):

@@ -76,7 +76,6 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
 
 
 def arm_row(row: Row, table: Table) -> PublishedRow:
-    """Return the row that shows an arm's mean next to its published number."""
     return PublishedRow(
         study=table.study,
         recipe=table.recipe,
@@ -147,7 +146,6 @@ def claims_grid(found: PublishedComparison) -> Grid:
 
 
 def arms_grid(found: PublishedComparison) -> Grid:
-    """Return the arms with published numbers as a grid of text."""
     marks, footnotes = grid.number_notes([row.notes for row in found.rows])
     rows = []
     for row, mark in zip(found.rows, marks, strict=True):

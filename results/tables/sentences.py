@@ -124,7 +124,7 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows with one verdict and one baseline, for which `baseline` is the words."""
+    """Return the description of rows with one verdict and one baseline, which it calls `baseline`."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     if len(rows) == 1 and not point:
         return f"{current().label(arm)} is {sentence(replace(first, baseline=baseline), table)}"

@@ -88,7 +88,7 @@ def layers(model: ViT, images: Tensor) -> list[Layer]:
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
-    """Return the distances (N, N) between the centers of patches, in pixels as is `patch`, the side of one."""
+    """Return the distances (N, N) in pixels between the centers of patches, which are `patch` pixels a side."""
     rows, columns = torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
     places = patch * torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")

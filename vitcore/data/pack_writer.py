@@ -264,7 +264,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack, unless an equal one exists; raise ValueError if there is that of another pack."""
+    """Write the note of a new pack, unless an equal one exists; raise ValueError if there is another pack's."""
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_begun(folder)
@@ -278,7 +278,7 @@ def begin(folder: Path, name: str, source: Source, options: Options) -> None:
 
 
 def cut(source: Source, image_bytes: int) -> list[range]:
-    """Return the image numbers of each shard, of either training or test images."""
+    """Return the image numbers of each shard, which are all of training or all of test images."""
     count = len(source.labels)
     most = max(1, min(-(-count // SHARDS), SHARD_BYTES // image_bytes), -(-count // FILES))
     ends = (range(source.train), range(source.train, count))

@@ -41,10 +41,7 @@ def stratified(labels: Indices, places: Indices, share: float, *key: object) -> 
 
 
 def folds(labels: Indices, count: int, *key: object) -> list[Indices]:
-    """Return the indices of the images in each of `count` stratified folds, whose sizes differ by at most one.
-
-    So do the sizes of a class in the folds.
-    """
+    """Return each of `count` stratified folds as indices; their sizes differ by at most one, also within a class."""
     dealt = np.concatenate(by_class(labels, np.arange(len(labels)), *key))
     return [np.sort(dealt[fold::count]) for fold in range(count)]
 

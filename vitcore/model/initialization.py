@@ -25,7 +25,7 @@ Drawn = tuple[int, str]  # the number of values of a parameter; its shape and ho
 def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
     """Draw the initial values of every parameter of a model in place, except on the meta device.
 
-    init: the entry of INIT by which bare tables are drawn. width: the model's.
+    init: the entry of INIT by which bare tables are drawn. width: the model's width.
     """
     scale = INIT[init]
     for module in model.modules():

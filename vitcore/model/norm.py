@@ -46,5 +46,4 @@ NORM: dict[str, Callable[[Config, int], Norm]] = {"layer": LayerNorm, "rms": RMS
 
 
 def norm(config: Config, width: int) -> Norm:
-    """Return a norm over `width` channels, of the variant that `config` chooses."""
     return NORM[config.norm](config, width)

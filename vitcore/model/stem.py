@@ -371,7 +371,6 @@ def doubling(config: Config) -> list[int]:
 
 
 def need_halvings(config: Config) -> None:
-    """Raise ConfigError if `patch` is not a power of two."""
     if config.patch & (config.patch - 1):
         raise ConfigError(f"patch={config.patch}: stem={config.stem} halves the image: a power of two")
 

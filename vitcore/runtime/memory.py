@@ -31,7 +31,6 @@ class OutOfMemory(RuntimeError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception means that memory ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     signs = (*SIGNS, NO_PRIMITIVE) if any(process_limits()) else SIGNS  # without a limit, code always fits

@@ -46,7 +46,7 @@ def read(path: str) -> Weights:
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
     """Return the weights from which a training starts, or None for initial values.
 
-    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if they are missing or no
+    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if they are missing or not
     safetensors, or if the file that `init_from` names cannot be read.
     """
     if config.init_from == NONE:

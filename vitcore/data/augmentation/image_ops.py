@@ -22,12 +22,12 @@ def identity(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each row left by `amount` (B,) pixels more than the last one."""
+    """Return the affine matrices (B, 2, 3) that move each row left by `amount` (B,) pixels more than that above."""
     return affine(x=[torch.ones_like(amount), amount, amount * (images.shape[-2] / 2)])
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each column up by `amount` (B,) pixels more than the last one."""
+    """Return the affine matrices (B, 2, 3) that move each column up by `amount` (B,) pixels more than its left one."""
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
