@@ -1,6 +1,6 @@
 """The benchmark of the input pipeline alone, also beside torchvision's flips and crops of PIL images."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from ablations.bench.process import Source, statistics
 from ablations.bench.result import Result, conditions, text
 from ablations.bench.rivals import OURS
-from ablations.bench.timing import Call, Seconds, interleaved, ratios, spread
+from ablations.bench.timing import interleaved, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
@@ -43,9 +43,12 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     with computing(config):
         data = source.images(config)
         alone = Input(with_steps(config, 1 + rounds * calls), data)
-        configured = timed_sides({OURS: alone.advance}, config, rounds, calls)[OURS]
         ours = Input(with_steps(cropped, 1 + rounds * CALLS), data)
-        seconds = timed_sides({OURS: ours.advance, PIL: torchvision_batch(ours.training)}, config, rounds, CALLS)
+        beside = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
+        for first in (alone.advance, *beside.values()):
+            first()  # untimed
+        configured = interleaved({OURS: alone.advance}, rounds, calls, torch_device(config))[OURS]
+        seconds = interleaved(beside, rounds, CALLS, torch_device(config))
     speed = spread(config.batch / configured)
     speeds = {name: spread(config.batch / took) for name, took in seconds.items()}
     ratio = ratios(seconds, OURS)[PIL]
@@ -57,13 +60,6 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
     rows[-1]["ours is faster by"] = text(ratio, "{:.1f}x")
     caption = " in turn. torchvision transforms PIL images one by one, on a core."
     return Result("input", how, {"images_per_second": speed, "pil": pil}, "Input", caption, rows)
-
-
-def timed_sides(sides: Mapping[str, Call], config: Config, rounds: int, calls: int) -> dict[str, Seconds]:
-    """Return the seconds per batch of each pipeline, (rounds,), after one untimed batch each."""
-    for call in sides.values():
-        call()
-    return interleaved(sides, rounds, calls, torch_device(config))
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:

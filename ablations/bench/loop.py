@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -21,7 +20,7 @@ from ablations.bench.process import Source, python, run, statistics
 from ablations.bench.result import Result, conditions, counted, text
 from ablations.bench.rivals import OURS as VITCORE
 from ablations.bench.rivals import side_of
-from ablations.bench.timing import Call, interleaved, ratios, spread
+from ablations.bench.timing import Call, Seconds, interleaved, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
@@ -57,11 +56,8 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     for config in configs[::seeds]:
         check_alike(config, source)
     with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
-        study = Study(Path(folder), settings, configs, source)
-        sides: dict[str, Call] = {OURS: study.run, SEQUENTIAL: partial(study.loop, 1), PAIRED: partial(study.loop, 2)}
-        wall = interleaved(sides, rounds, 1, torch.device("cpu"))
-        ours, trained = study.ours()
-        accuracy = {OURS: ours, SEQUENTIAL: study.theirs()}
+        write_study(Path(folder), settings, POSITIONS, seeds)
+        wall, accuracy, trained = timed_in(Path(folder), configs, rounds, source)
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
     share = trained / workers / float(np.median(wall[OURS])) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
@@ -85,6 +81,31 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
     title = f"{len(configs)} trials of {counted(steps, 'step')}"
     return Result("loop", how, measured, title, f" in turn, wall time.{alone}", rows)
+
+
+def timed_in(
+    folder: Path, configs: Sequence[Config], rounds: int, source: Source
+) -> tuple[dict[str, Seconds], dict[str, float], float]:
+    """Return the wall seconds of each method, (rounds,), test accuracies, and the training seconds of `ablate run`.
+
+    folder: the folder of the study's files.
+    """
+    runs: list[Path] = []
+    scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
+    sides: dict[str, Call] = {
+        OURS: lambda: runs.append(run_study(folder, source)),
+        SEQUENTIAL: lambda: run_scripts(scripts, 1),
+        PAIRED: lambda: run_scripts(scripts, 2),
+    }
+    wall = interleaved(sides, rounds, 1, torch.device("cpu"))
+    states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
+    results = [state.result for state in states if state.result is not None]
+    theirs = [json.loads(one.with_suffix(".result").read_text()) for one in scripts]
+    accuracy = {
+        OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results),
+        SEQUENTIAL: fmean(result["test_accuracy"] for result in theirs),
+    }
+    return wall, accuracy, sum(result.train_seconds or 0.0 for result in results)
 
 
 def check_alike(config: Config, source: Source) -> None:
@@ -115,41 +136,21 @@ def refuse_unknown(config: Config) -> None:
             raise ConfigError(f"{name}={value}: the script has {defaults[name]}")
 
 
-class Study:
-    """A small study as files on disk, for `ablate run` and for the script of the loops."""
+def run_study(folder: Path, source: Source) -> Path:
+    """Train all trials of the study in `folder` with `ablate run`; return the new run directory."""
+    runs = Path(tempfile.mkdtemp(dir=folder))
+    words = [*RUN, "--runs", str(runs)]
+    words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
+    words += [word for file in source.plugins for word in ("--plugin", file)]
+    run(python("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
+    return runs
 
-    def __init__(self, folder: Path, settings: Settings, configs: Sequence[Config], source: Source) -> None:
-        self.folder, self.source = folder, source
-        self.scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
-        write_study(folder, settings, POSITIONS, len(configs) // len(POSITIONS))
 
-    def run(self) -> None:
-        """Train all trials with `ablate run`, in an empty run directory."""
-        self.runs = Path(tempfile.mkdtemp(dir=self.folder))
-        words = [*RUN, "--runs", str(self.runs)]
-        words += ["--data-dir", str(self.source.data_dir.absolute())] if self.source.data_dir else []
-        words += [word for file in self.source.plugins for word in ("--plugin", file)]
-        self.process(python("ablations.cli", *words), cores())
-
-    def loop(self, at_once: int) -> None:
-        """Train all trials with the script, in `at_once` processes at a time, which share all cores."""
-        with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(partial(self.process, threads=max(1, cores() // at_once)), map(trial, self.scripts)))
-
-    def process(self, command: list[str], threads: int) -> None:
-        """Run a command until it ends, with `threads` threads. Raises ValueError if it fails."""
-        run(command, {"OMP_NUM_THREADS": str(threads)}, cwd=self.folder)
-
-    def ours(self) -> tuple[float, float]:
-        """Return the mean test accuracy and the total training seconds of the trials of `ablate run`."""
-        states = [store.trial(self.runs, path.name).state() for path in sorted((self.runs / "trials").iterdir())]
-        results = [state.result for state in states if state.result is not None]
-        accuracy = fmean(result.metrics["test_accuracy"] or 0.0 for result in results)
-        return accuracy, sum(result.train_seconds or 0.0 for result in results)
-
-    def theirs(self) -> float:
-        """Return the mean test accuracy of the trials that the script trained last."""
-        return fmean(json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in self.scripts)
+def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
+    """Train all trials with the script, in `at_once` processes at a time, which share all cores."""
+    own = {"OMP_NUM_THREADS": str(max(1, cores() // at_once))}
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(lambda settings: run(trial(settings), own), scripts))
 
 
 RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # words of `ablate` in a folder of `write_study`

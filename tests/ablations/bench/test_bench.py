@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -256,15 +255,15 @@ def test_the_script_trains(tmp_path: Path, augment: str) -> None:
 def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """All sides train equal trials: `ablate run` in a new process, the scripts in this one."""
 
-    def process(self: loop.Study, command: list[str], threads: int) -> None:
+    def in_process(command: list[str], own: dict[str, str], **how: Any) -> None:
         if "-m" in command:
-            subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+            process.run(command, own, **how)
         else:
             ran.append(command[-1])
             script.run(Path(command[-1]))
 
     ran: list[str] = []
-    monkeypatch.setattr(loop.Study, "process", process)
+    monkeypatch.setattr(loop, "run", in_process)
     settings = {**SMALL, "steps": 4, "evaluations": 1}
     found: Any = loop.bench(settings, seeds=1, rounds=1, source=Source()).json()
     assert (found["trials"], found["steps"]) == (2, 4)
