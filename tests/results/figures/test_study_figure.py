@@ -347,19 +347,16 @@ def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_c
     assert own[0].get_ydata() == pytest.approx(expected.to_numpy())
 
 
-@pytest.mark.parametrize(
-    ("x", "last", "label"),
-    [
+def test_curves_are_drawn_over_steps_epochs_images_or_seconds() -> None:
+    for x, last, label in (
         ("step", 1320, "training step"),
         ("epoch", 33, "epochs of training"),
         ("images", 42240, "training images"),
         ("seconds", 9, "training time (seconds)"),
-    ],
-)
-def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: float, label: str) -> None:
-    ax = drawn(complete("intervals"), x=x).axes[0]
-    assert ax.get_xlabel() == label
-    assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
+    ):
+        ax = drawn(complete("intervals"), x=x).axes[0]
+        assert ax.get_xlabel() == label
+        assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
 def test_the_command_offers_every_axis_that_curves_have() -> None:

@@ -78,7 +78,6 @@ def test_the_plan_names_the_four_arms_of_each_interaction(tmp_path: Path) -> Non
     """Contrasts and interactions are counted apart."""
     plan = planning.build(design(tmp_path, CROSS), [0, 1])
     (entry,) = plan.interactions
-    assert entry.name == "position=2d,pool=gap"
     assert entry.arms == ["position=2d,pool=gap", "position=2d", "pool=gap", "position=1d"]
     assert plan.family == len(plan.arms) - 1 == 4
 
@@ -91,27 +90,32 @@ def test_a_cross_gets_the_baselines_own_value(tmp_path: Path) -> None:
     assert {arm.baseline for arm in made.arms} == {"position=1d,pool=cls"}
 
 
-def test_three_crossed_factors_interact_two_by_two(tmp_path: Path) -> None:
-    """Each pair interacts at the baseline's value of the third factor."""
-    cross = "[{position: [1d, 2d], pool: [cls, gap], stem: [patch, conv]}]"
-    study = f"{{question: q, baseline: {{position: 1d, pool: cls, stem: patch}}, crosses: {cross}}}"
-    plan = planning.build(design(tmp_path, study), [0])
-    assert len(plan.arms) == 8
-    assert [entry.name for entry in plan.interactions] == [
-        "position=2d,pool=gap", "position=2d,stem=conv", "pool=gap,stem=conv"
-    ]  # fmt: skip
+THREE = """
+    question: Which?
+    baseline: {position: 1d, pool: cls, stem: patch}
+    crosses: [{position: [1d, 2d], pool: [cls, gap], stem: [patch, conv]}]
+"""
 
 
 @pytest.mark.parametrize(
-    ("more", "interactions"),
+    ("study", "arms", "interactions"),
     [
-        ("curves: {data_fraction: axis}", [f"position=2d,pool=gap,data_fraction={part}" for part in (0.1, 1.0)]),
-        ("exclude: [{position: 2d, pool: gap}]", []),
+        (CROSS, 5, ["position=2d,pool=gap"]),
+        (CROSS + "    exclude: [{position: 2d, pool: gap}]", 4, []),
+        (
+            CROSS + "    curves: {data_fraction: axis}",
+            10,
+            [f"position=2d,pool=gap,data_fraction={part}" for part in (0.1, 1.0)],
+        ),
+        (THREE, 8, ["position=2d,pool=gap", "position=2d,stem=conv", "pool=gap,stem=conv"]),
     ],
 )
-def test_interactions_are_those_of_the_arms_that_there_are(tmp_path: Path, more: str, interactions: list[str]) -> None:
-    """Every point of a curve has an interaction; an excluded arm takes its interaction with it."""
-    plan = planning.build(design(tmp_path, CROSS + f"    {more}\n"), [0])
+def test_two_factors_interact_where_all_four_arms_are(
+    tmp_path: Path, study: str, arms: int, interactions: list[str]
+) -> None:
+    """Every point of a curve has an interaction. A third factor is at the baseline's value."""
+    plan = planning.build(design(tmp_path, study), [0])
+    assert len(plan.arms) == arms
     assert [entry.name for entry in plan.interactions] == interactions
 
 

@@ -1,5 +1,6 @@
 """Tuning: every arm at its own rate, chosen by the other seeds, in the plan and in the table."""
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -170,14 +171,13 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
 
 
 def test_for_a_loss_the_lower_arm_is_ahead() -> None:
-    """The losses made here fall in a line with the accuracy, so p and verdict are those of the accuracy."""
-    gap, cls = grid("low", "high", "low"), grid("low", "middle", "near")
-    for first, second in ((gap, cls), (cls, gap)):
-        accuracy, loss = (
-            compared(first, second, metric=metric, margin=None)[0] for metric in ("test_accuracy", "test_loss")
-        )
+    """The losses made here fall by 2.3 for each unit of accuracy, so tests and verdicts are those of the accuracy."""
+    pairs = [("low", "high", "low"), ("low", "middle", "near"), ("low", "close", "low")]
+    for first, second in itertools.permutations((grid(*points) for points in pairs), 2):
+        accuracy, _ = compared(first, second, margin=0.03)
+        loss, _ = compared(first, second, metric="test_loss", margin=2.3 * 0.03)
         assert (loss.p, loss.verdict) == (pytest.approx(accuracy.p), accuracy.verdict)
-        assert loss.delta * accuracy.delta < 0
+        assert (loss.delta, loss.margin_met) == pytest.approx((-2.3 * accuracy.delta, 2.3 * accuracy.margin_met))
 
 
 def test_a_diverged_trial_counts_as_chance_where_a_rate_is_chosen() -> None:
