@@ -394,7 +394,6 @@ def test_equal_numbers_are_no_identical_trials() -> None:
 
 
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names select on both sides; an unknown one is an error."""
     a = written(tmp_path / "a")
     synthetic.write(tmp_path / "a", synthetic.pooling())
     status, output, _ = called(monkeypatch, "compare", a, a, "position-embedding", "--json")

@@ -68,7 +68,6 @@ def test_equal_results_are_equal_bytes(suffix: str, tmp_path: Path) -> None:
 
 
 def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
-    """pandas reads the file; the baseline of two studies stands in it once."""
     export.write(studies(), tmp_path / "all.parquet")
     frame = pd.read_parquet(tmp_path / "all.parquet")
     assert len(frame) == 20 + 15 - 5
@@ -76,7 +75,6 @@ def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
 
 
 def test_csv_has_the_config_of_every_trial(tmp_path: Path) -> None:
-    """A line stands for each planned trial of each study; no cell is a formula to a spreadsheet."""
     export.write(studies(), tmp_path / "trials.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text())))
     assert len(rows) == 35

@@ -96,7 +96,6 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(complete: str) -> No
 
 
 def test_every_study_and_every_arm_is_there(complete: str) -> None:
-    """A study has its question, answer, source, setting and command; an arm has a row."""
     page = Page(complete)
     for study in five():
         plan = study.plan
@@ -137,7 +136,6 @@ def test_trials_that_differ_in_code_are_told_to_who_asks() -> None:
 
 
 def test_a_trial_that_studies_share_costs_once(complete: str) -> None:
-    """The total covers distinct trials; each study says how many it shares."""
     seconds = {t.id: t.train_seconds for study in five() for t in study.trials.itertuples()}
     text = Page(complete).text
     assert f"{len(seconds)} of {len(seconds)} trials finished, {report.duration_text(sum(seconds.values()))}" in text
@@ -176,12 +174,10 @@ def test_studies_are_linked_where_they_share_something() -> None:
 
 
 def test_equal_studies_give_equal_pages() -> None:
-    """Only the time at the top, which is given, could differ."""
     assert len({report.render([synthetic.with_holes()], MADE) for _ in range(2)}) == 1
 
 
 def test_an_incomplete_study_says_so_and_hides_no_cell() -> None:
-    """The warning counts missing, failed and diverged trials; notes under the table give reasons."""
     page = Page(report.render([synthetic.with_holes()], MADE))
     assert "Incomplete: 13 of 20 trials finished" in page.text
     assert all(f"{word}" in page.text for word in ("5 missing", "1 failed", "1 diverged", "ValueError: boom"))
@@ -227,7 +223,6 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
 
 
 def test_an_unknown_figure_costs_only_itself() -> None:
-    """The study keeps its table, the others their figures."""
     text = report.render(
         [synthetic.untrained(synthetic.patch_size(figure="patch")), synthetic.untrained(synthetic.position())], MADE
     )
@@ -249,7 +244,6 @@ def test_a_duration_is_written_as_a_person_writes_it() -> None:
 
 
 def test_provenance_names_every_value_that_occurs() -> None:
-    """A single value stands alone; several come with their counts."""
     study = five()[0]
     assert report.provenance(study.trials)["device"] == "cpu"
     study.trials.loc[0, "device"] = "cuda"

@@ -53,7 +53,6 @@ def test_the_console_is_silent_and_nothing_is_asked_for(tab: Tab, page: Path) ->
 
 
 def test_the_test_would_see_an_error(chromium: Browser, tmp_path: Path) -> None:
-    """A script throws, and the page forbids a picture from elsewhere."""
     broken = tmp_path / "broken.html"
     forbidden = "<meta http-equiv='Content-Security-Policy' content=\"script-src 'unsafe-inline'; img-src data:\">"
     broken.write_text(f"{forbidden}<script>nothing.here()</script><img src='http://x.example/y'>")
@@ -121,7 +120,6 @@ def test_page_and_figures_follow_the_colour_scheme(tab: Tab) -> None:
 
 
 def rows(tab: Tab) -> list[str]:
-    """List the arms of the first table in their order on the page."""
     cells = "[...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)"
     return [str(name) for name in tab.evaluate(cells)]
 

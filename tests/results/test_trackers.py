@@ -71,7 +71,6 @@ def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path
 
 
 def test_names_cannot_leave_the_folder() -> None:
-    """An arm is one folder below its study, whatever its name."""
     names = ["model=timm/resnet18", "..", "../../etc", "pool=gap,lr=0.002"]
     expected = ["model=timm%2Fresnet18", "%2E.", "%2E.%2F..%2Fetc", "pool=gap,lr=0.002"]
     assert list(map(tensorboard.folder_name, names)) == expected
@@ -112,7 +111,6 @@ def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_wandb_writes_offline_runs(tmp_path: Path) -> None:
-    """Each trial has a folder that `wandb sync` takes."""
     pytest.importorskip("wandb", reason="the package wandb is not installed")
     study = synthetic.results(synthetic.position(seeds=1))
     trackers.write("wandb", [study], tmp_path)

@@ -95,7 +95,6 @@ def test_every_figure_is_drawn(case: str, tmp_path: Path) -> None:
 
 
 def test_figures_follow_what_there_is() -> None:
-    """A position without a map has no figure; equal heads have no figure of their own."""
     assert inspection.drawable_figures(CASES["as the paper's"]) == EVERY
     assert inspection.drawable_figures(CASES["no position"]) == [name for name in EVERY if name != "position"]
     assert "position-heads" in inspection.drawable_figures(CASES["bias"])
@@ -111,7 +110,6 @@ def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
 
 
 def test_layers_that_are_alike_are_one_row_with_their_sum() -> None:
-    """The last row is the whole model."""
     rows = [[cell.text for cell in row] for row in inspection.layer_grid(CASES["digits"]).rows]
     assert rows == [
         ["stem", "16 x 16", "100", "2.0k"],

@@ -201,7 +201,6 @@ def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path) -> N
 
 
 def test_out_may_be_the_file_of_one_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The suffix of --out sets the format; a name without a known suffix is a folder."""
     runs = str(synthetic.write(tmp_path / "runs", synthetic.position()))
     for name, begins in {"fig.png": b"\x89PNG", "new/fig.pdf": b"%PDF", "fig.SVG": b"<?xml"}.items():
         status, output, errors = called(monkeypatch, "plot", "--runs", runs, "--out", str(tmp_path / name))
@@ -456,7 +455,6 @@ def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
 
 
 def test_accuracy_at_new_sizes_stands_beside_that_at_the_size_of_training() -> None:
-    """Each arm has a line over all sizes, with a gap at a size where nothing is known."""
     study = at_new_sizes()
     figure = drawn(study)
     ax = figure.axes[0]
@@ -573,7 +571,6 @@ def test_a_value_is_written_as_a_person_writes_it() -> None:
 
 
 def test_wrapping_loses_no_character() -> None:
-    """A word longer than the line is broken, at a hyphen where there is one."""
     text = "position=a-very-long-name-without-spaces and some words after it"
     broken = wrap_text(text, 1.0, 7.5).split("\n")
     assert len(broken) > 3

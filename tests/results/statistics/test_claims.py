@@ -53,7 +53,6 @@ def test_a_contrast_of_the_table_keeps_its_p() -> None:
 
 
 def test_other_pairs_are_a_family_of_their_own() -> None:
-    """Holm adjusts the paired tests of the claims that the table does not test."""
     pairs = [("position=none", "position=2d"), ("position=2d", "position=relative")]
     found = judged(*(f"{a} < {b}" for a, b in pairs), "position=none < position=1d")
     p = [scipy.stats.ttest_rel(SEEDS[a], SEEDS[b]).pvalue for a, b in pairs]

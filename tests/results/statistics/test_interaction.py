@@ -75,7 +75,6 @@ def test_table_8_is_eight_arms(tmp_path: Path) -> None:
 
 
 def test_the_plan_names_the_four_arms_of_each_interaction(tmp_path: Path) -> None:
-    """Contrasts and interactions are counted apart."""
     plan = planning.build(design(tmp_path, CROSS), [0, 1])
     (entry,) = plan.interactions
     assert entry.arms == ["position=2d,pool=gap", "position=2d", "pool=gap", "position=1d"]
@@ -173,7 +172,6 @@ def test_a_diverged_trial_leaves_an_interaction_unresolved() -> None:
 
 
 def test_interactions_are_described_below_the_table_and_in_the_report() -> None:
-    """The text states the family of the correction, in every format."""
     found = made(TOGETHER)
     told = "position=2d,pool=gap: +11.80 points (95% CI +10.76 to +12.84; logit +0.93): positive"
     assert f"{told}." in render(found, "md")

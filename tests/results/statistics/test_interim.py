@@ -42,7 +42,6 @@ LATE = [0.004, -0.006, 0.011, -0.009, 0.008]
 
 
 def test_p_is_four_times_the_smallest_over_the_looks() -> None:
-    """The smallest p is over the first five or all ten pairs."""
     whole = EARLY + LATE
     assert p_of(EARLY) < p_of(whole)
     found = row(whole, [5, 10])
@@ -78,7 +77,6 @@ def test_looks_with_seeds_that_were_pruned_since_still_count() -> None:
 
 
 def test_a_look_that_said_the_opposite_counts_as_one() -> None:
-    """Five seeds below resolve nothing for fifteen seeds far above."""
     values = [-v / 10 for v in EARLY] + [0.006 + v for v in LATE + LATE + LATE]
     assert p_of(values[:5]) < p_of(values)
     assert row(values, [5, 20]).p == pytest.approx(4 * p_of(values))

@@ -21,7 +21,6 @@ def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
 
 @pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])
 def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, sd: float, family: int) -> None:
-    """Counting up with SciPy's noncentral t until the power is 0.8 gives the number."""
     n = 2
     while True:
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
@@ -63,7 +62,6 @@ def test_smallest_margin_of_many_seeds_is_the_normal_one() -> None:
 
 
 def test_seeds_to_show_equivalent_are_the_first_whose_margin_is_small_enough() -> None:
-    """With one seed fewer, the smallest margin exceeds the margin."""
     n = power.seeds_to_show_equivalent(0.01, 0.01)
     assert n is not None
     assert power.smallest_margin(n, 0.01) <= 0.01 < power.smallest_margin(n - 1, 0.01)

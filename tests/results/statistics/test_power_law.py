@@ -45,7 +45,6 @@ def test_three_sizes_are_too_few() -> None:
 
 
 def test_a_seed_without_enough_sizes_is_left_out_alone() -> None:
-    """The fits of the other seeds do not change."""
     whole = power_law.fit({1: noisy(1)})
     with_hole = power_law.fit({0: (COMPUTE[:3], noisy(0)[1][:3]), 1: noisy(1)})
     assert with_hole.b == pytest.approx(whole.b)

@@ -24,7 +24,6 @@ def estimate(value: float, se: float, n: int = 5) -> Estimate:
 
 
 def test_differences_are_those_of_scipy() -> None:
-    """Paired and independent samples have the p and interval of ttest_rel and ttest_ind."""
     for a, b in TABLES:
         longer = np.append(b, [0.9, 0.91])
         for ours, theirs in (
@@ -90,7 +89,6 @@ def test_proportion_is_the_exact_interval_of_statsmodels() -> None:
 
 
 def test_resolvable_difference_has_the_promised_power() -> None:
-    """SciPy's noncentral t gives power 0.8 at the difference that is found."""
     for n, family in itertools.product((2, 3, 5, 10, 40), (1, 3, 16)):
         effect = inference.resolvable_difference(n, 1.0, family)
         critical = scipy.stats.t.isf(0.025 / family, n - 1)

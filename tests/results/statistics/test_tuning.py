@@ -66,7 +66,6 @@ def tuned(best: int = 1, **given: Any) -> Table:
 
 
 def test_every_seed_uses_the_best_point_of_the_others() -> None:
-    """The choices are those of a loop over seeds and points, on random and on tied accuracies."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         n, count = int(rng.integers(2, 8)), int(rng.integers(3, 6))
@@ -215,7 +214,6 @@ def test_a_rate_at_which_trials_diverged_is_never_the_best(lost: int) -> None:
 
 
 def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
-    """Footnote, answer and claim state it."""
     made = tuned(best=2, claims=["pool=gap ~ pool=cls"])
     gap, (claim,), untested = made.rows[1], made.claims, "best value of an arm lies at the edge of its grid"
     assert (gap.delta is None, gap.p_holm, gap.verdict) == (False, None, None)
@@ -298,7 +296,6 @@ def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> 
 
 
 def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
-    """The tuned arms of B and A are compared over the trials that each side chose."""
     plan = synthetic.tuned_pooling()
     val, test = accuracies(plan)
     lower = {name: [value - 0.02 - 0.001 * i for i, value in enumerate(values)] for name, values in test.items()}

@@ -308,7 +308,6 @@ def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> N
 
 
 def test_metric_names_its_eval() -> None:
-    """A metric of the result names no eval."""
     names = {"test_accuracy": "", "fewshot25_accuracy": "fewshot", "test_loss@32": "test@32", "fewshot3_accuracy": ""}
     assert {metric: eval_of(metric) for metric in names} == names
 

@@ -73,7 +73,6 @@ def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
 
 
 def test_files_with_other_names_are_no_checkpoints(trial: store.Trial) -> None:
-    """Such names hold neither step nor checksum."""
     folder = trial.path / "attempts/0001/checkpoints"
     for name in CHECKPOINTS:
         (folder / name).write_bytes(b"state")
@@ -83,7 +82,6 @@ def test_files_with_other_names_are_no_checkpoints(trial: store.Trial) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
 def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, kind: str) -> None:
-    """The attempt resumes from the next older checkpoint."""
     newer = trial.path / "attempts/0001/checkpoints" / f"000000020-{'0' * 16}.safetensors"
     if kind == "pipe":
         os.mkfifo(newer)
@@ -119,7 +117,6 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
 
 
 def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
-    """The TensorBoard export is written in its place."""
     os.mkfifo(tmp_path / "events")
     tensorboard.append_or_replace(tmp_path / "events", b"content")
     assert (tmp_path / "events").read_bytes() == b"content"
@@ -149,6 +146,5 @@ def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
     "text", ["", "!", base64.b64encode(b"PK").decode(), base64.b64encode(npz(a=np.zeros(1))).decode()]
 )
 def test_an_inspection_that_cannot_be_read_is_broken(text: str) -> None:
-    """The error names the inspection."""
     with pytest.raises(Broken, match="the inspection of trial 0"):
         inspection_data.unpack("0", text)

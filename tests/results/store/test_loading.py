@@ -70,7 +70,6 @@ def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
 
 
 def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
-    """Metrics, measures, provenance, history and correctness survive the disk."""
     plan = synthetic.position()
     expected, (found,) = synthetic.with_weights(synthetic.results(plan)), load_studies(runs, ["position-embedding"])
     assert found.trials.equals(expected.trials)

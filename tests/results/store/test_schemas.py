@@ -230,7 +230,6 @@ def plan_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("edit", ['"margin": 0.03', '"seeds": [\n  0'])
 def test_an_edited_plan_is_refused(tmp_path: Path, plan_file: Path, edit: str) -> None:
-    """The plan's checksum differs, and the message states the remedy."""
     assert edit in plan_file.read_text()
     plan_file.write_text(plan_file.read_text().replace(edit, edit[:-1] + "9"))
     with pytest.raises(store.Broken, match=r"plan\.json: its checksum differs .* remove it"):
@@ -239,7 +238,6 @@ def test_an_edited_plan_is_refused(tmp_path: Path, plan_file: Path, edit: str) -
 
 @pytest.mark.parametrize("place", ["", "arms.1.", "arms.1.trials.2.", "split."])
 def test_a_stray_key_in_a_plan_is_named(tmp_path: Path, plan_file: Path, place: str) -> None:
-    """The message names the file and the place of the key at any depth."""
     inside: Any = (content := json.loads(plan_file.read_text()))
     for part in filter(None, place.split(".")):
         inside = inside[int(part) if part.isdecimal() else part]

@@ -178,7 +178,6 @@ def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
 
 
 def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
-    """The label of `pool=gap` names its line at every point of the curve."""
     written = texts(drawn(synthetic.results(synthetic.pooling()), paper()))
     assert "average" in written
     assert "step size, log scale" in written
