@@ -56,8 +56,8 @@ def submit(
     from ablations.cluster import submit as submitting
 
     chosen = slurm_profile(profile, recipe)
-    keep = keep_weights.value if keep_weights else chosen.keep_weights
-    place = make_place(runs, data_dir, plugin, checkpoints or chosen.checkpoints, keep, chosen)
+    checkpoints, keep_weights = checkpoints or chosen.checkpoints, keep_weights or chosen.keep_weights
+    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     ensure_submittable(plans, arm, place, chosen, max_hours)

@@ -3,9 +3,8 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from vitcore.data.pack_sources import Source
 
 app = App(help="Download, pack and verify data sets.")
-
-
-PackFormat = StrEnum("PackFormat", ["bytes", "jpeg"])
 
 
 @app.command()
@@ -59,7 +55,7 @@ def pack(
         int | None, typer.Option(metavar="PIXELS", help="The middle square that tests see.  [default: all; 7/8 of 256]")
     ] = None,
     format: Annotated[
-        PackFormat | None,
+        Literal["bytes", "jpeg"] | None,
         typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk.  [default: bytes]"),
     ] = None,
     jobs: Annotated[
@@ -83,7 +79,7 @@ def pack(
     home, threads = data_home(data_dir), jobs or machine.cores()
     folder = (find(name) if data_dir is None else None) or home / name
     found_source = find_source(source, home)
-    asked = {"size": size, "crop": crop, "format": format.value if format else None}
+    asked = {"size": size, "crop": crop, "format": format}
     given = {key: value for key, value in asked.items() if value is not None}
     how = chosen(name, folder, given, own_size(found_source))
     if (folder / MANIFEST).is_file():

@@ -3,9 +3,8 @@
 import mimetypes
 import re
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -19,8 +18,8 @@ from results.store.paths import refuse_links, safe_name
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
 
-FigureFormat = StrEnum("FigureFormat", ["png", "pdf", "svg"])
-Axis = StrEnum("Axis", ["step", "epoch", "images", "seconds"])
+FigureFormat = Literal["png", "pdf", "svg"]
+FORMATS = get_args(FigureFormat)
 
 
 def plot(
@@ -36,7 +35,10 @@ def plot(
     format: Annotated[
         FigureFormat | None, typer.Option("--format", "-f", help="The file format.  [default: as --out says, else png]")
     ] = None,
-    x: Annotated[Axis | None, typer.Option(help="Draw training curves over this, of unfinished trials too.")] = None,
+    x: Annotated[
+        Literal["step", "epoch", "images", "seconds"] | None,
+        typer.Option(help="Draw training curves over this, of unfinished trials too."),
+    ] = None,
     style: options.StyleFile = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -51,17 +53,17 @@ def plot(
     from results.figures import study_figure
     from results.style import current
 
-    folder, drawn, over = source_path(runs), [], x.value if x else None
+    folder, drawn = source_path(runs), []
     file = out if out and names_a_file(out, format) else None
-    drawn_as = file.suffix[1:].lower() if file else (format or FigureFormat.png).value
+    drawn_as = file.suffix[1:].lower() if file else format or "png"
     with styled(style, folder):
         studies = found(runs, words, recipe)
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            path = file or (out or own_figures(folder, study.name)) / study_figure.file_name(study, drawn_as, over)
-            study_figure.draw(study, path, over)
-            caption = [] if current().notes else study_figure.caption(study, over)
+            path = file or (out or own_figures(folder, study.name)) / study_figure.file_name(study, drawn_as, x)
+            study_figure.draw(study, path, x)
+            caption = [] if current().notes else study_figure.caption(study, x)
             named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
             drawn.append(named | ({"caption": caption} if caption else {}))
             if not as_json:
@@ -83,10 +85,10 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
         return False
     if not (is_image or kind in FigureCanvasBase.get_supported_filetypes() or EXTENSION.fullmatch(kind)):
         if out.exists():
-            raise ValueError(f"--out {out}: is a file: give a folder, or a file of .{', .'.join(FigureFormat)}")
+            raise ValueError(f"--out {out}: is a file: give a folder, or a file of .{', .'.join(FORMATS)}")
         return False
-    if kind not in {*FigureFormat}:
-        raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FigureFormat)}")
+    if kind not in FORMATS:
+        raise ValueError(f"--out {out}: no figure is drawn as .{kind}: give one of {', '.join(FORMATS)}")
     if format and format != kind:
         raise ValueError(f"--out {out} and --format {format}: leave one of them out")
     return True
@@ -161,7 +163,7 @@ def inspect(
     images: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="How many test images to use.  [default: 128]")
     ] = None,
-    format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = FigureFormat.png,
+    format: Annotated[FigureFormat, typer.Option("--format", "-f", help="The file format.")] = "png",
     style: options.StyleFile = None,
     plugin: options.Plugins = None,
     data_dir: options.DataDir = None,
@@ -193,8 +195,8 @@ def inspect(
             here = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
         found = [inside for inside, _ in here]
         folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
-        drawn = [inspection.draw(one, folder, format.value) for one, folder in zip(found, folders, strict=True)]
-        beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format.value)
+        drawn = [inspection.draw(one, folder, format) for one, folder in zip(found, folders, strict=True)]
+        beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format)
     if as_json:
         pairs = zip(found, drawn, strict=True)
         show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])

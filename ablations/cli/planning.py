@@ -75,16 +75,15 @@ def plan(
         measure_steps(plans, place)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
-    keep = keep_weights.value if keep_weights else ablate_toml.read(Path()).keep_weights
+    keep = keep_weights or ablate_toml.read(Path()).keep_weights
     views = [
         overview(plan, place.runs, plans[:position], device, keep, workers, arm, chosen is None)
         for position, plan in enumerate(plans)
     ]
     if as_json:
-        show_json(views)
-    else:
-        for view, planned in zip(views, plans, strict=True):
-            print(render(view, planned, arm), end="\n\n")
+        return show_json(views)
+    for view, planned in zip(views, plans, strict=True):
+        print(render(view, planned, arm), end="\n\n")
 
 
 def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:

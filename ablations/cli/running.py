@@ -58,7 +58,7 @@ def run(
     """
     from ablations.reporting.live_curves import mirroring
 
-    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights.value if keep_weights else None)
+    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
     warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     todo = jobs(plans, arm)
@@ -97,7 +97,7 @@ def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours
     guards.ensure_data(jobs, place)
     guards.ensure_writable(place.runs)
     if place.checkpoints:
-        guards.ensure_scratch(place.checkpoints)
+        guards.ensure_writable(place.checkpoints, "--checkpoints", mode=0o700)
 
 
 def warn_of_enlarged(configs: Iterable[Settings]) -> None:

@@ -2,9 +2,8 @@
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,8 +11,6 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import options
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import found, found_on, styled
-
-Intervals = StrEnum("Intervals", ["marginal", "simultaneous"])
 
 
 def table(
@@ -30,16 +27,16 @@ def table(
         ),
     ] = None,
     notes: Annotated[
-        options.Notes | None,
+        Literal["all", "short", "none"] | None,
         typer.Option(
             help="Which notes to print below it. short: footnotes of the columns shown; none: only those without which "
             "a number would mislead.  [default: short for latex, else all]"
         ),
     ] = None,
     intervals: Annotated[
-        Intervals,
+        Literal["marginal", "simultaneous"],
         typer.Option(help="simultaneous: also intervals that hold all differences of a family at once (95%, max-t)."),
-    ] = Intervals.marginal,
+    ] = "marginal",
     interim: Annotated[
         bool, typer.Option("--interim", help="Give verdicts, marked, even while planned trials are not done.")
     ] = False,
@@ -60,18 +57,17 @@ def table(
 
     with styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-        at_once = intervals is Intervals.simultaneous
-        shown = [study_table.table(study, layout.further_metrics(chosen), interim, at_once) for study in studies]
-        said = notes.value if notes else None
+        further, at_once = layout.further_metrics(chosen), intervals == "simultaneous"
+        shown = [study_table.table(study, further, interim, at_once) for study in studies]
         if as_json or format == "json":
-            show_json([json.loads(layout.render(one, "json", chosen, said)) for one in shown])
+            show_json([json.loads(layout.render(one, "json", chosen, notes)) for one in shown])
         elif format == "csv" and len(shown) > 1:
-            print(across_recipes.render(shown, "csv", chosen, said))
+            print(across_recipes.render(shown, "csv", chosen, notes))
         elif len(set(recipe or [])) > 1:
             groups = across_recipes.by_study(shown)
-            print("\n\n".join(across_recipes.render(same, format, chosen, said) for same in groups))
+            print("\n\n".join(across_recipes.render(same, format, chosen, notes) for same in groups))
         else:
-            print("\n\n".join(layout.render(one, format, chosen, said) for one in shown))
+            print("\n\n".join(layout.render(one, format, chosen, notes) for one in shown))
     if strict and any(row.ended < row.planned for one in shown for row in one.rows):
         raise typer.Exit(FAILED)
 

@@ -79,8 +79,7 @@ def logs(
     folder = runs_folder(runs)
     found = log_tails.tails(folder, trial_ids(folder, words, recipe), lines, failed)
     if as_json:
-        show_json([{"logs": [asdict(tail) for tail in found]}])
-        return
+        return show_json([{"logs": [asdict(tail) for tail in found]}])
     tail = None
     for tail in found:
         print(tail)
@@ -107,7 +106,7 @@ def clean(
     folder = runs_folder(runs)
     here = ablate_toml.read(Path())
     scratch = [ablate_toml.scratch(named)] if (named := checkpoints or here.checkpoints) else []
-    keep = keep_weights.value if keep_weights else here.keep_weights
+    keep = keep_weights or here.keep_weights
     found_waste = cleaning.find_waste(folder, list(store.plans(folder)), keep, *scratch)
     if not as_json:
         for one in found_waste:
@@ -117,6 +116,5 @@ def clean(
     total = sum(one.size for one in found_waste)
     if as_json:
         files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
-        show_json([{"files": files, "bytes": total, "removed": yes}])
-        return
+        return show_json([{"files": files, "bytes": total, "removed": yes}])
     print(f"{total / 1e6:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))

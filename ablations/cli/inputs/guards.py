@@ -37,19 +37,10 @@ def ensure_fits(jobs: list[Job]) -> None:
             check_memory(job.config, job.cost, limit)
 
 
-def ensure_writable(runs: Path) -> None:
-    """Create the run directory if it is missing. Raises ValueError if it cannot be written."""
+def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:
+    """Create the folder that an option names if it is missing. Raises ValueError if it cannot be written."""
     try:
-        (runs / "trials").mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=runs).close()
-    except OSError as error:
-        raise ValueError(f"--runs {runs}: cannot be written ({error.strerror})") from None
-
-
-def ensure_scratch(folder: Path) -> None:
-    """Create the folder of checkpoints if it is missing. Raises ValueError if it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ValueError(f"--checkpoints {folder}: cannot be written ({error.strerror})") from None
+        raise ValueError(f"{option} {folder}: cannot be written ({error.strerror})") from None

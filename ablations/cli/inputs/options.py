@@ -1,11 +1,11 @@
 """The arguments and options that several commands take, as annotations of Typer."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ablations.reporting.cleaning import Keep
 from results.tables.formats import FORMATS, named
 
 
@@ -41,15 +41,6 @@ def known_format(name: str) -> str:
     """Return the name of a table's format. Raises ValueError if it is unknown."""
     named(name)
     return name
-
-
-Notes = StrEnum("Notes", ["all", "short", "none"])
-
-
-class KeepWeights(StrEnum):
-    all = "all"
-    baseline = "baseline"
-    none = "none"
 
 
 USUAL_RECIPE = "digits, else the only one that the study was run on"
@@ -102,10 +93,7 @@ Seeds = Annotated[
 ArmGlobs = Annotated[
     list[str],
     typer.Option(
-        "--arm",
-        "-a",
-        metavar="GLOB",
-        help="Only the arms whose name matches, such as 'position=*'. Repeatable.",
+        "--arm", "-a", metavar="GLOB", help="Only the arms whose name matches, such as 'position=*'. Repeatable."
     ),
 ]
 ALL_ARMS = ["*"]
@@ -124,7 +112,7 @@ Checkpoints = Annotated[
     typer.Option("--checkpoints", metavar="DIR", help="Scratch space for checkpoints.  [default: the run directory]"),
 ]
 Keeping = Annotated[
-    KeepWeights | None, typer.Option("--keep-weights", help="Which trials keep their final weights.  [default: all]")
+    Keep | None, typer.Option("--keep-weights", help="Which trials keep their final weights.  [default: all]")
 ]
 Workers = Annotated[
     int | None,
