@@ -3,6 +3,7 @@
 import math
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -135,20 +136,14 @@ def test_training_noise_without_keys_is_refused() -> None:
         noisy_model()(torch.randn(3, 1, 8, 8))
 
 
-def test_dropout_stands_where_the_reference_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_stands_where_the_reference_has_it() -> None:
     """models_vit.py: over all tokens once positions are added, after attention's output, and twice in each MLP."""
-    seen: list[tuple[int, tuple[int, ...]]] = []
-    mask = Dropout.mask
-
-    def watched(self: Dropout, x: Tensor, keys: Tensor) -> Tensor:
-        seen.append((self.site, tuple(x.shape)))
-        return mask(self, x, keys)
-
-    monkeypatch.setattr(Dropout, "mask", watched)
-    noisy_model(registers=2)(torch.randn(3, 1, 8, 8), keys(3))
+    with mock.patch.object(Dropout, "mask", autospec=True, side_effect=Dropout.mask) as mask:
+        noisy_model(registers=2)(torch.randn(3, 1, 8, 8), keys(3))
+    seen = [call.args for call in mask.call_args_list]
     tokens, hidden = (3, 1 + 2 + 16, 16), (3, 1 + 2 + 16, 64)
-    assert [shape for _, shape in seen] == [tokens, *[tokens, hidden, tokens] * 2]
-    assert len({site for site, _ in seen}) == len(seen)
+    assert [x.shape for _, x, _ in seen] == [tokens, *[tokens, hidden, tokens] * 2]
+    assert len({dropout.site for dropout, _, _ in seen}) == len(seen)
 
 
 def test_depth_rates_rise_in_a_line() -> None:

@@ -34,8 +34,9 @@ from vitcore.model.vit import ViT
 
 TINY = {"data": "digits", "width": 16, "depth": 3, "heads": 2, "patch": 2}
 VARIED = [{"position": name} for name in POSITION] + [{"pool": "gap"}, {"registers": 3}, {"qk_norm": True}]
-BLOCKS: list[dict[str, object]] = [{"self_attention": name, "pool": "gap"} for name in SELF_ATTENTION]
-BLOCKS += [*({"block": name} for name in BLOCK), {"embedding_norm": True}, {"layer_scale": 0.1}]
+ATTENTIONS = [{"self_attention": name, "pool": "gap"} for name in SELF_ATTENTION]
+BLOCKS = [*({"block": name} for name in BLOCK), {"embedding_norm": True}, {"layer_scale": 0.1}]
+STEMS = [{"stem": stem, "patch": 4} for stem in STEM]
 
 
 def made(**settings: object) -> ViT:
@@ -47,21 +48,25 @@ def images(model: ViT) -> Tensor:
     return some_images(model.config).float()
 
 
-@pytest.mark.parametrize("settings", VARIED, ids=str)
+@pytest.mark.parametrize("settings", [*VARIED, *ATTENTIONS], ids=str)
 @torch.no_grad()
-def test_weights_are_those_of_the_fused_kernel(settings: dict[str, object]) -> None:
-    """Weights times values equal the output of the block's attention, for every position and prefix."""
-    model = made(**settings)
+def test_weights_are_those_of_the_fused_kernel(settings: dict[str, str]) -> None:
+    """Weights times values give the attention's output, and the model is left as it was."""
+    model, name = made(**settings), settings.get("self_attention")
     before = model(images(model))
     given: list[tuple[Tensor, ...]] = []
-    block = model.encoder.blocks[1].attention
-    block.register_forward_hook(lambda module, inputs, output: given.append((*inputs, output)))
-    found = layers(model, images(model))
+    attention = model.encoder.blocks[1].attention
+    attention.register_forward_hook(lambda module, inputs, output: given.append((*inputs, output)))
+    weights = layers(model, images(model))[1].weights
     x, context, output = given[0]
-    _, _, v, _ = block.inputs(x, context)
-    mixed = (found[1].weights @ v).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(block.out(mixed), output, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found[1].weights.sum(dim=-1), torch.ones(found[1].weights.shape[:-1]))
+    mixed = weights @ attention.inputs(x, context)[2]
+    if name == "differential":
+        mixed = attention.sub_norm(mixed) * (1 - attention.lambda_init)
+    else:
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
+    gate = attention.gate(x).sigmoid() if name == "gated" else 1
+    expected = attention.out(gate * mixed.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(expected, output, rtol=1e-4, atol=1e-5)
     assert torch.equal(model(images(model)), before)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
@@ -166,7 +171,7 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
     np.testing.assert_allclose(inside.arrays["bias_centre"], biases[:, :, :, middle((4, 4))].mean(axis=1), atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [*VARIED, *BLOCKS, *({"stem": stem, "patch": 4} for stem in STEM)], ids=str)
+@pytest.mark.parametrize("settings", [*VARIED, *ATTENTIONS, *BLOCKS, *STEMS], ids=str)
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
     config = Config(**(TINY | settings))
     rows, whole = summary(config), measure(config)

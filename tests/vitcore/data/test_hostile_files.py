@@ -4,9 +4,9 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,8 +23,7 @@ def test_weights_that_are_a_pipe_are_refused(tmp_path: Path, suffix: str) -> Non
     """Neither the fingerprint nor the content of a pipe is read."""
     path = tmp_path / f"weights{suffix}"
     os.mkfifo(path)
-    readers: list[Callable[[str], object]] = [partial(parents.identified, "init_from"), transfer.read]
-    for read in readers:
+    for read in (partial(parents.identified, "init_from"), transfer.read):
         with pytest.raises(ConfigError, match=r"init_from=.*weights.*: Not a regular file"):
             read(str(path))
 
@@ -43,17 +42,11 @@ def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) ->
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def begun(tmp_path: Path) -> Path:
     """A pack whose writing ended before the manifest."""
     photographs(tmp_path / "images", {f"{part}/{label}": 2 for part in ("train", "test") for label in "ab"}, (8, 8))
-
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pack_writer, "finish", end)
-        with pytest.raises(KeyboardInterrupt):
-            packed(tmp_path / "images", tmp_path)
+    with mock.patch.object(pack_writer, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        packed(tmp_path / "images", tmp_path)
     return tmp_path / "photos"
 
 

@@ -172,26 +172,6 @@ def test_axial_block_of_the_paper_is_two_of_ours() -> None:
 
 
 @pytest.mark.parametrize("name", SELF_ATTENTION)
-@torch.no_grad()
-def test_weights_to_look_at_are_those_that_attention_uses(name: str) -> None:
-    """The weights, written out, times the values give the output."""
-    model = perturbed(config(self_attention=name, position="1d"))
-    for block in model.encoder.blocks:
-        where = context(model)
-        x, attention = block.norm1(tokens()), block.attention
-        if name == "value-residual" and attention.layer:
-            where.shared["values"] = torch.randn(B, H, T, D // H, dtype=torch.float64)
-        weights, _ = attention.weights(x, where)
-        v = attention.inputs(x, where)[2]
-        mixed = weights @ v
-        if name == "differential":
-            mixed = attention.sub_norm(mixed) * (1 - attention.lambda_init)
-        mixed = mixed.transpose(1, 2).flatten(2)
-        gate = attention.gate(x).sigmoid() if name == "gated" else 1
-        torch.testing.assert_close(attention(x, where), attention.out(gate * mixed))
-
-
-@pytest.mark.parametrize("name", SELF_ATTENTION)
 def test_attention_dropout_is_keyed_by_image(name: str) -> None:
     """Images alone and together have the same masks; evaluation has none."""
     model = perturbed(config(self_attention=name, attention_dropout=0.4, head_init="lecun-normal")).train()

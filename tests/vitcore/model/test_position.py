@@ -122,23 +122,18 @@ def test_relative_bias_is_the_entry_of_the_offset() -> None:
         assert bias[0, head, row * 4 + column, key_row * 4 + key_column] == expected
 
 
+EIGHT = [2.0**-power for power in range(1, 9)]  # 12 heads add every other one of the series of 16
+
+
+@pytest.mark.parametrize("slopes", [EIGHT[3::4], EIGHT, [*EIGHT, 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]])
 @torch.no_grad()
-def test_alibi_is_minus_slope_times_distance() -> None:
-    """Euclidean distance, slopes 2^-4 and 2^-8 for two heads."""
-    model = made(position="alibi2d")
-    bias = model.position.bias(torch.zeros(1, 2, PATCHES, 8, dtype=torch.float64), 0, (ROWS, COLUMNS))
-    for query, key, head in product(range(PATCHES), range(PATCHES), range(2)):
+def test_alibi_is_minus_slope_times_distance(slopes: list[float]) -> None:
+    """Euclidean distance; the published slopes of 2, 8 and 12 heads (arXiv 2108.12409)."""
+    position = made(position="alibi2d", width=96, heads=len(slopes)).position
+    bias = position.bias(torch.zeros(1, len(slopes), PATCHES, 8, dtype=torch.float64), 0, (ROWS, COLUMNS))
+    for query, key in product(range(PATCHES), range(PATCHES)):
         distance = math.dist(divmod(query, COLUMNS), divmod(key, COLUMNS))
-        assert bias[0, head, query, key].item() == pytest.approx(-(2 ** (-4 * (head + 1))) * distance, abs=1e-6)
-
-
-def test_alibi_slopes_are_the_published_ones() -> None:
-    """8 heads: 1/2 to 1/256; 12 heads: those, and every other one of the series of 16 (arXiv 2108.12409)."""
-    eight = [2.0**-power for power in range(1, 9)]
-    for heads, expected in [(8, eight), (12, [*eight, 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])]:
-        with torch.device("meta"):
-            position = POSITION["alibi2d"](Config(**(SMALL | {"width": 96, "heads": heads})))
-        assert position.slopes == pytest.approx(expected)
+        assert bias[0, :, query, key].tolist() == pytest.approx([-slope * distance for slope in slopes], abs=1e-6)
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -1,6 +1,7 @@
 """Attention kernels: the rule that chooses them, and what is recorded of them."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,31 +19,15 @@ from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import in_precision
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
-BIASES = [
-    *((SMALL | {"position": position}, "") for position in ("none", "1d", "rope2d")),
-    (SMALL | {"position": "alibi2d"}, "fixed"),
-    *((SMALL | {"position": position}, "learned") for position in ("relative", "relative-bias")),
-    ({"model": "timm/resnet18"}, ""),
-]
 
 
-@pytest.mark.parametrize(("settings", "bias"), BIASES)
-def test_a_bias_is_told_by_its_gradient(settings: dict[str, Any], bias: str) -> None:
-    """Which kernels there are for it depends on that; the attention of a reference model is its own."""
-    assert bias_of(Config(**settings)) == bias
-
-
-def test_a_bias_is_told_by_few_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bias_is_told_by_few_patches() -> None:
     """That of all pairs of many patches would take gigabytes, before anything is trained."""
-    grids, bias = [], Relative.bias
-
-    def watched(self: Relative, q: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
-        grids.append(grid)
-        return bias(self, q, layer, grid)
-
-    monkeypatch.setattr(Relative, "bias", watched)
-    assert bias_of(Config(width=16, depth=1, heads=2, image_size=224, patch=1, position="relative")) == "learned"
-    assert grids == [(2, 2)]
+    config = Config(width=16, depth=1, heads=2, image_size=224, patch=1, position="relative")
+    with mock.patch.object(Relative, "bias", autospec=True, side_effect=Relative.bias) as bias:
+        assert bias_of(config) == "learned"
+    assert [call.args[-1] for call in bias.call_args_list] == [(2, 2)]
+    assert bias_of(Config(model="timm/resnet18")) == ""  # a reference model's attention is its own
 
 
 def test_kernels_and_precision_are_recorded() -> None:
@@ -69,8 +54,10 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
     ({"precision": "bf16", "position": "relative-bias"}, "cpu", f"{PRODUCTS} in float32"),
     ({"attention_dropout": 0.1}, "cuda", PRODUCTS),
     ({}, "cuda", FREE),
+    ({"position": "rope2d"}, "cuda", FREE),
     ({"position": "alibi2d"}, "cuda", f"{FREE} with a fixed bias"),
     ({"position": "relative"}, "cuda", f"{FREE} with a learned bias"),
+    ({"position": "relative-bias"}, "cuda", f"{FREE} with a learned bias"),
     (PINNED, "cpu", FREE),
     (PINNED, "cuda", "memory-efficient"),
     ({"position": "relative", **PINNED}, "cuda", "memory-efficient"),
@@ -83,7 +70,10 @@ NAMED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("settings", "device", "name"), NAMED)
 def test_the_kernel_is_named_by_the_rule(settings: dict[str, Any], device: str, name: str) -> None:
-    """PyTorch's choice by default; pinned on a GPU all arms have one kernel, and what it refuses is computed too."""
+    """PyTorch's choice by default; pinned on a GPU all arms have one kernel, and what it refuses is computed too.
+
+    A bias is learned or fixed by its gradient, on which the kernels for it depend.
+    """
     config = Config(**(SMALL | settings))
     assert named(config, device) == name
     kernels = {"memory-efficient": [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], "math": [SDPBackend.MATH]}

@@ -18,14 +18,12 @@ HUGE = {"width": 32_768, "depth": 16, "heads": 16, "patch": 8, "pool": "gap"}
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_the_estimate_is_what_a_step_keeps(optimizer: str) -> None:
     """Weights, gradients, the optimizer's numbers and each block's input, counted on tensors of torch."""
-    config = Config(width=32, depth=3, heads=2, patch=2, optimizer=optimizer)
-    model = build(config)
+    model = build(config := Config(width=32, depth=3, heads=2, patch=2, optimizer=optimizer))
     inputs: list[torch.Tensor] = []
     for block in model.encoder.blocks:
         block.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(torch.zeros(1, 1, 8, 8)).sum().backward()
-    kind = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[optimizer]
-    stepping = kind(model.parameters())
+    stepping = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[optimizer](model.parameters())
     stepping.step()
     kept = [value for state in stepping.state.values() for value in state.values() if value.ndim]
     tensors = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None), *kept, *inputs]

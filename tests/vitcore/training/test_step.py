@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -73,32 +72,27 @@ def called(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Steps are captured on this CPU; how often."""
-    captures: list[int] = []
-
-    def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        captures.append(1)
-        return called(function)
-
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Steps are captured on this CPU: what is called for it."""
+    capture = Mock(side_effect=called)
     monkeypatch.setattr(step, "capture", capture)
     monkeypatch.setattr(step, "on_side_stream", lambda device: nullcontext())
     monkeypatch.setattr(step, "why_eager", lambda config, device, *made: why_eager(config, "cuda", *made))
-    return captures
+    return capture
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: list[int], settings: dict[str, Any]) -> None:
+def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: Mock, settings: dict[str, Any]) -> None:
     """The same weights and metrics to the bit: warm-up, capture, its check, and replays."""
     config = tiny(**settings)
     fixed = finished(config)
-    assert len(graphs) == 1
+    graphs.assert_called_once()
     assert fixed.facts == {"cuda_graph": "the whole step"}
     eager = finished(config.model_copy(update={"cuda_graph": "off"}))
     assert_same(fixed, eager)
 
 
-def test_nothing_but_its_inputs_changes_between_replays(graphs: list[int]) -> None:
+def test_nothing_but_its_inputs_changes_between_replays(graphs: Mock) -> None:
     """Every tensor that the graph reads or writes stays where it is in memory."""
     training = Training(config := tiny(augment="flip-crop", mixup=0.2, ema=0.9), load(config))
     seen = set()
@@ -112,7 +106,7 @@ def test_nothing_but_its_inputs_changes_between_replays(graphs: list[int]) -> No
     assert len(seen) == 1
 
 
-def test_a_replay_moves_weights_moments_and_average(graphs: list[int]) -> None:
+def test_a_replay_moves_weights_moments_and_average(graphs: Mock) -> None:
     """All that a step changes is changed by the graph alone."""
     training = Training(config := tiny(ema=0.9), load(config))
     for _ in range(WARM_UP + 1):
@@ -125,28 +119,23 @@ def test_a_replay_moves_weights_moments_and_average(graphs: list[int]) -> None:
 
 
 @pytest.mark.parametrize("at", [1, WARM_UP, WARM_UP + 1, STEPS - 1])
-def test_stopped_training_resumes_bit_exactly(graphs: list[int], at: int) -> None:
+def test_stopped_training_resumes_bit_exactly(graphs: Mock, at: int) -> None:
     """During the warm-up, before and after the capture, which a resumed training makes anew."""
     config = tiny(augment="flip-crop", mixup=0.2, ema=0.9)
     assert finished(config, at).weights == finished(config).weights
 
 
-def test_a_step_that_cannot_be_captured_is_eager(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
+def test_a_step_that_cannot_be_captured_is_eager(graphs: Mock) -> None:
     """The same training to the bit, its reason on record, and not tried again."""
-
-    def refused(function: Callable[[], Tensor]) -> Any:
-        graphs.append(1)
-        raise RuntimeError("operation not permitted when stream is capturing\nCompile with ...")
-
-    monkeypatch.setattr(step, "capture", refused)
+    graphs.side_effect = RuntimeError("operation not permitted when stream is capturing\nCompile with ...")
     run = finished(tiny())
     reason = "none: RuntimeError: operation not permitted when stream is capturing"
     assert run.facts == {"cuda_graph": reason}
-    assert len(graphs) == 1
+    graphs.assert_called_once()
     assert run.weights == finished(tiny(cuda_graph="off")).weights
 
 
-def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
+def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
     """A capture that fails leaves its memory behind in some versions of PyTorch: none begins."""
     refused: list[bool] = []
 
@@ -168,10 +157,11 @@ def test_a_step_that_waits_is_found_before_the_capture(monkeypatch: pytest.Monke
     monkeypatch.setattr("vitcore.training.objectives.classification.ViT", Waiting)
     run = finished(tiny(ema=0.9))
     assert run.facts == {"cuda_graph": "none: RuntimeError: called a synchronizing CUDA operation"}
-    assert (graphs, run.weights) == ([], eager.weights)
+    graphs.assert_not_called()
+    assert run.weights == eager.weights
 
 
-def test_a_value_of_the_host_in_the_graph_is_found(monkeypatch: pytest.MonkeyPatch, graphs: list[int]) -> None:
+def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
     """A capture that repeats its own batch gives other gradients than an eager step: no step is taken by it."""
 
     def frozen(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
@@ -186,7 +176,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(monkeypatch: pytest.MonkeyPat
 
         return frozen_replay, loss
 
-    monkeypatch.setattr(step, "capture", frozen)
+    graphs.side_effect = frozen
     training = Training(config := tiny(head_init="lecun-normal"), load(config))
     for _ in range(STEPS):
         training.advance()
@@ -195,9 +185,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(monkeypatch: pytest.MonkeyPat
     assert training.weights() == finished(config.model_copy(update={"cuda_graph": "off"})).weights
 
 
-def test_an_augmentation_of_its_own_is_made_before_the_graph(
-    monkeypatch: pytest.MonkeyPatch, graphs: list[int]
-) -> None:
+def test_an_augmentation_of_its_own_is_made_before_the_graph(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
     """A plug-in that reads values on the host trains as ever; the rest of the step is a graph."""
 
     class Brightest(AUGMENT["none"]):  # type: ignore[misc]
@@ -210,9 +198,7 @@ def test_an_augmentation_of_its_own_is_made_before_the_graph(
     assert run.weights == finished(tiny(augment="brightest", cuda_graph="off")).weights
 
 
-def test_out_of_memory_halves_the_micro_batch_before_the_capture(
-    monkeypatch: pytest.MonkeyPatch, graphs: list[int]
-) -> None:
+def test_out_of_memory_halves_the_micro_batch_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
     """The graph is of the pieces that fitted; its training is that of the micro-batch asked for."""
     expected = finished(tiny(micro_batch=6))
     lack_memory(monkeypatch, 6)
@@ -222,7 +208,7 @@ def test_out_of_memory_halves_the_micro_batch_before_the_capture(
     assert run.facts == {"cuda_graph": "the whole step"}
 
 
-def test_a_divergence_is_found_at_its_step(graphs: list[int]) -> None:
+def test_a_divergence_is_found_at_its_step(graphs: Mock) -> None:
     """By the losses alone, which no step waits for."""
     fixed, eager = (train(tiny(lr=2.0**99, cuda_graph=graph, steps=20), Memory()) for graph in ("auto", "off"))
     assert (fixed.status, fixed.diverged_at_step) == ("diverged", eager.diverged_at_step)
@@ -266,23 +252,21 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch: pytest
     assert run.facts.pop("compile_seconds") >= 0
     reason = "ValueError: Failed to find C compiler. Please specify via CC."
     assert run.facts == {"compile": False, "compile_failed": reason}
-    plain = finished(tiny(compile=False))
-    assert run.weights == plain.weights
-    assert np.array_equal(run.correct, plain.correct)
+    assert_same(run, finished(tiny(compile=False)))
 
 
 def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a minute of the compiler costs is on record beside the seconds of the steps, not in them."""
 
+    seconds = iter([1])  # of the first call
+
     def slowly(model: torch.nn.Module, attention: str) -> Callable[..., Any]:
         def compiled(*inputs: Any) -> Any:
-            if not training_began:
-                training_began.append(time.sleep(1))
+            time.sleep(next(seconds, 0))
             return model(*inputs)
 
         return compiled
 
-    training_began: list[None] = []
     monkeypatch.setattr(step, "compiled", slowly)
     outcome = train(tiny(compile=True, steps=4), run := Memory())
     assert run.facts["compile_seconds"] >= 1
@@ -314,12 +298,12 @@ def test_an_error_of_the_model_is_not_taken_for_the_compilers(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot, variants in VARIANTS.items() for name in variants])
-def test_every_part_takes_the_same_steps(graphs: list[int], slot: str, name: str) -> None:
+def test_every_part_takes_the_same_steps(graphs: Mock, slot: str, name: str) -> None:
     """With fixed inputs as without, to the bit; an optimizer that is not fused is left without a graph."""
     exact = {} if slot == "schedule" else EXACT
     config = Config(**(small_training(slot, name).model_dump() | exact | {"steps": WARM_UP + 3}))
     fixed, eager = finished(config), finished(config.model_copy(update={"cuda_graph": "off"}))
-    assert bool(graphs) == all(group.get("fused") for group in optimizer(ViT(config), config).param_groups)
+    assert graphs.called == all(group.get("fused") for group in optimizer(ViT(config), config).param_groups)
     if slot == "schedule" or "resized" in name:  # rates are rounded to float32, pieces to the nearest level
         assert fixed.lines[-1]["val_loss"] == pytest.approx(eager.lines[-1]["val_loss"], rel=1e-3)
     else:
