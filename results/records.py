@@ -72,7 +72,7 @@ class Claim:
     note: str = ""
 
     def without_verdict(self, note: str) -> "Claim":
-        """Return the claim without p and verdict, if there is one, for the reason in `note`."""
+        """Return the claim without a p value and verdict, and with `note` as the reason if it had a verdict."""
         return self if self.verdict is None else replace(self, p_holm=None, verdict=None, note=note)
 
 
@@ -93,7 +93,7 @@ class Interaction:
     notes: Sequence[str]
 
     def without_verdict(self, note: str) -> "Interaction":
-        """Return the interaction without p and verdict, if there is one, for the reason in `note`."""
+        """Return the interaction without p values and verdict, and with `note` as the reason if it had a verdict."""
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
 

@@ -67,7 +67,7 @@ class Campaign:
 
     @property
     def label(self) -> str:
-        """The beginning of its job names in squeue: the first plan's name, and how many more plans were submitted."""
+        """The beginning of the campaign's job names: the first plan's name and the number of others, or `check`."""
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 

@@ -232,8 +232,9 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a one-minute job that runs the checks of node_check; return their lines, and whether all passed.
+    """Submit a one-minute job that runs the checks of node_check; return their lines, and whether none failed.
 
+    A check in WITHOUT cannot fail: it warns.
     Raises ValueError if the job does not start within `patience` seconds or ends without an answer. Raises Refused if
     SLURM refuses it, Unreachable if SLURM does not answer, NoSlurm if it is not installed.
     """

@@ -197,8 +197,8 @@ def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | 
 def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimate, str, int]:
     """Return the estimate of b - a, the name of the method and the number of paired seeds.
 
-    Samples with equal seeds are paired, others are partially overlapping. Welch's test is used without a common split,
-    2 common seeds or equal images.
+    The method is Welch's test if the splits or the test images differ, or if fewer than 2 seeds are common. Otherwise
+    it is the paired test if all seeds are common, and the test of partially overlapping samples if only some are.
     """
     pairs = b - a
     count = len(pairs.values)

@@ -125,8 +125,8 @@ def range_text(values: Sequence[float], unit: units.Unit) -> str:
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
-    Without a margin, these have the verdict worse. With one (in the metric's unit, 0.01 for one point of accuracy),
-    they are all rows not shown to be worse by less than the margin.
+    Without a margin, these are the rows with the verdict worse. With a margin, they are the arms on both sides that may
+    be worse by the margin or more. margin: in the metric's unit; 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]

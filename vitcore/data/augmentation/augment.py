@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on their device.
 
-    cuts: whether the augmentation takes images as stored, which are larger in a pack, and returns images of size
-    `image_size`. Otherwise it takes and returns the center crop for evaluation.
+    cuts: whether the augmentation takes images as they are stored, and cuts them to `image_size` itself. Otherwise it
+    takes the images that evaluation sees, which are center crops of those in a pack.
     """
 
     slot = "augment"

@@ -96,7 +96,10 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Scale the difference between the images and `origin`, broadcast, by 1 + `amount`, clamped to 0-255."""
+    """Return the images (B, C, H, W), uint8, with their difference from `origin` scaled by 1 + `amount`.
+
+    origin: broadcast to the images. amount: one number for each image (B,); a negative one reduces the difference.
+    """
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Classification(Objective):
-    """Prediction of the image's class by cross-entropy (arXiv 2010.11929, section 3.1)."""
+    """Classification of images, by default with cross-entropy (arXiv 2010.11929, section 3.1)."""
 
     numerics = 1
 
