@@ -15,13 +15,11 @@ from vitcore.model.position import POSITION
 WIDTH, HIDDEN, PATCH, CHANNELS = 192, 768, 4, 3
 
 
-def model(init: str, **settings: Any) -> ViT:
-    defaults = {"data": "cifar10", "width": WIDTH, "depth": 2, "heads": 3, "patch": PATCH, "init": init}
-    return ViT(Config(**(defaults | settings)))
-
-
 def parameters(init: str, **settings: Any) -> dict[str, Tensor]:
-    return {name: parameter.detach().flatten() for name, parameter in model(init, **settings).named_parameters()}
+    """The flat parameters of a model by name."""
+    defaults = {"data": "cifar10", "width": WIDTH, "depth": 2, "heads": 3, "patch": PATCH, "init": init}
+    model = ViT(Config(**(defaults | settings)))
+    return {name: parameter.detach().flatten() for name, parameter in model.named_parameters()}
 
 
 def uniform(bound: float) -> Any:

@@ -1,5 +1,6 @@
 """Starting from weights: what is taken over, at which grid, what is left behind, and what is refused."""
 
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -143,12 +144,16 @@ def test_a_parent_that_is_no_weights_is_one_line(payload: bytes) -> None:
 
 
 def test_files_that_are_no_weights_are_one_line(tmp_path: Path) -> None:
-    """Missing, of another kind, or damaged."""
+    """Missing, of another kind, a pipe, or damaged."""
     with pytest.raises(ConfigError, match="No such file"):
         trial_id(config(init_from=str(tmp_path / "no.safetensors")))
     for name in ("torn.safetensors", "torn.npz"):
         (tmp_path / name).write_bytes(b"nothing of the kind")
         with pytest.raises(ConfigError, match=f"{name}: cannot be read"):
             train(config(init_from=str(tmp_path / name)))
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for read in (trial_id, train):  # the fingerprint, and the content
+        with pytest.raises(ConfigError, match=r"init_from=.*pipe\.safetensors: Not a regular file"):
+            read(config(init_from=str(tmp_path / "pipe.safetensors")))
     with pytest.raises(ConfigError, match="not at hand"):
         train(config(init_from="0123456789ab"))
