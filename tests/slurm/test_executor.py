@@ -18,7 +18,7 @@ from pathlib import Path
 array = Path(sys.argv[1]).parent
 seen = json.loads((array / "intent.json").read_text()), Path(sys.argv[1]).read_text()
 (array / "seen.json").write_text(json.dumps(seen))
-print("Submitted batch job 7")
+print("** job 99 ends at noon **\\nSubmitted batch job 7 on cluster a\\nyour job 8 is next")
 """
 CALLS = ["os.path:exists"] * 2, [["/"]] * 2, [[], []]  # function, arguments and share of each task
 

@@ -3,12 +3,14 @@
 import json
 import os
 import random
-import subprocess
+import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from disturbance import processes
 from small_study import PROFILE, SUBMIT, Ablate, Wrap, launch, published, results, run_here, trials, write
 from waits import await_empty_queue, await_report, await_results, queued
 
@@ -83,20 +85,15 @@ def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate:
         if kills == 4:
             cluster.restart("slurmctld")
             kills += 1
-        elif kills < 10 and (victims := processes_below(str(runs))):
-            subprocess.run(["kill", "-9", choose.choice(victims)], check=False)
+        elif kills < 10 and (victims := processes(runs)):
+            with suppress(ProcessLookupError):
+                os.kill(choose.choice(victims).pid, signal.SIGKILL)
             kills += 1
         if not queued(cluster):
             ablate(*SUBMIT)
     await_results(runs, 10)
     assert kills >= 5
     assert results(runs) == run_here(tmp_path)
-
-
-def processes_below(mark: str) -> list[str]:
-    """Return the processes, except this one, whose command line contains `mark`."""
-    found = subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False)
-    return [pid for pid in found.stdout.split() if int(pid) != os.getpid()]
 
 
 def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
