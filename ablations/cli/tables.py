@@ -86,8 +86,8 @@ def compare(
         float | None,
         typer.Option(
             metavar="X",
-            help="With --fail-on worse: exit with 1 unless every arm of both is shown to be worse by less than this, "
-            "in the metric (0.01 of an accuracy is a point).",
+            help="With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this. In "
+            "the metric's unit: 0.01 is a point of accuracy.",
         ),
     ] = None,
 ) -> None:

@@ -466,9 +466,9 @@ class Design:
         return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
 
     def schedule(self, name: str, settings: Values) -> Values:
-        """Return the steps that meet the study's budget, or no setting if the recipe's steps do.
+        """Return the setting `steps` that meets the study's budget, or {} if the recipe's own steps meet it.
 
-        Raises ValueError if no whole number of steps meets the budget.
+        Raises ValueError with the arm's name if no whole number of steps meets it, or the config is not valid.
         """
         if self.study.budget == "steps" and "epochs" not in settings:
             return {}

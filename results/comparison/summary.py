@@ -144,7 +144,7 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
     else:
         compared = sum(row.method is not None for row in rows)
         described = [f"{row.arm} of {row.name}: {bound_text(row)}" for row in failed]
-        found = f"{len(failed)} of {compared} arms not shown to be worse by less than {margin:g}"
+        found = f"{len(failed)} of {compared} arms may be worse by {margin:g} or more"
     found += f" ({', '.join(described)})" if described else ""
     rest = [f"{count} {text}" for text, count in Counter(map(exclusion, rows)).items() if text]
     return "; ".join(part for part in (found, sensitivity_text(comparison), ", ".join(rest)) if part)
