@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from results.figures.frame import is_number, metric_label, rows_of
 from results.figures.page import wrap_text
@@ -53,11 +53,8 @@ def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str])
     """
     ticks = sorted(set(frame["at"]))
     log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
-    ax.set_xscale("log" if log else "linear")
-    ax.set_xlim(*padded_limits(ticks, log))
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.set(xscale="log" if log else "linear", xlim=padded_limits(ticks, log))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xticks(ticks, labels)
     ax.set_xlabel(f"{axis_name(field)}, log scale" if log else axis_name(field))
 
@@ -131,9 +128,8 @@ def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Serie
 
 def compute_axis(frame: pd.DataFrame, ax: Axes) -> None:
     """Set up a logarithmic horizontal axis for compute that fits the values of `at`."""
-    ax.set_xscale("log")
     low, high = padded_limits(sorted(set(frame["at"])), log=True)
-    ax.set_xlim(low, high)
+    ax.set(xscale="log", xlim=(low, high))
     log_ticks(ax.xaxis, low, high)
 
 
@@ -145,7 +141,6 @@ def flops_unit(most: float) -> tuple[float, str]:
 def log_ticks(axis: Axis, low: float, high: float) -> None:
     """Set ticks of a log axis within its limits, at 1, 2 and 5 times powers of ten or closer."""
     axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
     axis.set_major_locator(MaxNLocator(4))
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for steps in ([1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 8]):

@@ -79,19 +79,12 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
         "series": series_name(arm, x, plan),
         "line": series_label(series_name(arm, x, plan), single=len({*plan.factors, *plan.curves} - {x}) == 1),
         "reference": arm.name == arm.baseline,
-        "verdict": row.verdict,
-        "n": row.n,
-        "planned": row.planned,
         "gap": absence_text(row),
-        "flops": row.flops,
-        "mean": row.mean,
         "low": low,
         "high": high,
-        "delta": row.delta,
         "delta_low": delta_low,
         "delta_high": delta_high,
-        "published": row.published,
-    }
+    } | {name: row.value(name) for name in ("verdict", "n", "planned", "flops", "mean", "delta", "published")}
 
 
 def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:

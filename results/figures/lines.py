@@ -72,7 +72,7 @@ def marks_note(field: str) -> str:
 
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
-) -> Axes:
+) -> None:
     """Draw the metric over the setting `field` on `ax`, and set limits and ticks of both axes.
 
     labels: tick labels, by default the setting's values.
@@ -81,10 +81,9 @@ def draw_over_axis(
     metric_axis(ax, metric, *measured_columns(frame, seeds))
     draw_lines(frame, seeds, ax)
     mark_empty(frame, ax)
-    return ax
 
 
-def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
+def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw a line per series with means, intervals and seeds.
 
     Markers that would cover each other are drawn next to each other, each joined to its line by a stub (short line).
@@ -102,7 +101,6 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
             draw_absences(own, ax, look, points)
         if len(table) > 1:
             legend_line(ax, look, legend_entry(rows))
-    return ax
 
 
 def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
@@ -177,9 +175,7 @@ def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
 
     to: the transform before the shift, by default from data coordinates.
     """
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return (to or ax.transData) + ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
+    return (to or ax.transData) + ScaledTranslation(points / 72, 0, ax.figure.dpi_scale_trans)
 
 
 def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0) -> None:

@@ -1,7 +1,6 @@
 """The figure of the embedding filters' principal components: arXiv 2010.11929, Figure 7 (left)."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures.images import normalized, strip_axes, to_rgb
@@ -18,23 +17,18 @@ def filters(inside: Inspection, figure: Figure) -> list[str]:
     Each component is stretched over all channels, from black (minimum) to white (maximum).
     """
     components, share = inside.arrays["filters"][:MOST], inside.arrays["filters_share"][:MOST]
-    ax = figure.subplots()
-    draw_tiles(components, ax)
-    height, width = ax.images[0].get_size()
+    pictures = [to_rgb(normalized(one)) for one in components]
+    tiles = tile_pictures(pictures, min(COLUMNS, len(pictures)))
+    ax = strip_axes(figure.subplots())
+    ax.set_frame_on(False)
+    ax.imshow(tiles, interpolation="nearest")
+    height, width, _ = tiles.shape
     figure.set_figheight((figure.get_figwidth() - 0.2) * height / width)
     what = "component" if len(components) == 1 else f"{len(components)} principal components"
     return [
         f"First {what} of {inside.facts['filters_of']}, largest first, with {share.sum():.0%} of its variance "
         f"({share[0]:.0%} in the first); each stretched to its own range, sign arbitrary"
     ]
-
-
-def draw_tiles(components: np.ndarray, ax: Axes) -> Axes:
-    """Draw components (K, C, H, W) as pictures in rows of at most COLUMNS."""
-    strip_axes(ax).set_frame_on(False)
-    pictures = [to_rgb(normalized(one)) for one in components]
-    ax.imshow(tile_pictures(pictures, min(COLUMNS, len(pictures))), interpolation="nearest")
-    return ax
 
 
 def tile_pictures(tiles: list[np.ndarray], columns: int) -> np.ndarray:

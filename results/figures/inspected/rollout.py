@@ -1,7 +1,6 @@
 """The figure of attention rollout from the output to the image: arXiv 2010.11929, Figures 6 and 14."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -23,16 +22,21 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
     classes = zip(inside.arrays["labels"].tolist(), inside.arrays["predicted"].tolist(), strict=True)
     shown = min(len(images), 4 if is_narrow(figure) else 8)
     figure.set_figheight((figure.get_figwidth() - 0.4) / shown * 3 + 0.3)
-    rows = figure.subplots(3, 1)
+    rows = [strip_axes(ax) for ax in figure.subplots(3, 1)]
     for k, (label, predicted) in zip(range(shown), classes, strict=False):
         picture = to_rgb(images[k] / max(1, images.max()))  # pixels of digits go up to 16
         left = k * (1 + GAP)
-        draw_image(picture, rows[0], left=left)
-        draw_image(picture, rows[1], maps[k], left)
-        draw_attention(maps[k], rows[2], left)
+        for ax in rows:
+            ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))
+        at = (left, left + 1.0, 0.0, 1.0)
+        rows[0].imshow(picture, interpolation="nearest", extent=at)
+        rows[1].imshow(picture, interpolation="nearest", extent=at)
+        rows[1].imshow(shade(maps[k]), interpolation="bilinear", extent=at)
+        rows[2].imshow(normalized(maps[k]), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=at)
         words = f"class {label}" if label == predicted else f"class {label},\nread as {predicted}"
         rows[0].text(left + 0.5, 1.04, words, size=current().small, ha="center", va="bottom")
     for ax, name in zip(rows, ("input", "seen", "attention"), strict=True):
+        ax.spines[:].set_visible(False)
         ax.set(xlim=(-0.01, shown * (1 + GAP) - GAP + 0.01), ylim=(-0.01, 1.01), ylabel=name)
     return [
         f"Attention rollout (half attention, half residual, heads averaged) from the {inside.facts['rollout_of']}; "
@@ -40,34 +44,7 @@ def rollout(inside: Inspection, figure: Figure) -> list[str]:
     ]
 
 
-def draw_image(picture: np.ndarray, ax: Axes, share: np.ndarray | None = None, left: float = 0.0) -> Axes:
-    """Draw a picture (H, W, 3) one unit wide, starting at x = `left`.
-
-    share: attention (rows, columns). The picture is darkened where attention is low.
-    """
-    framed_axes(ax, left).imshow(picture, interpolation="nearest", extent=unit_extent(left))
-    if share is not None:
-        light = normalized(share) if share.max() > share.min() else np.ones_like(share)
-        black = np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)  # (rows, columns, 4)
-        ax.imshow(black, interpolation="bilinear", extent=unit_extent(left))
-    return ax
-
-
-def draw_attention(share: np.ndarray, ax: Axes, left: float = 0.0) -> Axes:
-    """Draw attention (rows, columns) one unit wide from x = `left`, stretched to the whole color scale."""
-    framed_axes(ax, left).imshow(
-        normalized(share), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=unit_extent(left)
-    )
-    return ax
-
-
-def unit_extent(left: float) -> tuple[float, float, float, float]:
-    return left, left + 1.0, 0.0, 1.0
-
-
-def framed_axes(ax: Axes, left: float) -> Axes:
-    """Prepare `ax` for a picture one unit wide, with a thin frame around it."""
-    strip_axes(ax)
-    ax.spines[:].set_visible(False)
-    ax.add_patch(Rectangle((left, 0.0), 1.0, 1.0, fill=False, edgecolor=LIGHT, linewidth=0.4))
-    return ax
+def shade(share: np.ndarray) -> np.ndarray:
+    """Return black (rows, columns, 4) that is opaque where attention `share` (rows, columns) is low."""
+    light = normalized(share) if share.max() > share.min() else np.ones_like(share)
+    return np.stack([np.zeros_like(light)] * 3 + [0.9 * (1 - light)], axis=-1)

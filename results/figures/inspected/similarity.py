@@ -93,7 +93,7 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
     return [site_note(insides[0], site) for site in sites]
 
 
-def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> Axes:
+def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> None:
     """Draw the map of each patch at the patch's place in the grid.
 
     related: similarities or biases (rows, columns, rows, columns). scale: the color scale, by default of `related`
@@ -104,10 +104,8 @@ def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str,
     ax.imshow(mosaic(related, gap), interpolation="nearest", **(scale or color_scale(site, related)))
     label_patches(ax.xaxis, columns, gap)
     label_patches(ax.yaxis, rows, gap)
-    ax.set_xlabel("input patch column")
-    ax.set_ylabel("input patch row")
+    ax.set(xlabel="input patch column", ylabel="input patch row")
     remove_frame(ax)
-    return ax
 
 
 def label_patches(axis: Axis, count: int, gap: int) -> None:
@@ -147,13 +145,11 @@ def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
     return [f"{notes_by_site(inside)[site]}: {place}" for site in maps]
 
 
-def draw_by_layer_and_head(related: np.ndarray, site: str, ax: Axes) -> Axes:
+def draw_by_layer_and_head(related: np.ndarray, site: str, ax: Axes) -> None:
     """Draw similarities or biases (layers, heads, rows, columns) on one color scale."""
     count, heads, rows, columns = related.shape
     ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
     ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])
     ax.set_yticks(mosaic_centers(count, rows), [str(k + 1) for k in range(count)])
-    ax.set_xlabel("head" if heads > 1 else "all heads alike")
-    ax.set_ylabel("layer" if count > 1 else "all layers alike")
+    ax.set(xlabel="head" if heads > 1 else "all heads alike", ylabel="layer" if count > 1 else "all layers alike")
     remove_frame(ax)
-    return ax

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from results.figures.axes import flops_unit, log_ticks, tick_labels, with_positions
 from results.figures.frame import arms_frame, rows_of, seeds_frame, x_setting
 from results.figures.lines import baseline_notes, draw_over_axis, marks_note
-from results.figures.page import legend_above
+from results.figures.page import legend_above, panels
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
@@ -15,8 +15,7 @@ from results.study_results import StudyResults
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = with_positions(arms_frame(study, table))
-    figure.set_figheight(2.6)
-    ax = figure.subplots()
+    (ax,) = panels(figure, 1, 2.6)
     one_line = frame["series"].nunique() == 1
     labels = verdict_tick_labels(frame) if one_line else None
     draw_over_axis(frame, seeds_frame(study, table.metric), ax, table.metric, x_setting(study.plan), labels)
@@ -36,19 +35,16 @@ def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
     return [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
 
 
-def draw_compute(frame: pd.DataFrame, ax: Axes) -> Axes:
+def draw_compute(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw forward FLOPs per image in gray on a log axis."""
     size, name = flops_unit(frame["flops"].max())
     for _, family in frame.groupby("series", sort=False):
         rows = family.sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
     ax.grid(visible=False)
-    ax.spines["right"].set_visible(True)
-    ax.spines["right"].set_color(GREY)
-    ax.set_yscale("log")
-    low, high = frame["flops"].min() / size, frame["flops"].max() / size
-    ax.set_ylim(low / 1.5, high * 1.5)
-    log_ticks(ax.yaxis, low / 1.5, high * 1.5)
+    ax.spines["right"].set(visible=True, color=GREY)
+    low, high = frame["flops"].min() / size / 1.5, frame["flops"].max() / size * 1.5
+    ax.set(yscale="log", ylim=(low, high))
+    log_ticks(ax.yaxis, low, high)
     ax.tick_params(axis="y", colors=GREY)
     ax.set_ylabel(f"compute: {name} per image (dotted)", color=GREY)
-    return ax

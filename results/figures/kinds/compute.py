@@ -11,7 +11,7 @@ from matplotlib.transforms import Bbox
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, seeds_frame
 from results.figures.labels import box_around, boxes_along, label_points
-from results.figures.page import is_narrow, legend_above, wrap_text
+from results.figures.page import is_narrow, legend_above, panels, wrap_text
 from results.records import Table
 from results.study_results import StudyResults
 from results.style import current
@@ -23,19 +23,21 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
     size, name = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
-    figure.set_figheight(3.2)
-    ax = figure.subplots()
+    (ax,) = panels(figure, 1, 3.2)
     points = seeds_frame(study, table.metric)
     axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     draw_against_compute(frame, points, ax)
     ax.set_xlabel(f"compute: {name} per image (forward), log scale")
     lines.mark_empty(frame, ax)
-    if is_narrow(figure) or not name_families(frame, points, ax):
-        legend(frame, ax)
+    if is_narrow(figure) or not name_families(frame, points, ax, figure):
+        for series, look in lines.series_styles(frame).items():
+            rows = frame[frame["series"] == series]
+            lines.legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
+        legend_above(ax, "")
     return [MARKS, *lines.baseline_notes(frame)]
 
 
-def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> Axes:
+def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw means, intervals and seeds over compute, with one style per series."""
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
@@ -44,21 +46,10 @@ def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> 
         lines.draw_points(rows, ax, look)
         lines.draw_seeds(rows, seeds, ax, look, lines.SEED_OFFSET)
         lines.draw_spread_absences(rows, frame, ax, look)
-    return ax
 
 
-def legend(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw a legend of all series above the axes, for names that do not fit beside the points."""
-    for name, look in lines.series_styles(frame).items():
-        rows = frame[frame["series"] == name]
-        lines.legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
-    legend_above(ax, "")
-
-
-def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> bool:
+def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:
     """Write each series' name at its most expensive arm with a mean. Return whether all names fit."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
     figure.draw_without_rendering()
     known, table = frame[frame["mean"].notna()].sort_values("at", kind="stable"), lines.series_styles(frame)
     points = []

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from results.figures.axes import axis_name, metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
 from results.figures.lines import SeriesStyle, empty_panel, legend_line, names_several_settings, series_styles
-from results.figures.page import legend_above
+from results.figures.page import legend_above, panels
 from results.figures.theme import DASHES, GREY
 from results.names import AXES
 from results.records import Table
@@ -35,8 +35,7 @@ BANDS = 6  # most bands in a figure: more would hide each other and the lines
 def draw(study: StudyResults, table: Table, figure: Figure, x: str = "step") -> list[str]:
     """Draw the study's training over `x`: step, epoch, images or seconds. Return the lines to write below."""
     frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
-    figure.set_figheight(2.9)
-    ax = figure.subplots()
+    (ax,) = panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
     if not tuned:
         series_entries(lines, ax)
@@ -145,7 +144,7 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
-def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> Axes:
+def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
     """Draw the metric over `x`, with a line per arm in the color of its series.
 
     frame: has columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or seconds.
@@ -167,7 +166,6 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
     if found.empty:
         ax.set_xticks([])
         empty_panel(ax, "no evaluation yet")
-    return ax
 
 
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
@@ -204,9 +202,8 @@ def training_metric(study: StudyResults) -> str:
 
     It is the training loss if no trial was validated.
     """
-    name = {"test_loss": "val_loss", "val_loss": "val_loss", "train_loss": "train_loss"}.get(
-        study.plan.metric, "val_accuracy"
-    )
+    validation = study.plan.metric.replace("test_", "val_")
+    name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
     validated = study.history.empty or study.history[name].notna().any()
     return name if validated else "train_loss"
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
-from results.figures.page import legend_above
+from results.figures.page import legend_above, panels
 from results.records import Table
 from results.statistics import power_law
 from results.statistics.power_law import MIN_SIZES, Fits
@@ -28,8 +28,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = families_frame(study, table), table.metric
     size, name = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
-    figure.set_figheight(3.0)
-    ax = figure.subplots()
+    (ax,) = panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
     series = {str(name): rows for name, rows in frame.groupby("series", sort=False)}
     errors = {name: errors_by_seed(rows, points, metric) for name, rows in series.items()}
@@ -75,7 +74,7 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
 
 def draw_over_compute(
     frame: pd.DataFrame, points: pd.DataFrame, fitted: dict[str, Fits], ax: Axes, metric: str
-) -> Axes:
+) -> None:
     """Draw means, intervals and seeds over compute, with the fit of each series in `fitted`."""
     axes.compute_axis(frame, ax)
     looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
@@ -87,7 +86,6 @@ def draw_over_compute(
         if name in fitted:
             draw_fit(fitted[name], ax, look, metric)
         lines.legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
-    return ax
 
 
 def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:

@@ -81,7 +81,7 @@ def baseline_mean(frame: pd.DataFrame) -> float | None:
     return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
 
 
-def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> Axes:
+def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str) -> None:
     """Draw the interval and seeds of each arm, with the first arm on top."""
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
@@ -109,7 +109,6 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
         draw_arrows(frame, ax)
     else:
         ax.set_xticks([])
-    return ax
 
 
 def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
@@ -172,15 +171,9 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False)
     right.spines["right"].set_visible(False)
     for label, row in zip(right.get_yticklabels(), rows_of(frame), strict=True):
         label.set_color(verdict_color(row))
-    ax.annotate(
-        "against the baseline, 95% CI, not adjusted",
-        (1, 1),
-        (6, 4),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        color=GREY,
-        size=current().small,
-    )
+    corner: dict[str, Any] = {"xy": (1, 1), "xycoords": "axes fraction"}
+    above: dict[str, Any] = {"xytext": (6, 4), "textcoords": "offset points", "color": GREY, "size": current().small}
+    ax.annotate("against the baseline, 95% CI, not adjusted", **corner, **above)
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:
@@ -208,7 +201,7 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) 
             write(1, above, f"published*: {minus_text(row.published)}", ha="right", color=GREY)
 
 
-def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
+def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
     """Draw published values on a separate gray axis, because they come from another setting.
 
     source: label below the axis.
@@ -227,4 +220,3 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> Axes:
     # Aligned to the right edge: the layout leaves no room for a label wider than its panel.
     ax.set_xlabel(source, size=current().small, color=GREY, loc="right")
     ax.set_title("published in\nanother setting (%)", size=current().small, color=GREY, loc="left")
-    return ax

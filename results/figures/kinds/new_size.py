@@ -6,14 +6,13 @@ The models are trained at one value of this setting.
 import re
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results import units
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, measured_by, seeds_frame, series_label
 from results.figures.lines import baseline_notes, draw_over_axis
-from results.figures.page import legend_above
+from results.figures.page import legend_above, panels
 from results.figures.theme import GREY
 from results.records import Table
 from results.study_results import StudyResults
@@ -27,9 +26,12 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     sizes, metric = metrics_by_size(study), base_metric(table.metric)
     parts = [frames_at_size(study, table, size, name) for size, name in sizes.items()]
     frame, points = (pd.concat(found, ignore_index=True) for found in zip(*parts, strict=True))
-    figure.set_figheight(3.0)
-    ax = figure.subplots()
-    draw_over_sizes(frame, points, ax, metric, training_size(study), SETTING[kind_of(study)])
+    (ax,) = panels(figure, 1, 3.0)
+    trained = training_size(study)
+    places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sizes]
+    draw_over_axis(frame, points, ax, metric, SETTING[kind_of(study)], places)
+    ax.set_xlabel(f"test {ax.get_xlabel()}")
+    ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
     return [marks_note(study, table.metric), *baseline_notes(frame)]
@@ -76,20 +78,6 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
     lines = [series_label(label, single=single) for label in frame["label"]]
     frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)
     return frame, points.assign(arm=points["arm"].astype(str) + at_size)
-
-
-def draw_over_sizes(
-    frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: str, trained: float, setting: str = "image_size"
-) -> Axes:
-    """Draw the metric over test size, with a line at the baseline's training size `trained`.
-
-    frame: has each arm as a series and the size as `at`. setting: what varies, for the axis label.
-    """
-    places = [f"{value_text(size)}{TRAINED if size == trained else ''}" for size in sorted(set(frame["at"]))]
-    draw_over_axis(frame, points, ax, metric, setting, places)
-    ax.set_xlabel(f"test {ax.get_xlabel()}")
-    ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    return ax
 
 
 def marks_note(study: StudyResults, metric: str) -> str:

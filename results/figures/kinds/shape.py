@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from results.figures import axes, lines
 from results.figures.frame import arm_change, arms_frame, given_name, seeds_frame
-from results.figures.page import legend_above
+from results.figures.page import legend_above, panels
 from results.records import Table
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
@@ -22,8 +22,7 @@ APART = 6.0  # points (1/72 inch) between markers at one position
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
-    figure.set_figheight(3.2)
-    ax = figure.subplots()
+    (ax,) = panels(figure, 1, 3.2)
     axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
     draw_over_relative_compute(frame, points, ax)
     ax.set_xlabel("relative compute (forward), log scale")
@@ -58,7 +57,7 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
     return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
 
 
-def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> Axes:
+def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> None:
     """Draw means, intervals and seeds over relative compute, with every line through the baseline."""
     base = frame[frame["series"] == BASE]
     axes.compute_axis(frame, ax)
@@ -72,4 +71,3 @@ def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Ax
             lines.draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
         lines.draw_spread_absences(rows, frame, ax, look)
         lines.legend_line(ax, look, rows["line"].iloc[0])
-    return ax
