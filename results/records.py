@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from results.store.schemas import PlannedData, Schema, Split
+from results.store.schemas import Plan, PlannedData, Schema, Split
 
 Interval = tuple[float, float]
 
@@ -146,6 +146,16 @@ class Table:
     abridged: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfStudy:
+    """What a row of a comparison is about: a study's name, its recipe, its full name, and a metric."""
+
+    study: str
+    recipe: str
+    name: str
+    metric: str
+
+
 @dataclass(frozen=True)
 class Reached:
     """The results of an arm in one of the two sets of results that are compared, A or B."""
@@ -178,14 +188,10 @@ class ChangedContrast:
     p_holm: float | None
 
 
-@dataclass(frozen=True)
-class ComparedRow:
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow(OfStudy):
     """A row of a comparison: one arm in results A and in results B, either of which may lack it."""
 
-    study: str
-    recipe: str
-    name: str
-    metric: str
     objective: str
     arm: str
     a: Reached | None
@@ -242,13 +248,9 @@ class PublishedNumber:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedRow:
+class PublishedRow(OfStudy):
     """The results of an arm and its published number, without difference or verdict because the settings differ."""
 
-    study: str
-    recipe: str
-    name: str
-    metric: str
     arm: str
     a: Reached
     b: PublishedNumber
@@ -261,20 +263,9 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedClaim:
+class PublishedClaim(Claim, OfStudy):
     """A published claim with its verdict, and the difference between the published numbers of its two arms."""
 
-    study: str
-    recipe: str
-    name: str
-    metric: str
-    claim: str
-    verdict: str | None
-    delta: float | None
-    delta_ci95: Interval | None
-    p_holm: float | None
-    n_pairs: int | None
-    note: str
     published_delta: float | None
     notes: Sequence[str]
 
@@ -297,6 +288,11 @@ class PublishedComparison:
     claims: Sequence[PublishedClaim]
     provenance: Mapping[str, Any]
     verdicts: Mapping[str, int]
+
+
+def of_study(plan: Plan | Table) -> dict[str, Any]:
+    """Return the fields of OfStudy."""
+    return {one.name: getattr(plan, one.name) for one in fields(OfStudy)}
 
 
 def json_object(record: Any) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "figures": figures(study),
         "no_figure": study_figure.unknown_figure(plan),
         "columns": columns,
-        "dagger": layout.dagger(table),
+        "dagger": layout.dagger(layout.published_source(table)),
         "grid": grid,
         "footnotes": [one for one in footnotes if not is_minor(one[1])],
         "minor": [one for one in footnotes if is_minor(one[1])],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from results import units
-from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row
+from results.records import ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, of_study
 from results.statistics import contrast, inference, power, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
@@ -249,10 +249,7 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
     pair, test, plan = judged.pair, judged.test, judged.pair.first.study.plan
     difference = test.difference if test else Estimate(0, None)
     return ComparedRow(
-        study=plan.study,
-        recipe=plan.recipe,
-        name=plan.name,
-        metric=plan.metric,
+        **of_study(plan),
         objective=objective(plan),
         arm=pair.first.arm.name,
         a=reached(pair.a.row) if pair.a else None,

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from results import units
 from results.comparison.compare import IDENTICAL
-from results.records import ComparedRow, Comparison, Reached
+from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
 from results.store.schemas import Plain
-from results.tables import formats, grid, layout
+from results.tables import formats, layout
 from results.tables.grid import Cell, Grid
 
 
@@ -38,29 +38,34 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 
 
 def as_grid(comparison: Comparison) -> Grid:
-    marks, footnotes = grid.number_notes([row.notes for row in comparison.rows])
     return Grid(
         title="B against A, arm by arm",
         caption=[caption(comparison)],
         header=["study", "arm", "A", "n", "B", "n", "B - A", "pairs", "p (Holm)", "verdict"],
         numeric=[False, False, True, True, True, True, True, True, True, False],
-        rows=[cells(row, mark) for row, mark in zip(comparison.rows, marks, strict=True)],
-        footnotes=footnotes,
+        rows=[cells(row) for row in comparison.rows],
         closing=closing_lines(comparison),
         label=" ".join(["compare", *dict.fromkeys([*comparison.a.studies, *comparison.b.studies])]),
     )
 
 
-def cells(row: ComparedRow, marks: tuple[int, ...]) -> list[Cell]:
+def cells(row: ComparedRow) -> list[Cell]:
     unit = units.unit(row.metric)
     return [
         Cell(row.name, row.name),
-        Cell(row.arm, row.arm, marks),
+        Cell(row.arm, row.arm, row.notes),
         *(cell for side in (row.a, row.b) for cell in side_cells(side, unit)),
+        *difference_cells(row, unit),
+        Cell(verdict_cell(row), row.verdict),
+    ]
+
+
+def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> list[Cell]:
+    """Return the cells of a difference: its size with interval, the number of pairs, and the adjusted p value."""
+    return [
         Cell(layout.plus_minus(unit.signed(row.delta), row.delta_ci95, unit), row.delta),
         Cell("" if row.n_pairs is None else str(row.n_pairs), row.n_pairs),
         Cell(units.probability(row.p_holm), row.p_holm),
-        Cell(verdict_cell(row), row.verdict),
     ]
 
 

@@ -1,12 +1,11 @@
 """Tables of one study on several recipes, with a row per arm and a group of columns per recipe."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from results.records import Table
 from results.store.schemas import Plain
 from results.style import current
-from results.tables import formats, grid, layout, sentences
+from results.tables import formats, layout, sentences
 from results.tables.grid import Cell, Grid
 
 SHOWN = ("mean", "delta", "p_holm", "verdict")
@@ -57,18 +56,12 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
     arms = sorted(dict.fromkeys(row.arm for table in tables for row in table.rows), key=current().rank)
     rows_of = [{row.arm: row for row in layout.with_interim_marks(table)} for table in tables]
-    found = {(arm, place): rows.get(arm) for arm in arms for place, rows in enumerate(rows_of)}
-    marks, footnotes = grid.number_notes([row.notes if row else [] for row in found.values()])
-    marks_of = dict(zip(found, marks, strict=True))
     lines = []
     for arm in arms:
         cells = [Cell(current().label(arm), arm)]
-        for place, table in enumerate(tables):
-            if (row := found[arm, place]) is None:
-                cells += [Cell(ABSENT)] * len(columns)
-            else:
-                first, *rest = layout.row_cells(row, columns, table.metric)
-                cells += [replace(first, marks=marks_of[arm, place]), *rest]
+        for rows, table in zip(rows_of, tables, strict=True):
+            absent = [Cell(ABSENT)] * len(columns)
+            cells += layout.row_cells(rows[arm], columns, table.metric) if arm in rows else absent
         lines.append(cells)
     settings = [(setting(table), table) for table in tables]
     return Grid(
@@ -77,7 +70,6 @@ def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
         header=["arm", *(layout.header(name, table) for table in tables for name in columns)],
         numeric=[False, *(layout.column(name).numeric for _ in tables for name in columns)],
         rows=lines,
-        footnotes=footnotes,
         closing=[f"{name}: {line}" for name, table in settings for line in layout.closing_lines(table, columns)],
         groups=[("", 1), *((name, len(columns)) for name, _ in settings)],
     )

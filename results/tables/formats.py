@@ -50,9 +50,9 @@ def named(format: str) -> Format:
     return FORMATS[format]
 
 
-def with_marks(text: str, form: str, cell: Cell) -> str:
-    """Return a cell's escaped text with its footnote numbers, formatted by `form`, such as " [{}]"."""
-    return text + form.format(",".join(map(str, cell.marks))) if cell.marks else text
+def marked_texts(grid: Grid, escape: Callable[[str], str], form: str) -> list[list[str]]:
+    """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
+    return [[escape(c.text) + (form.format(grid.marks(c)) if c.notes else "") for c in row] for row in grid.rows]
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def markdown(grid: Grid) -> str:
     """
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
     header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
-    body = [[with_marks(escape_markdown(cell.text), " [{}]", cell) for cell in row] for row in grid.rows]
+    body = marked_texts(grid, escape_markdown, " [{}]")
     lines = [list(map(escape_markdown, header)), *body]
     widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(header))]
     rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
@@ -118,7 +118,7 @@ def latex(grid: Grid) -> str:
     title = grid.title if grid.title.endswith((".", "?", "!")) else f"{grid.title}."
     label = re.sub(r"[^A-Za-z0-9]+", "-", grid.label or grid.title.partition(": ")[0]).strip("-").lower()
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
-    body = [[with_marks(escape_latex(c.text), r"\textsuperscript{{{}}}", c) for c in row] for row in grid.rows]
+    body = marked_texts(grid, escape_latex, r"\textsuperscript{{{}}}")
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(
@@ -170,7 +170,9 @@ def html_table(grid: Grid) -> str:
     head = "".join(f"<th{ALIGNED[numeric]}>{html.escape(text)}</th>" for text, numeric in columns)
     over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
     groups = f"<tr>{over}</tr>" if over else ""
-    body = "\n".join(f"<tr>{''.join(map(html_cell, row, grid.numeric))}</tr>" for row in grid.rows)
+    texts = marked_texts(grid, html.escape, "<sup>{}</sup>")
+    rows = (map(html_cell, *columns, grid.numeric) for columns in zip(grid.rows, texts, strict=True))
+    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in grid.footnotes)
     parts = [
         '<figure class="study-table">',
@@ -183,9 +185,9 @@ def html_table(grid: Grid) -> str:
     return "\n".join(filter(None, parts))
 
 
-def html_cell(cell: Cell, numeric: bool) -> str:
+def html_cell(cell: Cell, text: str, numeric: bool) -> str:
     sort = "" if cell.sort is None else f' data-sort="{html.escape(str(cell.sort))}"'
-    return f"<td{ALIGNED[numeric]}{sort}>{with_marks(html.escape(cell.text), '<sup>{}</sup>', cell)}</td>"
+    return f"<td{ALIGNED[numeric]}{sort}>{text}</td>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:

@@ -2,22 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the baseline's"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a grid: its text, the value to sort by, and the numbers of its footnotes."""
+    """A cell of a grid: its text, the value to sort by, and its footnotes."""
 
     text: str
     sort: float | str | None = None
-    marks: tuple[int, ...] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of text with title, caption lines, numbered footnotes and closing lines.
+    """A table of text with title, caption lines and closing lines.
 
     numeric: which columns are aligned to the right. groups: the headings above the header, as (text, number of
     columns). label: the name for references in LaTeX; "" for the beginning of the title.
@@ -28,19 +29,22 @@ class Grid:
     header: list[str]
     numeric: list[bool]
     rows: list[list[Cell]]
-    footnotes: list[str] = field(default_factory=list)
     closing: list[str] = field(default_factory=list)
     groups: list[tuple[str, int]] = field(default_factory=list)
     label: str = ""
 
+    @cached_property
+    def footnotes(self) -> list[str]:
+        """The different notes of all cells, in the order of their numbers.
 
-def number_notes(notes: Sequence[Sequence[str]]) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Return the footnote numbers of each row, and the footnotes in the order of their numbers.
+        Within a cell, notes that may change a verdict are numbered first.
+        """
+        cells = [cell for row in self.rows for cell in row]
+        return list(dict.fromkeys(note for cell in cells for note in sorted(cell.notes, key=weight)))
 
-    Equal notes share a number. Within a row, notes that may change a verdict are numbered first.
-    """
-    texts = list(dict.fromkeys(note for row in notes for note in sorted(row, key=weight)))
-    return [tuple(sorted(texts.index(note) + 1 for note in row)) for row in notes], texts
+    def marks(self, cell: Cell) -> str:
+        """Return the numbers of a cell's footnotes, such as "1,3"."""
+        return ",".join(map(str, sorted(self.footnotes.index(note) + 1 for note in cell.notes)))
 
 
 def weight(note: str) -> int:

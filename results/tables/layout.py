@@ -13,7 +13,7 @@ from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, json_o
 from results.statistics import claims, interaction
 from results.store.schemas import Plain
 from results.style import current
-from results.tables import formats, grid, sentences
+from results.tables import formats, sentences
 from results.tables.grid import Cell, Grid
 from results.units import Unit
 
@@ -196,18 +196,12 @@ def shown_columns(table: Table) -> list[str]:
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
-    marks, footnotes = grid.number_notes([row.notes for row in table.rows])
-    rows = []
-    for row, mark in zip(with_interim_marks(table), marks, strict=True):
-        cells = row_cells(row, columns, table.metric)
-        rows.append([replace(cells[0], marks=mark), *cells[1:]])
     return Grid(
         title=f"{table.name}: {table.question}",
         caption=captions(table, columns),
         header=[header(name, table) for name in columns],
         numeric=[column(name).numeric for name in columns],
-        rows=rows,
-        footnotes=footnotes,
+        rows=[row_cells(row, columns, table.metric) for row in with_interim_marks(table)],
         closing=closing_lines(table, columns),
     )
 
@@ -217,8 +211,10 @@ def header(name: str, table: Table) -> str:
 
 
 def row_cells(row: Row, columns: Sequence[str], metric: str) -> list[Cell]:
+    """Return the cells of a row, the first of which has the footnotes."""
     unit = units.unit(metric)
-    return [Cell(column(name).text(row, unit), sort=sort_key(row.value(name))) for name in columns]
+    first, *rest = [Cell(column(name).text(row, unit), sort_key(row.value(name))) for name in columns]
+    return [replace(first, notes=row.notes), *rest]
 
 
 def sort_key(value: Any) -> float | str | None:
@@ -275,7 +271,7 @@ def in_unit(unit: Unit) -> str:
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats."""
-    lines = [dagger(table)] if "published" in columns else []
+    lines = [dagger(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     if table.interactions:  # which have no row
         described = "; ".join(interaction.sentence(one, table.metric) for one in table.interactions)
@@ -288,9 +284,9 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     return lines + ([] if table.abridged else [f"Not covered: {caveat}" for caveat in table.caveats])
 
 
-def dagger(table: Table) -> str:
+def dagger(source: str) -> str:
     """Return the line that explains the † of published numbers."""
-    return f"† {published_source(table)}: another setting, shown beside ours, not compared."
+    return f"† {source}: another setting, shown beside ours, not compared."
 
 
 def published_source(table: Table) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from results import units
-from results.comparison import compare
+from results.comparison import compare, summary
 from results.records import (
     Claim,
     PublishedClaim,
@@ -18,11 +18,12 @@ from results.records import (
     Sources,
     Table,
     json_object,
+    of_study,
 )
 from results.statistics import claims
 from results.store.schemas import Plain
 from results.study_results import StudyResults
-from results.tables import formats, grid, layout, sentences, study_table
+from results.tables import formats, layout, sentences, study_table
 from results.tables.grid import Cell, Grid
 
 NAME = "published"  # what the command line calls the second set of results
@@ -65,10 +66,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     if claim.verdict == claims.UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound([claim.delta_ci95], units.unit(table.metric)))
     return PublishedClaim(
-        study=table.study,
-        recipe=table.recipe,
-        name=table.name,
-        metric=table.metric,
+        **of_study(table),
         **json_object(claim),
         published_delta=None if left is None or right is None else left - right,
         notes=[note for note in notes if note],
@@ -77,10 +75,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
 
 def arm_row(row: Row, table: Table) -> PublishedRow:
     return PublishedRow(
-        study=table.study,
-        recipe=table.recipe,
-        name=table.name,
-        metric=table.metric,
+        **of_study(table),
         arm=row.arm,
         a=compare.reached(row),
         b=PublishedNumber(row.published),
@@ -114,17 +109,13 @@ def csv_rows(found: PublishedComparison) -> list[dict[str, Plain]]:
 
 def claims_grid(found: PublishedComparison) -> Grid:
     """Return the claims as a grid of text, with the number of each verdict below it."""
-    marks, footnotes = grid.number_notes([claim.notes for claim in found.claims])
     rows = []
-    for claim, mark in zip(found.claims, marks, strict=True):
+    for claim in found.claims:
         unit = units.unit(claim.metric)
-        ours = layout.plus_minus(unit.signed(claim.delta), claim.delta_ci95, unit)
         cells = [
             Cell(claim.name, claim.name),
-            Cell(claims.with_labels(claim.claim), claim.claim, mark),
-            Cell(ours, claim.delta),
-            Cell("" if claim.n_pairs is None else str(claim.n_pairs), claim.n_pairs),
-            Cell(units.probability(claim.p_holm), claim.p_holm),
+            Cell(claims.with_labels(claim.claim), claim.claim, claim.notes),
+            *summary.difference_cells(claim, unit),
             Cell(unit.signed(claim.published_delta), claim.published_delta),
             Cell(claims.VERDICT_TEXT[claim.verdict], claim.verdict),
         ]
@@ -139,32 +130,23 @@ def claims_grid(found: PublishedComparison) -> Grid:
         header=["study", "claim", "ours", "pairs", "p (Holm)", "published†", "verdict"],
         numeric=[False, False, True, True, True, True, False],
         rows=rows,
-        footnotes=footnotes,
         closing=[*dagger(found), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
         label=" ".join(["claims", *found.a.studies]),
     )
 
 
 def arms_grid(found: PublishedComparison) -> Grid:
-    marks, footnotes = grid.number_notes([row.notes for row in found.rows])
     rows = []
-    for row, mark in zip(found.rows, marks, strict=True):
-        unit, ours = units.unit(row.metric), row.a
-        cells = [
-            Cell(row.name, row.name),
-            Cell(row.arm, row.arm, mark),
-            Cell(layout.plus_minus(unit.value(ours.mean), ours.ci95, unit), ours.mean),
-            Cell(layout.count_of_planned(ours.n, ours.planned), ours.n),
-            Cell(unit.value(row.b.mean), row.b.mean),
-        ]
-        rows.append(cells)
+    for row in found.rows:
+        unit = units.unit(row.metric)
+        names = [Cell(row.name, row.name), Cell(row.arm, row.arm, row.notes)]
+        rows.append([*names, *summary.side_cells(row.a, unit), Cell(unit.value(row.b.mean), row.b.mean)])
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],
         header=["study", "arm", "ours", "n", "published†"],
         numeric=[False, False, True, True, True],
         rows=rows,
-        footnotes=footnotes,
         closing=[] if found.claims else dagger(found),
         label=" ".join(["published", *found.a.studies]),
     )
@@ -172,5 +154,4 @@ def arms_grid(found: PublishedComparison) -> Grid:
 
 def dagger(found: PublishedComparison) -> list[str]:
     """Return the line that explains the † of published numbers, if there are any."""
-    sources = "; ".join(found.b.published_of)
-    return [f"† {sources}: another setting, shown beside ours, not compared."] if sources else []
+    return [layout.dagger("; ".join(found.b.published_of))] if found.b.published_of else []

@@ -26,6 +26,10 @@ from results.tables import layout, provenance, sentences
 
 FEW = 5
 INTERIM = "no verdict before all planned trials are done"
+OF_PLAN = (  # what a table takes from its study's plan unchanged
+    *("study", "recipe", "name", "metric", "baseline", "overrides", "data", "question", "source", "seeds", "split"),
+    *("family", "points_family", "margin", "budget", "caveats"),
+)
 START = "start_fewshot5_accuracy"
 
 
@@ -46,23 +50,16 @@ class Outcome(NamedTuple):
     value: float
 
 
-class Family(NamedTuple):
-    """A set of contrasts that are corrected together, and how many of them were planned."""
-
-    name: str
-    size: int
-
-
 @dataclass(frozen=True)
 class Tested:
     """The tests of an arm against its baseline.
 
-    p: the p value of no difference. p_holm: p adjusted within the family. p_margin: the adjusted p value of
-    equivalence.
+    family: the number of contrasts corrected together. p: of no difference. p_holm: p adjusted within the family.
+    p_margin: the adjusted p of equivalence.
     """
 
     pair: Pair
-    family: Family
+    family: int
     p: float | None
     p_holm: float | None
     p_margin: float | None
@@ -103,27 +100,13 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     interactions = interaction.judge_interactions(whole, samples, unjudged)
     judged_claims = claims.judge_claims(plan, rows, samples, p_margins, unjudged, gone)
     return Table(
-        study=plan.study,
-        recipe=plan.recipe,
-        metric=plan.metric,
-        baseline=plan.baseline,
+        **{name: getattr(plan, name) for name in OF_PLAN},
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current().rank(row.arm))),
-        name=plan.name,
         besides=list(besides),
         objective=objective(plan),
-        overrides=plan.overrides,
-        data=plan.data,
-        question=plan.question,
-        source=plan.source,
         published_of=plan.published_of or plan.source,
-        seeds=plan.seeds,
-        split=plan.split,
-        family=plan.family,
-        points_family=plan.points_family,
-        margin=plan.margin,
         interim=unfinished,
         judged=judged,
-        budget=plan.budget,
         varied=list(
             dict.fromkeys([*plan.factors, *plan.curves, *(key for arm in plan.arms for key in arm.declared or ())])
         ),
@@ -132,7 +115,6 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
         notes=study_notes(study) + wide_margin_notes(plan, rows.get(plan.baseline)),
-        caveats=plan.caveats,
         notes_of=NoteSubjects(
             arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
             differences=[note for note in all_notes if note not in own_notes],
@@ -226,7 +208,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
         difference,
         images,
         test.p_holm,
-        family=test.family.size,
+        family=test.family,
         margin=plan.margin,
         unit=units.unit(plan.metric),
         looks=looks.correction_factor(plan),
@@ -256,46 +238,36 @@ def contrast_tests(
 
     unjudged: arms without adjusted p values, because a best value lies at the edge of the grid.
     """
-    factor, family_of = looks.correction_factor(plan), family_by_arm(plan)
-    p, p_own, p_within = {}, {}, {}
-    for name, pair in pairs.items():
-        row, p_pairs = rows[name], tuned_pairs.p_value(pair, plan)
-        p[name] = verdict.p_with_divergence(p_pairs, row, rows[row.baseline], factor)
-        p_own[name] = None if name in unjudged else p[name]
-        p_within[name] = None if name in unjudged else tuned_pairs.p_equivalence(pair, plan.margin, plan)
-    p_holm, p_margin = (holm_by_family(one, family_of) for one in (p_own, p_within))
-    return {name: Tested(pair, family_of[name], p[name], p_holm[name], p_margin[name]) for name, pair in pairs.items()}
-
-
-def holm_by_family(p: Mapping[str, float | None], family_of: Mapping[str, Family]) -> dict[str, float | None]:
-    """Return the p value of each contrast, adjusted within its family by Holm's method."""
-    families: dict[Family, list[str]] = defaultdict(list)
-    for name in p:
-        families[family_of[name]].append(name)
-    found: dict[str, float | None] = {}
-    for family, members in families.items():
-        found |= dict(zip(members, inference.holm([p[name] for name in members], family.size), strict=True))
+    factor, found = looks.correction_factor(plan), dict[str, Tested]()
+    for names, size in families(pairs, plan):
+        p, p_own, p_within = list[float | None](), list[float | None](), list[float | None]()
+        for name in names:
+            row, p_pairs = rows[name], tuned_pairs.p_value(pairs[name], plan)
+            p.append(verdict.p_with_divergence(p_pairs, row, rows[row.baseline], factor))
+            p_own.append(None if name in unjudged else p[-1])
+            p_within.append(None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan.margin, plan))
+        adjusted = inference.holm(p_own, size), inference.holm(p_within, size)
+        found |= {name: Tested(pairs[name], size, *own) for name, *own in zip(names, p, *adjusted, strict=True)}
     return found
 
 
-def family_by_arm(plan: Plan) -> dict[str, Family]:
-    """Return the family in which each arm's contrast is corrected.
+def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
+    """Return the families of contrasts that are corrected together: the arms, and how many were planned.
 
     In a tuned study, the grid points of tuned arms form a second family.
     """
     tuned = {entry.name for entry in plan.tuned}
-    table, points = Family("table", plan.family), Family("points", plan.points_family)
-    return {arm.name: points if tuned and arm.name not in tuned else table for arm in plan.arms}
+    table = [name for name in pairs if not tuned or name in tuned]
+    return [(table, plan.family), ([name for name in pairs if name not in table], plan.points_family)]
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
     """Yield each arm with an interval of its difference, widened so that all of its family hold at once."""
-    family_of = family_by_arm(plan)
-    families: dict[Family, dict[tuple[int, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, pair in pairs.items():
-        if pair.own.mean.se is not None:
-            families[family_of[name]][tuple(pair.own.seeds)].append(name)
-    for groups in families.values():
+    for names, _ in families(pairs, plan):
+        groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for name in names:
+            if pairs[name].own.mean.se is not None:
+                groups[tuple(pairs[name].own.seeds)].append(name)
         level = inference.simultaneous_level(
             [np.column_stack([pairs[name].own.numbers for name in names]) for names in groups.values()]
         )

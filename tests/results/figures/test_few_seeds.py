@@ -109,6 +109,7 @@ def test_footnotes_are_numbered_as_they_appear() -> None:
     """Within a row come an interval that disagrees, then sizes, then how alike the initial weights are."""
     start, size = "99.7% of its initial weights are the baseline's", "parameters 5 against 4 (+25.0%)"
     disagrees = "the 95% interval excludes 0, but not after correction for 2 contrasts"
-    marks, texts = grid.number_notes([[start, size], [start, disagrees]])
-    assert texts == [size, start, disagrees]
-    assert marks == [(1, 2), (2, 3)]
+    rows = [[grid.Cell("", notes=[start, size])], [grid.Cell("", notes=[start, disagrees])]]
+    made = grid.Grid(title="", caption=[], header=[""], numeric=[False], rows=rows)
+    assert made.footnotes == [size, start, disagrees]
+    assert [made.marks(cell) for (cell,) in rows] == ["1,2", "2,3"]
