@@ -2,14 +2,12 @@
 
 import io
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-
-from ablations import cli
+from in_process import called
 
 DEEP: Any = json.loads('{"a":' * 200 + "1" + "}" * 200)
 WRONG = {
@@ -41,17 +39,12 @@ def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield from ((f"all: {name}", wrong) for name, wrong in WRONG.items())
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     """Return a forbidden end of the command, an exception or more than one line of complaint; "" for an allowed end."""
-    monkeypatch.setattr(sys, "argv", ["ablate", *words])
     try:
-        cli.main()
-        status = 0
-    except SystemExit as end:
-        status = int(end.code or 0)
+        status, _, told = called(monkeypatch, *words)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    told = capsys.readouterr().err
     if status not in (0, 1, 2) or any(word in told for word in ("Traceback", "unexpected", "\x1b")):
         return f"status {status}: {told[-200:]}"
     return f"{told.count(chr(10))} lines" if status == 2 and told.count("\n") != 1 else ""

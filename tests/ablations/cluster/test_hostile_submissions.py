@@ -44,7 +44,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    runs: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (path,) = runs.glob(f"submissions/*/{name}")
     whole: dict[str, Any] = json.loads(path.read_text())
@@ -56,7 +56,7 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(
         os.mkfifo(path) if content is None else path.write_text(content)
         for words in READING:
             tried += 1
-            if wrong := ended(monkeypatch, capsys, *words, "--runs", str(runs)):
+            if wrong := ended(monkeypatch, *words, "--runs", str(runs)):
                 bad.append(f"{what}: {words[0]}: {wrong}")
     print(f"{name}: {tried} commands on hostile files")
     assert not bad
@@ -96,12 +96,10 @@ def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name:
         assert found is None or found.cause, what
 
 
-def test_logs_that_are_pipes_are_named(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_that_are_pipes_are_named(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for trial in runs.glob("trials/*"):
         os.mkfifo(trial / "attempts/0001/log")
-    assert not ended(monkeypatch, capsys, "logs", "position-embedding", "--runs", str(runs))
+    assert not ended(monkeypatch, "logs", "position-embedding", "--runs", str(runs))
 
 
 def test_output_of_a_task_has_no_control_characters(

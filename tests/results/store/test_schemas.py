@@ -78,9 +78,7 @@ def resealed(content: object) -> object:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_file_that_breaks_its_schema_ends_in_one_line(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_file_that_breaks_its_schema_ends_in_one_line(runs: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = sorted(runs.glob(PLACES[name]))[0]
     whole = path.read_bytes()
     content = json.loads(whole.splitlines()[0] if name.endswith("jsonl") else whole)
@@ -92,7 +90,7 @@ def test_a_file_that_breaks_its_schema_ends_in_one_line(
             for words in READING if EVERY else (READING[0], READING[1 + place % 4]):
                 given = [word.format(runs=runs) for word in words]
                 given += [] if words[0] == "compare" else ["--runs", str(runs)]
-                if wrong := ended(monkeypatch, capsys, *given):
+                if wrong := ended(monkeypatch, *given):
                     bad.append(f"{what}: {' '.join(words)}: {wrong}")
     finally:
         path.write_bytes(whole)
@@ -105,7 +103,7 @@ LISTS = (None, [], [1, 2, 3], [255])
 
 
 def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studies, path, bad = [synthetic.results(two_arms(seeds=2))], tmp_path / "a.parquet", []
     rows, plans = export.trial_rows(studies[0]), [store.plan_content(studies[0].plan)]
@@ -118,13 +116,13 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
         metadata = {export.KEY: json.dumps(header)}
         pq.write_table(pa.Table.from_pylist(mutated, export.SCHEMA.with_metadata(metadata)), path)
         for words in reading if EVERY else reading[place % 2 :][:1]:
-            if wrong := ended(monkeypatch, capsys, *words):
+            if wrong := ended(monkeypatch, *words):
                 bad.append(f"{column.name}={value!a:.40}: {words[0]}: {wrong}")
     assert not bad
 
 
 def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studies, path, bad = [synthetic.results(two_arms(seeds=2))], tmp_path / "a.parquet", []
     rows, plan = [row | {"inspect": ""} for row in export.trial_rows(studies[0])], store.plan_content(studies[0].plan)
@@ -139,7 +137,7 @@ def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
     for what, mutated in every if EVERY else every[::7]:
         metadata = {export.KEY: json.dumps(resealed(mutated))}
         pq.write_table(table.replace_schema_metadata(metadata), path)
-        if wrong := ended(monkeypatch, capsys, "table", "--runs", str(path)):
+        if wrong := ended(monkeypatch, "table", "--runs", str(path)):
             bad.append(f"{what}: {wrong}")
     assert not bad
 

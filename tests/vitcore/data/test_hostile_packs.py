@@ -116,21 +116,17 @@ def test_a_jpeg_of_another_size_is_not_stretched(root: Path) -> None:
         one.read(np.arange(1), np.empty((1, *one.shape), np.uint8))
 
 
-def test_a_manifest_that_breaks_its_schema_ends_in_one_line(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_manifest_that_breaks_its_schema_ends_in_one_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ABLATE_EVERY_MUTATION every wrong field, else every twelfth, is tried with every command that reads it."""
     whole = read(root)
     cases = [*mutations(whole), *((what, whole | {"shards": [one]}) for what, one in mutations(whole["shards"][0]))]
     for what, content in cases if os.environ.get("ABLATE_EVERY_MUTATION") else cases[3::12]:
         seal(root, content)
         for words in READING:
-            assert not ended(monkeypatch, capsys, *words), (what, words)
+            assert not ended(monkeypatch, *words), (what, words)
 
 
-def test_an_index_that_breaks_its_records_ends_in_one_line(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column is missing or far too large, or the file is no array of records."""
     whole, records = read(root), np.load(root / "index.npy")
     names = list(records.dtype.names)
@@ -140,7 +136,7 @@ def test_an_index_that_breaks_its_records_ends_in_one_line(
     for content in contents:
         seal_index(root, whole, content)
         for words in READING[::2]:
-            assert not ended(monkeypatch, capsys, *words), (content, words)
+            assert not ended(monkeypatch, *words), (content, words)
 
 
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
