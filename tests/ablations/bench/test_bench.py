@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import typer
-from in_process import called
+from in_process import called, refused
 from torch import nn
 
 from ablations.bench import floor, input, loop, memory, process, script, startup, step, timing
@@ -41,14 +41,17 @@ def config(**settings: Any) -> Config:
     return Config(**{**SMALL, **settings})
 
 
-Bench = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    """Call `ablate bench` in an empty folder; return its status, output and errors."""
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Return a function that calls `ablate bench` in an empty folder and returns its output."""
+
+    def output(*words: str) -> str:
+        status, output, errors = called(monkeypatch, "bench", *words)
+        assert (status, errors) == (0, "")
+        return output
+
     monkeypatch.chdir(tmp_path)
-    return lambda *words: called(monkeypatch, "bench", *words)
+    return output
 
 
 @pytest.mark.parametrize("changed", [{}, {"augment": "flip-crop", "mixup": 0.2, "clip_norm": 0.0, "weight_decay": 0.5}])
@@ -174,11 +177,9 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_bench_comes_with_all_parts(bench: Bench) -> None:
+def test_bench_comes_with_all_parts(bench: Callable[..., str]) -> None:
     """JSON, printed and written, has hardware, versions, config and all sides."""
-    status, output, errors = bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json")
-    assert (status, errors) == (0, "")
-    found = json.loads(output)
+    found = json.loads(bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json"))
     assert json.loads(Path("b.json").read_text()) == found
     measured = {"sides", "first_steps_seconds", "floor", "input", "waits_per_step", "left_out", "memory_bytes"}
     assert found.keys() == CONDITIONS | measured
@@ -195,10 +196,9 @@ def test_bench_comes_with_all_parts(bench: Bench) -> None:
     assert found["waits_per_step"] is None
 
 
-def test_input_is_measured_alone_and_beside_torchvision(bench: Bench) -> None:
+def test_input_is_measured_alone_and_beside_torchvision(bench: Callable[..., str]) -> None:
     """The result is JSON, and a table of three pipelines."""
-    status, output, errors = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
-    assert (status, errors) == (0, "")
+    output = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
     found = json.loads(Path("b.json").read_text())
     assert found.keys() == {*CONDITIONS, "images_per_second", "pil"}
     assert found["pil"]["images_per_second"].keys() == {"vitcore", "torchvision"}
@@ -213,12 +213,10 @@ STUDY = """
 
 
 @pytest.mark.slow
-def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Bench) -> None:
+def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Callable[..., str]) -> None:
     """Each arm has a row; another learning rate has the baseline's step, so its time is no ratio."""
     Path("s.yaml").write_text(STUDY)
-    status, output, errors = bench("study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1", "--json")
-    assert (status, errors) == (0, "")
-    found = json.loads(output)
+    found = json.loads(bench("study", "s.yaml", *WORDS, "--rounds", "2", "--steps", "1", "--json"))
     rows = {row["arm"]: row for row in found["arms"]}
     assert list(rows) == ["position=1d,lr=0.004", "position=none", "lr=0.002"]
     assert rows["position=none"]["ratio"].keys() == {"median", "low", "high"}
@@ -282,13 +280,11 @@ def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_warm_compile_cache_is_found(bench: Bench) -> None:
+def test_a_warm_compile_cache_is_found(bench: Callable[..., str]) -> None:
     """The first step with a compile cache is measured; a second trial of the shape compiles no further graph."""
     if not shutil.which("g++"):
         pytest.skip("no g++: torch.compile needs a C++ compiler")
-    words = [*WORDS, "patch=4", "pool=cls", "--rounds", "2", "--out", "b.json"]
-    status, output, errors = bench("startup", *words)
-    assert (status, errors) == (0, "")
+    output = bench("startup", *WORDS, "patch=4", "pool=cls", "--rounds", "2", "--out", "b.json")
     found = json.loads(Path("b.json").read_text())
     caches = ["empty compile cache", "the same cache again", "not compiled"]
     assert list(found["seconds"]) == caches
@@ -326,14 +322,14 @@ def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, message: str
 ) -> None:
     """Nothing is timed or written before; --gpu never falls back to the CPU."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    status, output, errors = bench(*words.split(), *([] if words.startswith("loop") else WORDS))
-    assert (status, output, errors.count("\n")) == (2, "", 1)
-    assert message in errors
-    assert not list(Path().iterdir())
+    settings = [] if words.startswith("loop") else WORDS
+    assert message in refused(monkeypatch, "bench", *words.split(), *settings)
+    assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
