@@ -16,7 +16,8 @@ from results.store.lease import Watch
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    for plan in (synthetic.position(), synthetic.pooling(), synthetic.pooling(name="pooling@long", recipe="long")):
+    long = synthetic.pooling(seeds=1, name="pooling@long", recipe="long")
+    for plan in (synthetic.position(), synthetic.pooling(seeds=1), long):
         synthetic.write(folder, plan)
     return folder
 

@@ -16,11 +16,10 @@ from results.records import Table
 from results.tables import across_recipes, layout, study_table
 
 
-def on(recipe: str, **given: Any) -> dict[str, Any]:
+def on(recipe: str, seeds: int = 5, **given: Any) -> dict[str, Any]:
     """Return the plan on a recipe of this name, whose trials no other recipe shares."""
-    name = f"position-embedding@{recipe}"
-    trials = {"overrides": {"width": len(recipe) * 8}}
-    return synthetic.position(recipe=recipe, name=name, **trials) | {"overrides": {}} | given
+    name, widths = f"position-embedding@{recipe}", {"width": len(recipe) * 8}
+    return synthetic.position(recipe=recipe, name=name, seeds=seeds, overrides=widths) | {"overrides": {}} | given
 
 
 def two() -> list[Table]:
@@ -107,7 +106,7 @@ def test_an_unknown_column_is_one_line() -> None:
 
 def test_the_command_puts_recipes_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for recipe in ("digits", "cifar10", "other"):
-        synthetic.write(tmp_path, on(recipe))
+        synthetic.write(tmp_path, on(recipe, seeds=2))
     recipes = ("--recipe", "cifar10", "--recipe", "digits", "--runs", str(tmp_path))
     status, named, errors = called(monkeypatch, "table", "position-embedding", *recipes)
     assert (status, errors) == (0, "")
