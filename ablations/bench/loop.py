@@ -15,11 +15,9 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from ablations.bench import step
+from ablations.bench import rivals
 from ablations.bench.process import Source, python, run, statistics
 from ablations.bench.result import Result, conditions, counted, text
-from ablations.bench.rivals import OURS as VITCORE
-from ablations.bench.rivals import side_of
 from ablations.bench.timing import Call, Seconds, interleaved, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
@@ -118,12 +116,12 @@ def check_alike(config: Config, source: Source) -> None:
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
     refuse_unknown(config)
-    short = with_steps(step.telling(config), step.CHECKED)
+    short = with_steps(rivals.telling(config), rivals.CHECKED)
     with computing(config):
         data = source.images(short)
         if config.precision != "float32":
-            step.check_in_float32(short, data)
-        step.check_equal(short, {name: side_of(name, short, data) for name in (VITCORE, "timm")})
+            rivals.check_in_float32(short, data)
+        rivals.check_equal(short, {name: rivals.side_of(name, short, data) for name in (rivals.OURS, "timm")})
 
 
 def refuse_unknown(config: Config) -> None:

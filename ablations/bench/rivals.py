@@ -1,13 +1,19 @@
-"""The rivals: usual training steps with timm's or torchvision's model, the weights and the batches of this suite's."""
+"""The rivals: usual training steps with timm's or torchvision's model, the weights and the batches of this suite's.
+
+Their first losses must equal this suite's, because a wrong step may be fast. For this comparison, a head of zeros and a
+warm-up are replaced, because first losses would not depend on the model.
+"""
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablations.bench.floor import float32_precision
 from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.interop.convert import to_timm, to_torchvision
@@ -28,6 +34,10 @@ USUAL = {
     # random numbers, which a rival draws otherwise
     **dict.fromkeys(("dropout", "attention_dropout", "patch_dropout", "drop_path"), 0),
 }
+
+CHECKED = 5  # first steps, whose losses are compared
+TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
+IMAGES = 64  # largest batch of the check in float32
 
 
 class Ours(Training):
@@ -79,6 +89,9 @@ class Rival:
         return loss.detach()
 
 
+Sides = dict[str, Ours | Rival]
+
+
 def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
     return Ours(config, data) if name == OURS else Rival(name, config, data)
 
@@ -113,3 +126,59 @@ def refuse(name: str, config: Config) -> None:
         raise ValueError(f"stem.patches={config.patches}: the usual script has one size")
     if name == TUNED and device_of(config) == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
         raise ValueError("torch.compile needs a C++ compiler: none found (CXX, g++)")
+
+
+def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
+    """Return this suite's step and the rivals that can train this config, and why others cannot, all by name.
+
+    compiled: whether to include timm's compiled model.
+    """
+    sides: Sides = {OURS: Ours(config, data)}
+    left_out = {}
+    for name in RIVALS:
+        if compiled or name != TUNED:
+            try:
+                sides[name] = Rival(name, config, data)
+            except ValueError as error:
+                left_out[name] = str(error)
+    return sides, left_out
+
+
+def telling(config: Config) -> Config:
+    """Return the config with settings that make the first losses depend on the whole model."""
+    return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
+
+
+def check_in_float32(config: Config, data: Data) -> None:
+    """Check that first losses agree in float32, without compilation. Raises ValueError if they do not."""
+    update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
+    exact = config.model_copy(update=update)
+    check_equal(exact, available(exact, data, compiled=False)[0])
+
+
+def check_equal(config: Config, sides: Sides) -> dict[str, float]:
+    """Check that first losses agree; return the seconds that these steps took, by name.
+
+    sides: this suite's step first. Raises ValueError if the losses of another implementation differ.
+    """
+    seconds, found = {}, {}
+    for name, side in sides.items():
+        began = time.perf_counter()
+        with float32_precision("highest"):
+            found[name] = losses(side, CHECKED)
+        seconds[name] = time.perf_counter() - began
+        refuse_unequal(name, found[OURS], found[name], TOLERANCE[config.precision])
+    return seconds
+
+
+def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
+    """Raise ValueError, with the number of the step, where the losses of `name` differ by more than a relative error.
+
+    tolerance: that error, relative to `theirs`.
+    """
+    for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
+        if not abs(a - b) <= tolerance * abs(b):  # nor NaN
+            raise ValueError(
+                f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different trainings "
+                "are not compared"
+            )

@@ -1,10 +1,8 @@
 """The benchmark of the training step, beside rivals, the floor and the input pipeline.
 
-All implementations alternate on equal images, threads and initial weights. Their first losses must be equal, because a
-wrong step may be fast. A head of zeros and a warm-up are replaced, because first losses would not depend on the model.
+All implementations alternate on equal images, threads and initial weights. Their first losses must be equal.
 """
 
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +10,11 @@ from dataclasses import dataclass, field
 import torch
 
 from ablations.bench import memory
-from ablations.bench.floor import Floor, float32_precision, peak
+from ablations.bench.floor import Floor, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
 from ablations.bench.result import Result, conditions, counted, mebibytes, text
-from ablations.bench.rivals import OURS, RIVALS, TUNED, Ours, Rival, losses
+from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, telling
 from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.analysis.cost import measure
@@ -24,14 +22,9 @@ from vitcore.config import Config
 from vitcore.data.splits import Data
 from vitcore.runtime.device import computing
 
-CHECKED = 5  # first steps, whose losses are compared
 WARM_UP = 1  # steps between the check and the timing, which recompile with TF32
 WATCHED = 3  # last steps, in which synchronizations with the GPU are counted
 WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
-TOLERANCE = {"float32": 1e-5, "bf16": 2e-2}  # relative; two roundings to bf16 grow apart
-IMAGES = 64  # largest batch of the check in float32
-
-Sides = dict[str, Ours | Rival]
 
 
 @dataclass(frozen=True)
@@ -187,59 +180,3 @@ def waits(call: Call, calls: int, device: torch.device) -> float | None:
         finally:
             torch.cuda.set_sync_debug_mode(before)
     return sum(str(warning.message).startswith(WAITS) for warning in caught) / calls
-
-
-def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return this suite's step and the rivals that can train this config, and why others cannot, all by name.
-
-    compiled: whether to include timm's compiled model.
-    """
-    sides: Sides = {OURS: Ours(config, data)}
-    left_out = {}
-    for name in RIVALS:
-        if compiled or name != TUNED:
-            try:
-                sides[name] = Rival(name, config, data)
-            except ValueError as error:
-                left_out[name] = str(error)
-    return sides, left_out
-
-
-def telling(config: Config) -> Config:
-    """Return the config with settings that make the first losses depend on the whole model."""
-    return config.model_copy(update={"head_init": "lecun-normal", "warmup": 0.0})
-
-
-def check_in_float32(config: Config, data: Data) -> None:
-    """Check that first losses agree in float32, without compilation. Raises ValueError if they do not."""
-    update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
-    exact = config.model_copy(update=update)
-    check_equal(exact, available(exact, data, compiled=False)[0])
-
-
-def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Check that first losses agree; return the seconds that these steps took, by name.
-
-    sides: this suite's step first. Raises ValueError if the losses of another implementation differ.
-    """
-    seconds, found = {}, {}
-    for name, side in sides.items():
-        began = time.perf_counter()
-        with float32_precision("highest"):
-            found[name] = losses(side, CHECKED)
-        seconds[name] = time.perf_counter() - began
-        refuse_unequal(name, found[OURS], found[name], TOLERANCE[config.precision])
-    return seconds
-
-
-def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raise ValueError, with the number of the step, where the losses of `name` differ by more than a relative error.
-
-    tolerance: that error, relative to `theirs`.
-    """
-    for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
-        if not abs(a - b) <= tolerance * abs(b):  # nor NaN
-            raise ValueError(
-                f"step {step}: losses differ ({a:.7g}, with {name} {b:.7g}): speeds of different trainings "
-                "are not compared"
-            )

@@ -23,8 +23,7 @@ from pydantic_core import to_jsonable_python
 from ablations.bench import startup
 from ablations.bench.floor import peak
 from ablations.bench.process import Source
-from ablations.bench.rivals import Rival
-from ablations.bench.step import CHECKED, check_in_float32, telling
+from ablations.bench.rivals import CHECKED, Rival, check_in_float32, telling
 from ablations.bench.timing import Call, interleaved, ratios, repeat, spread
 from ablations.execution.provenance import environment_record
 from ablations.planning.measure_steps import with_steps

@@ -19,8 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 from ablations.bench.process import Source
-from ablations.bench.rivals import Ours, losses
-from ablations.bench.step import CHECKED, TOLERANCE, refuse_unequal, telling
+from ablations.bench.rivals import CHECKED, TOLERANCE, Ours, losses, refuse_unequal, telling
 from vitcore import Config
 from vitcore.model import self_attention
 from vitcore.model.attention import attend
