@@ -24,7 +24,6 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from scipy import stats
 
-from ablations.cli.figures import Axis
 from results.figures import axes, frame, kinds, lines, study_figure
 from results.figures.kinds import families
 from results.figures.page import wrap_text
@@ -358,8 +357,9 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds() -> None:
         assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
-def test_the_command_offers_every_axis_that_curves_have() -> None:
-    assert [axis.value for axis in Axis] == list(AXES)
+def test_the_command_offers_every_axis_that_curves_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = ", ".join(map(repr, AXES))
+    assert f"'hour' is not one of {offered} (" in refused(monkeypatch, "plot", "--x", "hour")
 
 
 def test_seconds_of_unequal_machines_are_told_of() -> None:
