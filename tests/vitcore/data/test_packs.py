@@ -325,19 +325,31 @@ def test_other_options_than_those_of_a_pack_are_refused(whole: bool, folder: Pat
 
 
 def test_the_manifest_of_another_set_is_refused(folder: Path, home: Path) -> None:
-    """A manifest with another name, or edited, is refused; without it, packing makes everything again."""
+    """A manifest with another name, edited or of format 1 is refused; without it, packing makes everything again."""
     root, other = packed(folder, home), packed(folder, home, "other")
     whole = contents(root)
     kept = whole["manifest.json"].decode()
     shutil.copy(other / "manifest.json", root)
     with pytest.raises(ConfigError, match=r"photos/manifest\.json: is the manifest of 'other', not of 'photos'"):
         describe("photos")
-    for wrong in (kept.replace('"cat"', '"cow"'), kept[:-30], "[]", kept.replace("shard-00000", "../../x-00000")):
+    damaged, earlier = "damaged.*; remove it, and", "of format 1, .* `ablate data pack photos SOURCE`"
+    for wrong, said in (
+        (kept.replace('"cat"', '"cow"'), damaged),
+        (kept[:-30], damaged),
+        ("[]", damaged),
+        (kept.replace("shard-00000", "../../x-00000"), damaged),
+        (kept.replace('"version": 2', '"version": 1'), earlier),
+    ):
         (root / "manifest.json").write_text(wrong)
         os.utime(root / "manifest.json", ns=(time.time_ns(), time.time_ns()))
-        with pytest.raises(ConfigError, match=r"photos/manifest\.json: damaged.*; remove it, and"):
+        with pytest.raises(ConfigError, match=rf"photos/manifest\.json: {said}"):
             describe("photos")
     (root / "manifest.json").unlink()
+    begun = {"name": "photos", "size": 12, "crop": 10, "format": "bytes", "source": "0" * 64}  # of format 1
+    (root / "begun.json").write_text(json.dumps(begun))
+    with pytest.raises(ValueError, match="a pack of another format was begun here"):
+        packed(folder, home)
+    (root / "begun.json").unlink()
     assert contents(packed(folder, home)) == whole
 
 
@@ -353,20 +365,6 @@ def test_a_misspelt_pack_is_told_its_name(
             Config(data=wrong)
         status, _, errors = ablate("data", "verify", wrong)
         assert (status, errors.endswith(f"; did you mean '{right}'?\n")) == (2, True)
-
-
-def test_a_pack_of_an_earlier_format_says_what_to_do(folder: Path, home: Path) -> None:
-    """A finished and an unfinished pack of format 1 are refused with the command that packs again."""
-    root = packed(folder, home)
-    content = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**content, "version": 1}))
-    with pytest.raises(ConfigError, match=r"photos/manifest\.json: of format 1, .* `ablate data pack photos SOURCE`"):
-        describe("photos")
-    (root / "manifest.json").unlink()
-    begun = {"name": "photos", "size": 12, "crop": 10, "format": "bytes", "source": "0" * 64}
-    (root / "begun.json").write_text(json.dumps(begun))
-    with pytest.raises(ValueError, match="a pack of another format was begun here"):
-        packed(folder, home)
 
 
 def test_a_pack_is_data_by_its_name(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

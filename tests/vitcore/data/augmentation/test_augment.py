@@ -165,9 +165,9 @@ def test_all_operations_at_once_are_each_alone(space: str, channels: int) -> Non
     for level in (1, 10, 30):
         amount = amounts[choices, level] * sign.where(signed, 1)
         together = at_once(images, [operation.apply for operation in operations], choices, amount)
-        for place, number in enumerate(choices.tolist()):
-            one = slice(place, place + 1)
-            assert torch.equal(together[one], operations[number].apply(images[one], amount[one])), NAMES[number]
+        for number, operation in enumerate(operations):
+            its = choices == number
+            assert torch.equal(together[its], operation.apply(images[its], amount[its])), NAMES[number]
 
 
 @pytest.mark.parametrize("augment", [name for name, kind in AUGMENT.items() if issubclass(kind, Staged)])
