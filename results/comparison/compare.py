@@ -5,7 +5,7 @@ Arms are matched by their resolved config. Only arms without an equal config are
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,9 @@ class Test:
 
     Trials are identical if their final weights and values are equal in A and B. p: the p value of no difference,
     combined with a test of divergence if trials of B diverged. p_margin: that of equivalence within the margin that
-    both studies declare. method: paired, overlapping, welch or none. pairs: the number of paired seeds. identical:
-    seeds with identical trials. repeated: seeds of one trial with two different values. trials: trial ids, by which
-    equal tests are recognized.
+    both studies declare. p_holm: p after Holm's correction, which `adjusted` makes; p_margin then has it too. method:
+    paired, overlapping, welch or none. pairs: the number of paired seeds. identical: seeds with identical trials.
+    repeated: seeds of one trial with two different values. trials: trial ids, by which equal tests are recognized.
     """
 
     a: Side
@@ -71,36 +71,17 @@ class Test:
     identical: list[int]
     repeated: list[int]
     trials: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A pair with the results of its tests.
-
-    resolvable: the smallest difference that the test would have resolved. change: the test of the difference between
-    B's and A's contrast. p_holm, p_margin, p_change: adjusted p values.
-    """
-
-    pair: Pair
-    test: Test | None
-    p_holm: float | None
-    p_margin: float | None
-    resolvable: float | None
-    change: Test | None
-    p_change: float | None
+    p_holm: float | None = None
 
 
 def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
     """Return the comparison of B with A, with one Holm family over all tested rows."""
     pairs = list(matched_pairs(sides(a), sides(b)))
-    tests = [pair_test(pair, lambda side: side.trials) for pair in pairs]
-    changes = [pair_test(pair, lambda side: side.contrast) for pair in pairs]
-    family = len(distinct_p(tests, "p"))
-    columns = (
-        *(pairs, tests, holm_over_tests(tests, "p"), holm_over_tests(tests, "p_margin")),
-        *(resolvable_differences(tests, family), changes, holm_over_tests(changes, "p")),
-    )
-    rows = [compared_row(Judged(*values), family) for values in zip(*columns, strict=True)]
+    tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])
+    changes = adjusted([pair_test(pair, lambda side: side.contrast) for pair in pairs])
+    family = len({test.trials for test in tests if test and test.p is not None})
+    columns = pairs, tests, resolvable_differences(tests, family), changes
+    rows = [compared_row(*values, family) for values in zip(*columns, strict=True)]
     return Comparison(
         a=contents(a),
         b=contents(b),
@@ -212,17 +193,18 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
     return inference.overlapping(*numbers, count, a.image), "overlapping", count
 
 
-def distinct_p(tests: Sequence[Test | None], name: str) -> dict[tuple[str, ...], float]:
-    """Return the p value `name` (p or p_margin) of each distinct test, by the test's trials.
-
-    A baseline shared by several studies is one test.
-    """
-    return {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
+def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
+    """Return the tests with p values adjusted by Holm, p and p_margin apart."""
+    both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
+    return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
-    """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests; None without a test."""
-    family = distinct_p(tests, name)
+    """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests; None without a test.
+
+    A baseline shared by several studies is one test.
+    """
+    family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
 
@@ -244,10 +226,15 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def compared_row(judged: Judged, family: int) -> ComparedRow:
-    """Return the comparison's row of one pair, where `family` is the number of distinct tests."""
-    pair, test, plan = judged.pair, judged.test, judged.pair.first.study.plan
-    difference = test.difference if test else Estimate(0, None)
+def compared_row(
+    pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, family: int
+) -> ComparedRow:
+    """Return the comparison's row of one pair.
+
+    resolvable: the smallest difference that the test would have resolved. change: the test of the difference between
+    B's and A's contrast. family: the number of distinct tests.
+    """
+    plan, difference = pair.first.study.plan, test.difference if test else Estimate(0, None)
     return ComparedRow(
         **of_study(plan),
         objective=objective(plan),
@@ -257,16 +244,16 @@ def compared_row(judged: Judged, family: int) -> ComparedRow:
         delta=difference.value,
         delta_ci95=difference.interval(),
         p=test.p if test else None,
-        p_holm=judged.p_holm,
-        verdict=verdict_on(judged),
+        p_holm=test.p_holm if test else None,
+        verdict=verdict_on(test) if test else None,
         worse_by_at_most=worse_by_at_most(test) if test else None,
         untested=why_untested(pair, test),
-        resolvable_difference=judged.resolvable,
+        resolvable_difference=resolvable,
         method=test.method if test else None,
         n_pairs=test.pairs if test and test.pairs else None,
         identical=test.identical if test else [],
-        contrast=changed_contrast(judged.change, judged.p_change) if judged.change else None,
-        notes=metric_notes(plan.metric, objective(plan)) + row_notes(judged, family) + change_notes(judged),
+        contrast=changed_contrast(change) if change else None,
+        notes=metric_notes(plan.metric, objective(plan)) + row_notes(pair, test, family) + change_notes(change),
     )
 
 
@@ -293,17 +280,14 @@ def reached(row: Row) -> Reached:
     return Reached(row.mean, row.n, row.ci95, row.planned, row.diverged, row.failed, row.missing)
 
 
-def verdict_on(judged: Judged) -> str | None:
-    """Return the verdict on B against A, "identical" if all common trials are; None without a test."""
-    test = judged.test
-    if test is None:
-        return None
+def verdict_on(test: Test) -> str | None:
+    """Return the verdict on B against A, "identical" if all common trials are; None where no test is possible."""
     if test.method == "none":
         return IDENTICAL
     return verdict.verdict(
         test.difference,
-        judged.p_holm,
-        judged.p_margin,
+        test.p_holm,
+        test.p_margin,
         higher_is_better=units.higher_is_better(test.a.study.plan.metric),
         diverged=(test.b.row.diverged, test.a.row.diverged),
     )
@@ -328,21 +312,21 @@ def common_margin(a: Side, b: Side) -> float | None:
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
 
 
-def changed_contrast(change: Test, p_holm: float | None) -> ChangedContrast:
+def changed_contrast(change: Test) -> ChangedContrast:
     """Return the change of an arm's contrast from A to B, with the verdicts in A and B.
 
     A changed verdict proves nothing by itself, so `change` tests the difference of the contrasts.
     """
     verdicts, difference = (change.a.row.verdict, change.b.row.verdict), change.difference
-    return ChangedContrast(*verdicts, difference.value, difference.interval(), p_holm)
+    return ChangedContrast(*verdicts, difference.value, difference.interval(), change.p_holm)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def row_notes(judged: Judged, family: int) -> list[str]:
+def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
     """Return notes on absent trials in A and B, and on why a row is not a plain paired comparison."""
-    a, b, test = judged.pair.a, judged.pair.b, judged.test
+    a, b = pair.a, pair.b
     if a is None or b is None:
         return [f"only in {'B' if a is None else 'A'}"]
     found = [
@@ -351,15 +335,15 @@ def row_notes(judged: Judged, family: int) -> list[str]:
         for note in study_table.absence_notes(side.outcomes, side.study.plan.metric)
     ]
     if not are_namesakes(a, b):
-        other, name = (b, "B") if judged.pair.first is a else (a, "A")
+        other, name = (b, "B") if pair.first is a else (a, "A")
         found.append(f"{other.arm.name} of {other.study.name} in {name}")
     if test is None:
         return [*found, f"shown side by side, not compared: {settings_difference(a, b)}"]
     limits = verdict.verdict_notes(
-        verdict_on(judged),
+        verdict_on(test),
         test.difference,
         None,
-        judged.p_holm,
+        test.p_holm,
         family=family,
         margin=common_margin(a, b),
         unit=units.unit(a.study.plan.metric),
@@ -387,21 +371,20 @@ def test_notes(test: Test) -> list[str]:
     return found
 
 
-def change_notes(judged: Judged) -> list[str]:
+def change_notes(change: Test | None) -> list[str]:
     """Return a note if the verdict on an arm against its baseline differs between A and B.
 
     It has both verdicts and the test of the change.
     """
-    change = judged.change
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
     before, after = ((side.row.verdict or "without verdict").replace("-", " ") for side in (change.a, change.b))
     unit, difference = units.unit(change.a.study.plan.metric), change.difference
-    if difference.value is None or judged.p_change is None:
+    if difference.value is None or change.p_holm is None:
         tested = "that its difference from the baseline moved is not tested"
     else:
         by = layout.plus_minus(unit.signed(difference.value), difference.interval(), unit)
-        p = units.probability(judged.p_change)
+        p = units.probability(change.p_holm)
         moved = f"its difference from the baseline moved by {by}{unit.of_difference}"
         tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"
     return [f"against its baseline {before} in A, {after} in B: descriptive; {tested}"]
