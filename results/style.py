@@ -66,11 +66,11 @@ class Style:
 
 
 _DEFAULT = Style()
-_CURRENT: ContextVar[Style | None] = ContextVar("style", default=None)
+_CURRENT = ContextVar("style", default=_DEFAULT)
 
 
 def current() -> Style:
-    return _CURRENT.get() or _DEFAULT
+    return _CURRENT.get()
 
 
 @contextmanager

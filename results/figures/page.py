@@ -89,14 +89,10 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
     head = wrap_text(title, inside, style.title, "bold")
     under = wrap_text(subtitle, inside, style.text)
     foot = "\n".join(wrap_text(note, inside, style.small) for note in notes)
-    head_height, under_height, foot_height = (
-        text_height(head, style.title),
-        text_height(under, style.text),
-        text_height(foot, style.small),
-    )
+    head_height, under_height = text_height(head, style.title), text_height(under, style.text)
     keys = [legend.get_window_extent().height / figure.dpi + MARGIN for legend in figure.legends]
     top = MARGIN + head_height + under_height + MARGIN + sum(keys)
-    bottom = foot_height + MARGIN if foot else 0.0
+    bottom = text_height(foot, style.small) + MARGIN if foot else 0.0
     total = top + body + bottom
     figure.set_size_inches(width, total)
     left = MARGIN / width

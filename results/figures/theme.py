@@ -21,6 +21,11 @@ DASHES: tuple[Any, ...] = (
     *((0, (5, 1.2, 1, 1.2, 1, 1.2)), (0, (1, 4)), (0, (9, 2, 3, 2)), (0, (3, 1, 3, 4))),
 )
 
+TEXT_SIZES = (
+    *("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"),
+    *("legend.fontsize", "legend.title_fontsize"),
+)
+
 # Metadata with the date or a version, which would change the bytes.
 UNSTAMPED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -32,11 +37,9 @@ UNSTAMPED: dict[str, dict[str, None]] = {
 def matplotlib_settings(chosen: Style) -> Any:
     return {
         "font.family": list(dict.fromkeys([chosen.family, "DejaVu Sans"])),  # the fallback for missing glyphs
-        "font.size": chosen.text,
+        **dict.fromkeys(TEXT_SIZES, chosen.text),
         "text.hinting": "none",  # so that text is as wide on a screen as in print
         "text.parse_math": False,  # a dollar sign in a question is a dollar sign
-        "axes.titlesize": chosen.text,
-        "axes.labelsize": chosen.text,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.linewidth": 0.7,
@@ -44,10 +47,6 @@ def matplotlib_settings(chosen: Style) -> Any:
         "axes.grid": True,
         "grid.color": "#ebebeb",
         "grid.linewidth": 0.6,
-        "xtick.labelsize": chosen.text,
-        "ytick.labelsize": chosen.text,
-        "legend.fontsize": chosen.text,
-        "legend.title_fontsize": chosen.text,
         "legend.frameon": False,
         "legend.borderaxespad": 0.2,
         "legend.borderpad": 0.2,

@@ -49,7 +49,7 @@ def judge_claims(
     own = [names for names in known if names not in contrasts]
     p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
     p_holm |= zip(own, inference.holm(p, len(own)), strict=True)
-    p_within = [tuned_pairs.p_equivalence(pairs[names], plan.margin, plan) for names in own]
+    p_within = [tuned_pairs.p_equivalence(pairs[names], plan) for names in own]
     p_margin |= zip(own, inference.holm(p_within, len(own)), strict=True)
     found = []
     for claim in asked:

@@ -33,13 +33,12 @@ def judge_interactions(
     """
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]
-    edge = [any(name in unjudged for name in entry.arms) for entry in planned]
-    p = [None if at_edge else interim.p_value(sample, study.plan) for sample, at_edge in zip(found, edge, strict=True)]
-    p_holm = inference.holm(p, len(planned))
-    return [
-        judged_interaction(study, entry, samples, sample.mean, adjusted)
-        for entry, sample, adjusted in zip(planned, found, p_holm, strict=True)
+    p = [
+        None if {*entry.arms} & {*unjudged} else interim.p_value(sample, study.plan)
+        for entry, sample in zip(planned, found, strict=True)
     ]
+    means, p_holm = [sample.mean for sample in found], inference.holm(p, len(planned))
+    return [judged_interaction(study, samples, *one) for one in zip(planned, means, p_holm, strict=True)]
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
@@ -49,11 +48,7 @@ def interaction_sample(four: Sequence[Sample]) -> Sample:
 
 
 def judged_interaction(
-    study: StudyResults,
-    entry: Planned,
-    samples: Mapping[str, Sample],
-    estimate: Estimate,
-    p_holm: float | None,
+    study: StudyResults, samples: Mapping[str, Sample], entry: Planned, estimate: Estimate, p_holm: float | None
 ) -> Interaction:
     """Return one planned interaction with its estimates, p values and verdict.
 

@@ -71,14 +71,14 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
     return [own, -own, *(sample.mean for sample in first), *(-sample.mean for sample in second)]
 
 
-def p_equivalence(of: Pair, margin: float | None, plan: Plan) -> float | None:
+def p_equivalence(of: Pair, plan: Plan) -> float | None:
     """Return the p value of equivalence within the margin: the largest one-sided p value, corrected for looks.
 
     Returns None without a margin, or where a test is not possible.
     """
-    if margin is None:
+    if plan.margin is None:
         return None
-    found = [inference.p_below(one, margin) for one in advantages(of, plan)]
+    found = [inference.p_below(one, plan.margin) for one in advantages(of, plan)]
     return None if None in found else min(1.0, interim.correction_factor(plan) * max(p for p in found if p is not None))
 
 

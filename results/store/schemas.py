@@ -561,14 +561,9 @@ def problem(schema: type[Schema], content: object) -> str:
 def depth_exceeds(content: object, levels: int) -> bool:
     """Return whether lists and objects are nested more than `levels` deep, found without recursion."""
     inside: list[object] = [content]
-    for _ in range(levels + 1):
-        inside = [
-            child
-            for one in inside
-            if isinstance(one, dict | list)
-            for child in (one.values() if isinstance(one, dict) else one)
-            if isinstance(child, dict | list)
-        ]
-        if not inside:
+    for _ in range(levels + 2):
+        nested = [one for one in inside if isinstance(one, dict | list)]
+        if not nested:
             return False
+        inside = [child for one in nested for child in (one.values() if isinstance(one, dict) else one)]
     return True

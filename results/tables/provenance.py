@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,12 +17,12 @@ Columns = Mapping[str, Sequence[Any]]  # name -> the value in each trial
 Trial = tuple[str, int]  # arm, seed
 
 
-def provenance_notes(trials: Columns, over: Collection[str] = ("finished", "diverged")) -> list[str]:
-    """Return a note for each field of provenance whose value differs among the trials with a status in `over`.
+def provenance_notes(trials: Columns) -> list[str]:
+    """Return a note for each field of provenance whose value differs among the trials that ended.
 
     A note names the trials that lack the most frequent value.
     """
-    ended = [at for at, status in enumerate(trials["status"]) if status in over]
+    ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     columns = comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)})
     return [difference_note(name, mine, texts) for name, texts in columns if differs(texts)]

@@ -126,16 +126,15 @@ def is_tuned(row: Row, table: Table) -> bool:
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     """Return the description of rows with one verdict and one baseline, which it calls `baseline`."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
+    alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
-        return f"{current().label(arm)} is {sentence(replace(first, baseline=baseline), table)}"
+        return f"{current().label(arm)} is {alone}"
     if first.verdict in (BETTER, WORSE):
         return f"{first.verdict} than {baseline}: {sizes(rows, measure)}"
-    if first.verdict == EQUIVALENT:
-        return f"equivalent to {baseline} within {measure.size(table.margin or 0.0)}: {names(rows)}"
     if first.verdict == UNRESOLVED:
         largest = bound([one for row in rows for one in intervals(row)], measure, ", by the 95% CI of each")
         return f"not resolved against {baseline} ({largest}): {names(rows)}"
-    return f"not compared with {baseline} ({why_untested(first)}): {names(rows)}"
+    return f"{alone}: {names(rows)}"
 
 
 def sizes(rows: Sequence[Row], measure: Unit) -> str:

@@ -245,7 +245,7 @@ def contrast_tests(
             row, p_pairs = rows[name], tuned_pairs.p_value(pairs[name], plan)
             p.append(verdict.p_with_divergence(p_pairs, row, rows[row.baseline], factor))
             p_own.append(None if name in unjudged else p[-1])
-            p_within.append(None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan.margin, plan))
+            p_within.append(None if name in unjudged else tuned_pairs.p_equivalence(pairs[name], plan))
         adjusted = inference.holm(p_own, size), inference.holm(p_within, size)
         found |= {name: Tested(pairs[name], size, *own) for name, *own in zip(names, p, *adjusted, strict=True)}
     return found

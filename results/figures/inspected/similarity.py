@@ -125,9 +125,7 @@ def remove_frame(ax: Axes) -> None:
 
 
 def add_colorbar(axes: list[Axes], site: str) -> None:
-    figure = axes[0].get_figure()
-    assert figure is not None
-    scale = figure.colorbar(axes[0].images[0], ax=axes, label=LABELS[site], fraction=0.05, pad=0.02)
+    scale = axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=LABELS[site], fraction=0.05, pad=0.02)
     scale.outline.set_visible(False)
 
 
