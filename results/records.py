@@ -14,8 +14,10 @@ Interval = tuple[float, float]
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: number of finished trials. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. measured:
-    mean of each further metric by name, and its confidence interval by that name plus INTERVAL.
+    n: number of finished trials that have the metric. missing: number of planned trials that neither have the metric
+    nor diverged or failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
+    smallest margin within which the arm is equivalent to it. measured: mean of each further metric by name, and its
+    confidence interval by that name plus INTERVAL.
     """
 
     arm: str
@@ -45,11 +47,11 @@ class Row:
 
     @property
     def ended(self) -> int:
-        """The number of trials that finished or diverged."""
+        """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
 
     def value(self, column: str) -> Any:
-        """Return the value of a column, which may be a further metric."""
+        """Return the value of a column: a field of the row, a further metric, or the interval of a further metric."""
         return self.measured[column] if column in self.measured else getattr(self, column)
 
     def with_notes(self, notes: Sequence[str]) -> "Row":
@@ -78,7 +80,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Interaction:
-    """The interaction effect of two changes, on the scale of the metric and, for an accuracy, on the logit scale."""
+    """The interaction effect of two changes, on the scale of the metric and, for an accuracy, on the logit scale.
+
+    arms: the names of four arms: with both changes, with each alone, and with neither. n: number of seeds that all four
+    finished. verdict: positive, negative or not-resolved; None if untested.
+    """
 
     name: str
     arms: Sequence[str]
@@ -99,7 +105,11 @@ class Interaction:
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """What the footnotes of a table are about: arms, differences, or (note -> column) a column of an arm."""
+    """The subjects of the footnotes of a table.
+
+    arms: the footnotes about arms. differences: the footnotes about differences from a baseline. columns: footnote ->
+    the column that it is about, for the footnotes of `arms` that are about one.
+    """
 
     arms: Sequence[str]
     differences: Sequence[str]
@@ -108,10 +118,12 @@ class NoteSubjects:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A study's table: its rows, and the facts that its caption and footnotes are written from.
+    """A study's table: its rows, and the facts that its caption and closing lines are written from.
 
-    interim: whether some planned trials are still to finish or diverge. judged: whether the rows have verdicts.
-    besides: names of further metrics. abridged: whether some notes were dropped.
+    besides: names of further metrics. family, points_family: numbers of planned contrasts corrected together, the
+    latter of contrasts at equal values of tuned settings. interim: whether some planned trials have yet to finish with
+    the metric or diverge. judged: whether verdicts are given. abridged: whether a choice of notes other than "all" was
+    applied.
     """
 
     study: str
@@ -158,7 +170,10 @@ class OfStudy:
 
 @dataclass(frozen=True)
 class Reached:
-    """The results of an arm in one of the two sets of results that are compared, A or B."""
+    """The results of an arm in one set of results, such as A or B of a comparison.
+
+    n: number of finished trials that have the metric. The other counts are as in `Row`.
+    """
 
     mean: float | None
     n: int
@@ -170,7 +185,7 @@ class Reached:
 
     @property
     def ended(self) -> int:
-        """The number of trials that finished or diverged."""
+        """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
 
 
@@ -178,7 +193,8 @@ class Reached:
 class ChangedContrast:
     """A change between results A and B in the contrast of an arm with its baseline.
 
-    a, b: its verdicts in A and B. The other fields are the change and its test.
+    a, b: the arm's verdicts in A and B. delta, delta_ci95, p_holm: the contrast in B minus the contrast in A, its
+    interval and its adjusted p value.
     """
 
     a: str | None
@@ -190,7 +206,12 @@ class ChangedContrast:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow(OfStudy):
-    """A row of a comparison: one arm in results A and in results B, either of which may lack it."""
+    """A row of a comparison: one arm in results A and in results B, either of which may lack it.
+
+    delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. untested: why there is no verdict.
+    resolvable_difference: the smallest difference that the test would have resolved with 80% power. identical: seeds
+    whose trials are identical in A and B, and left out of the test.
+    """
 
     objective: str
     arm: str
@@ -215,7 +236,8 @@ class ComparedRow(OfStudy):
 class Contents:
     """The contents of one of the two sets of results in a comparison.
 
-    over: number of trials that have finished or diverged.
+    planned, over: numbers of planned trials, and of those that have finished or diverged. A trial that several studies
+    share counts once.
     """
 
     studies: Sequence[str]
@@ -227,7 +249,8 @@ class Contents:
 class Comparison:
     """A comparison of two sets of results, A and B, arm by arm.
 
-    provenance: the fields of provenance that differ, with their values in A and in B.
+    provenance: differing fields of provenance, recipes and settings of matched arms, with their values in A and in B.
+    family: number of distinct tests. verdicts: verdict -> number of rows.
     """
 
     a: Contents
@@ -264,7 +287,10 @@ class PublishedRow(OfStudy):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedClaim(Claim, OfStudy):
-    """A published claim with its verdict, and the difference between the published numbers of its two arms."""
+    """A published claim with its verdict, and the difference between the published numbers of its two arms.
+
+    delta: the difference in the study's own results. published_delta: None if an arm has no published number.
+    """
 
     published_delta: float | None
     notes: Sequence[str]
@@ -272,7 +298,10 @@ class PublishedClaim(Claim, OfStudy):
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of each study's claims, and of the published numbers."""
+    """The sources that results are compared with, each as "<study>: <source>".
+
+    studies: the source of each study. published_of: the source of the published numbers of each study that has some.
+    """
 
     studies: Sequence[str]
     published_of: Sequence[str]
@@ -280,7 +309,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """A comparison of a study's results with published numbers, and verdicts on published claims."""
+    """A comparison of the results of studies with published numbers, and verdicts on published claims.
+
+    verdicts: verdict as text -> number of claims.
+    """
 
     a: Contents
     b: Sources
@@ -296,7 +328,10 @@ def of_study(plan: Plan | Table) -> dict[str, Any]:
 
 
 def json_object(record: Any) -> dict[str, Any]:
-    """Return a record's fields by name; the `default` function of `json.dumps`."""
+    """Return a record's fields by name, for the argument `default` of `json.dumps`.
+
+    The further metrics of a Row become fields of their own. A Table has the field `abridged` only if it is true.
+    """
     if isinstance(record, Schema):
         return record.content()
     content = {one.name: getattr(record, one.name) for one in fields(record)}
@@ -308,5 +343,8 @@ def json_object(record: Any) -> dict[str, Any]:
 
 
 def as_json(record: Any) -> str:
-    """Return a record, or a mapping or list of records, as indented JSON text."""
+    """Return a record, or a mapping or list of records, as indented JSON text.
+
+    Raises ValueError if a number is infinite or NaN.
+    """
     return json.dumps(record, default=json_object, indent=1, allow_nan=False)

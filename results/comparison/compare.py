@@ -1,6 +1,7 @@
 """The comparison of two sets of results, A and B, arm by arm.
 
-Arms are matched by their resolved config. Only arms without an equal config are matched by name.
+Arms are matched by their resolved config and metric. Arms without such a match are matched by name and study, and then
+shown side by side without a test.
 """
 
 from collections import Counter, defaultdict
@@ -29,8 +30,8 @@ USUAL = "test_accuracy"  # the metric that a row's notes do not name
 class Side:
     """An arm of one set of results (A or B), with its row of the study's table.
 
-    trials: its finished trials. contrast: the paired differences from the baseline, None for a baseline. outcomes: the
-    end of each planned trial.
+    trials: the metric in its finished trials. contrast: the paired differences from the baseline, None for a baseline.
+    outcomes: the outcome of each planned trial.
     """
 
     study: StudyResults
@@ -43,7 +44,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms to compare, of A and B; either may be None. `first` is the arm after which the row is named."""
+    """Two arms to compare, one of A and one of B. One of them may be None.
+
+    first: the arm after which the row is named.
+    """
 
     a: Side | None
     b: Side | None
@@ -52,13 +56,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class Test:
-    """The test of the difference B - A, without identical trials.
+    """The test of the difference B - A between two arms or their contrasts, without identical trials.
 
-    Trials are identical if their final weights and values are equal in A and B. p: the p value of no difference,
-    combined with a test of divergence if trials of B diverged. p_margin: that of equivalence within the margin that
-    both studies declare. p_holm: p after Holm's correction, which `adjusted` makes; p_margin then has it too. method:
-    paired, overlapping, welch or none. pairs: the number of paired seeds. identical: seeds with identical trials.
-    repeated: seeds of one trial with two different values. trials: trial ids, by which equal tests are recognized.
+    Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of no
+    difference, None if untested. For arms, it is combined with a test of divergence if trials of B diverged. p_margin:
+    the p value of equivalence within the margin that both studies declare, None if there is none. p_holm: p after
+    Holm's correction. `adjusted` sets it, and corrects p_margin too. method: paired, overlapping or welch; none if a
+    side has only identical trials. pairs: the number of paired seeds. identical: seeds with identical trials. repeated:
+    seeds whose trial has one id but different values in A and B. trials: trial ids, by which equal tests are
+    recognized.
     """
 
     a: Side
@@ -75,7 +81,10 @@ class Test:
 
 
 def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
-    """Return the comparison of B with A, with one Holm family over all tested rows."""
+    """Return the comparison of B with A, in which the tests of all arms form one Holm family.
+
+    Equal tests count once. The tests of equivalence and those of changed contrasts form two further families.
+    """
     pairs = list(matched_pairs(sides(a), sides(b)))
     tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])
     changes = adjusted([pair_test(pair, lambda side: side.contrast) for pair in pairs])
@@ -111,7 +120,10 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
 
 
 def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
-    """Yield each arm of A with its counterpart in B, and then each remaining arm of B."""
+    """Yield a pair for each arm of A, and then for each arm of B that is in no pair yet.
+
+    Each arm is paired with its counterpart, or with None if it has no counterpart.
+    """
     used: set[int] = set()
     for side in a:
         best = counterpart(side, b)
@@ -123,7 +135,7 @@ def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
     """Return the arm of `others` with equal config and metric, else with equal name and study, else None.
 
-    Of several matches, an arm from the study with the equal full name is preferred.
+    Of several matches, an arm from the study with the equal full name comes first, then a namesake.
     """
     alike = [other for other in others if trained_alike(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]
@@ -144,7 +156,10 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B against A on the samples from `sample_of`, or None if the arms are not comparable."""
+    """Return the test of B against A on the samples from `sample_of`.
+
+    Returns None if one of the arms or samples is None, or if the arms differ in config or metric.
+    """
     a, b = pair.a, pair.b
     if a is None or b is None or not trained_alike(a, b):
         return None
@@ -194,15 +209,15 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
-    """Return the tests with p values adjusted by Holm, p and p_margin apart."""
+    """Return the tests with p and p_margin adjusted by Holm, each as one family."""
     both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
     return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
-    """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests; None without a test.
+    """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests.
 
-    A baseline shared by several studies is one test.
+    A test that is None or lacks this p value gives None. A baseline shared by several studies is one test.
     """
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
@@ -210,9 +225,10 @@ def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | Non
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference that each test would have resolved with 80% power; None without a test.
+    """Return the smallest difference that each test would have resolved with 80% power.
 
-    Spreads are pooled per metric and method. family: the number of distinct tests.
+    It is None without a test, or if the test has no standard error. Spreads are pooled per metric and method. family:
+    the number of distinct tests.
     """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
@@ -281,7 +297,10 @@ def reached(row: Row) -> Reached:
 
 
 def verdict_on(test: Test) -> str | None:
-    """Return the verdict on B against A, "identical" if all common trials are; None where no test is possible."""
+    """Return the verdict on B against A, or None where no test is possible.
+
+    It is "identical" if all trials of A, or all trials of B, have an identical trial on the other side.
+    """
     if test.method == "none":
         return IDENTICAL
     return verdict.verdict(
@@ -294,9 +313,10 @@ def verdict_on(test: Test) -> str | None:
 
 
 def worse_by_at_most(test: Test) -> float | None:
-    """Return the one-sided 95% bound on how much worse B is than A, or None if B diverged more often than A.
+    """Return the one-sided 95% upper bound on how much worse B is than A, or None if there is none.
 
-    It is negative if B is better, and the difference itself if that is equal for all seeds.
+    The bound is negative if B is shown to be better. Where all differences, or all values of each side, are equal, it
+    is the difference itself. There is none if more trials diverged in B than in A, or if there are too few trials.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
@@ -308,7 +328,7 @@ def worse_by_at_most(test: Test) -> float | None:
 
 
 def common_margin(a: Side, b: Side) -> float | None:
-    """Return the equivalence margin of both studies, or None if they declare different ones."""
+    """Return the equivalence margin that both studies declare; None if it differs or is not declared."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
 
 
@@ -353,7 +373,7 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
 
 
 def test_notes(test: Test) -> list[str]:
-    """Return notes on how the test was made, and on trials that are in both A and B."""
+    """Return notes on how the test was made, and on identical and repeated trials."""
     found = []
     if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
@@ -372,9 +392,9 @@ def test_notes(test: Test) -> list[str]:
 
 
 def change_notes(change: Test | None) -> list[str]:
-    """Return a note if the verdict on an arm against its baseline differs between A and B.
+    """Return a note if the verdict on an arm against its baseline differs between A and B, else [].
 
-    It has both verdicts and the test of the change.
+    The note has both verdicts and, if the contrasts could be tested, the size and p value of the change.
     """
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
@@ -397,7 +417,10 @@ def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return up to three settings that differ between two arms as text, or only the metrics if those differ."""
+    """Return a text with up to three settings that differ between two arms, or only the metrics if those differ.
+
+    If no setting differs, the text says that a part of the model has another version.
+    """
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
@@ -420,14 +443,17 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
-    """Return each field of provenance that differs, such as code or device, with the values in A and B."""
+    """Return each field of provenance that differs, such as code or device, with the values in A and B.
+
+    A plug-in that only one side loaded is left out.
+    """
     left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}
 
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
-    """Return the values that each field of provenance has over all trials of A or B."""
+    """Return the known values that each field of provenance has over all trials of A or B."""
     found: dict[str, set[str]] = {}
     for study in studies:
         columns = [
@@ -440,7 +466,7 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
-    """Return the recipes and settings that differ between matched arms, with the values in A and B."""
+    """Return the recipes and settings whose values over all matched arms differ, with the values in A and B."""
     found: dict[str, tuple[set[str], set[str]]] = {}
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]

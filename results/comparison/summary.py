@@ -130,17 +130,22 @@ def range_text(values: Sequence[float], unit: units.Unit) -> str:
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
-    Without a margin, these are the rows with the verdict worse. With a margin, they are the arms on both sides that may
-    be worse by the margin or more. margin: in the metric's unit; 0.01 is one point of accuracy.
+    Without a margin, these are the rows with the verdict worse. With a margin, they are the compared arms that may be
+    worse by the margin or more. An arm is compared if A and B both have it with equal config and metric. margin: in the
+    metric's unit; 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
-    rows = [row for row in comparison.rows if row.method]  # arms on both sides
+    rows = [row for row in comparison.rows if row.method]  # arms of equal config and metric on both sides
     return [row for row in rows if row.worse_by_at_most is None or row.worse_by_at_most >= margin]
 
 
 def gate_text(comparison: Comparison, margin: float | None = None) -> str:
-    """Return the report of `--fail-on worse`: failing rows, their number, and the sensitivity of the tests."""
+    """Return the report of `--fail-on worse`.
+
+    It has the failing rows and their number, the sensitivity of the tests, and the numbers of identical and untested
+    rows.
+    """
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
@@ -177,7 +182,7 @@ def divergence_text(row: ComparedRow) -> str:
 def was_compared(comparison: Comparison) -> bool:
     """Return whether some arm was tested, or the differences of all arms have bounds.
 
-    Identical arms have bounds without a test. Lost results have none, and must not pass a gate.
+    Identical arms have bounds without a test. Rows whose results were lost have no bounds, and must not pass a gate.
     """
     rows = comparison.rows
     tested = any(row.p_holm is not None for row in rows)

@@ -33,8 +33,8 @@ def judge_claims(
     """Return the study's claims with verdicts, one for each claim at each point of the study's curves.
 
     A verdict is agree, disagree or not-resolved; None if untested. A claim about an arm and its baseline takes its p
-    value from the table. All other pairs form a Holm family of their own. Tuned arms are compared at their tuned
-    values.
+    values from the table. All other pairs form a Holm family of their own. Tuned arms are compared at their tuned
+    values. A claim about an arm that the plan lacks is untested.
 
     p_margins: the table's adjusted p values of equivalence, by arm. unjudged: arms without a verdict because a best
     value lies at the edge of the grid. gone: grid points excluded because trials diverged. Raises ValueError if a claim
@@ -135,9 +135,9 @@ def judged_claim(
 def verdict_on_claim(relation: str, word: str | None, difference: float | None, tie: bool) -> str | None:
     """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b"; None if it is untested.
 
-    word: the verdict on a - b. tie: whether they are equivalent within the margin, which a resolved difference may be
-    too. Only a resolved difference of the opposite sign contradicts "a < b". Its size is not judged, as the source's
-    numbers come from another setting.
+    word: the verdict on a - b. tie: whether a and b are equivalent within the margin, which a resolved difference may
+    be too. Only a resolved difference of the opposite sign contradicts "a < b". Only a resolved difference without a
+    tie contradicts "a ~ b". The size of a difference is not judged, as the source's numbers come from another setting.
     """
     if word is None or (relation == "<" and difference is None):
         return None
@@ -148,9 +148,10 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
 
 
 def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: float | None, plan: Plan) -> str:
-    """Return why a claim is untested or not resolved, or that equivalence excludes no smaller difference; else "".
+    """Return a note on the verdict of a claim, or "" if it needs none.
 
-    word: the verdict on the difference a - b.
+    The note says why the claim is untested, or that no margin is declared for "a ~ b". For "a < b", it may say that
+    equivalence does not exclude a small difference. word: the verdict on the difference a - b.
     """
     if difference.why:
         return f"untested: {difference.why}"

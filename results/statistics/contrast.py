@@ -20,9 +20,10 @@ PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 class Sample:
     """A metric's values in the finished trials of one arm, by seed; or the differences of two arms.
 
-    correct: the indices of the test images and whether each was classified correctly, where stored. ids: trial ids.
-    folds: the folds (and seeds) of one partition of the images; None where all seeds share one test set. image: what
-    one test image adds to an accuracy; 0 for other metrics. weights: sha256 of the final weights, "" where unknown.
+    correct: the indices of the test images and whether each was classified correctly, where stored; or the differences
+    per image. ids: trial ids. folds: the number of folds, and so of seeds, in one partition of the images. It is None
+    where all seeds share one test set. image: what one test image adds to an accuracy; 0 for other metrics. weights:
+    sha256 of the final weights, "" where unknown.
     """
 
     values: dict[int, float]
@@ -62,8 +63,8 @@ class Sample:
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
 
-        It has differences per image where both arms tested the same images. Within a single partition `correct` is left
-        empty: each image is tested once and enters no interval.
+        `correct` has the differences per image where both arms are known to have tested the same images. It is empty
+        within a single partition, which tests each image once, so that no interval needs it.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
@@ -107,7 +108,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def mean_over_images(trials: Sample) -> Estimate | None:
-    """Return an estimate of the mean over seeds and images; None unless each seed is known to test the same images."""
+    """Return an estimate of the mean over seeds and images; None unless all seeds are known to test the same images."""
     images = None if trials.folds else correctness_matrix(trials)
     return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
@@ -133,7 +134,10 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Return a note if the interval omits the variance of images that repetitions share, for lack of `correct`."""
+    """Return a note if the interval leaves out that repetitions share images, else "".
+
+    This is so if images were tested repeatedly and the per-image correctness of some trial is unknown.
+    """
     if not trials.repeated or has_all_images(trials):
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

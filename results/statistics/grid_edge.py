@@ -14,8 +14,8 @@ Number = int | float
 class GridEnd:
     """An end of a tuned setting's grid that at least one seed chose.
 
-    inner: the best value between the two ends. beyond: the value that continues the grid past this end, if any.
-    resolved: whether `value` beats `inner` in a paired t test on validation scores.
+    inner: the best value between the two ends. beyond: the value that continues the grid past this end, None if there
+    is none. resolved: whether `value` beats `inner` by the 95% interval of paired validation scores.
     """
 
     setting: str
@@ -72,9 +72,10 @@ def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def next_value(values: Sequence[Number]) -> Number | None:
-    """Return the value that continues a sequence by its last ratio, or by its last step unless all are positive.
+    """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
 
-    Returns None if a sequence without negative values would fall below zero.
+    It continues by the last ratio if all values are positive, and otherwise by the last step. Returns None if a
+    sequence without negative values would fall below zero.
     """
     before, last = values[-2:]
     found = last * last / before if min(values) > 0 else last + (last - before)

@@ -22,7 +22,8 @@ class Estimate:
     """A mean, or a difference of means, with its standard error.
 
     n: the number of values or pairs, or the size of the smaller sample. value: None without data. se, df: the standard
-    error and its degrees of freedom, None where there is no interval. why: the reason for that, such as "n = 1".
+    error and its degrees of freedom, None where there is no interval. why: the reason why there is no interval, such as
+    "n = 1".
     """
 
     n: int
@@ -90,7 +91,7 @@ def exact_sum(numbers: Sequence[float]) -> float:
 
 
 def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
-    """Return whether values (n,) differ only by rounding or by less than half of `image`.
+    """Return whether values (n,) differ only by rounding, or by at most half of `image`.
 
     image: what one test image adds to an accuracy; 0 for other metrics. Unequal fold sizes (360 and 359 images) change
     an accuracy by much less than half an image.
@@ -102,7 +103,8 @@ def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
 def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
     """Return an estimate of mean(b) - mean(a) for two independent samples with unequal variances (Welch 1947).
 
-    image: what one test image adds to an accuracy; 0 for other metrics.
+    There is no interval if a sample has fewer than two values, or if both samples have identical values. image: what
+    one test image adds to an accuracy; 0 for other metrics.
     """
     n = min(len(a), len(b))
     if n == 0:
@@ -125,8 +127,9 @@ def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) ->
     """Return an estimate of mean(b) - mean(a) for two samples of which only some values are paired.
 
     The first `pairs` > 1 values are paired, and the others are independent (Derrick et al. 2017). SE^2 = s_a^2 / n_a +
-    s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. image:
-    what one test image adds to an accuracy; 0 for other metrics.
+    s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. There is
+    no interval where `welch` has none, or if all pairs differ alike. image: what one test image adds to an accuracy; 0
+    for other metrics.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)
@@ -150,9 +153,9 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
     Each seed tests one fold, and the folds of a repetition partition the images. correct: (n, images), correctness or
     its difference between two arms, NaN outside the seed's fold. repetition: (n,), the index of each seed's partition.
 
-    The variance is t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an image and t^2 is the mean covariance
-    between repetitions. For r whole repetitions it equals (1 - 1/r) t^2 / images. It is 0 for a single repetition, and
-    where all seeds test the same images (see `crossed_mean`).
+    The variance is t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an image. t^2 is the mean covariance
+    between repetitions, at least 0. For r whole repetitions the variance equals (1 - 1/r) t^2 / images. It is 0 for a
+    single repetition, and where all seeds test the same images (see `crossed_mean`).
     """
     labels = np.unique(repetition)
     if len(labels) < 2 or not np.isnan(correct).any():
@@ -165,7 +168,7 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 
 
 def covariances(rows: np.ndarray) -> np.ndarray:
-    """Return the covariance matrix (r, r) of the rows (r, images), NaN where a row did not test an image.
+    """Return the covariance matrix (r, r) of rows (r, images), which are NaN where a row did not test an image.
 
     Each covariance is over the images that both rows tested, and is 0 if there are fewer than two.
     """
@@ -181,7 +184,7 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
 
     correct: correctness (n, images), without NaN. SE^2 = s_seed^2 / n + s_image^2 / images - MSE / (n images), as in
     the two-way random model, but at least s_seed^2 / n. With n - 1 degrees of freedom, the interval contains the
-    interval over seeds.
+    interval over seeds. There is no interval where `mean` over seeds has none, or for a single image.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
@@ -259,7 +262,7 @@ def robust_deviation(values: np.ndarray) -> float:
 
 
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
-    """Return the index of the only value more than 3 robust deviations from the median, if there is just one.
+    """Return the index of the value that is more than 3 robust deviations from the median; None unless just one is.
 
     Returns None for fewer than five values (n,). usual: the smallest deviation to assume, without which one in seven
     normal samples of five would contain an outlier.

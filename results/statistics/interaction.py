@@ -28,8 +28,8 @@ def judge_interactions(
 ) -> list[Interaction]:
     """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
 
-    An untestable interaction counts as p = 1. unjudged: tuned arms without a verdict because their best value lies at
-    the edge of the grid.
+    An untestable interaction counts as p = 1. unjudged: arms without a verdict because a best value lies at the edge of
+    the grid.
     """
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]

@@ -21,16 +21,16 @@ def counted_looks(plan: Plan) -> tuple[int, ...]:
 
 
 def correction_factor(plan: Plan) -> int:
-    """Return the number of tests that each contrast counts as: 4 after planned looks, 1 otherwise."""
+    """Return the number of tests that each contrast counts as: 4 if the study has `counted_looks`, else 1."""
     return len(PLANNED) if counted_looks(plan) else 1
 
 
 def p_value(pairs: Sample, plan: Plan) -> float | None:
     """Return the p value of a contrast, corrected for planned looks; None where no test is possible.
 
-    pairs: the per-seed differences arm - baseline. The corrected value is min(1, 4 min_k p_k), with p_k over the first
-    k seeds. A look without a test counts as p = 1, and so does one whose difference has the opposite sign: the verdict
-    is about the difference over all seeds.
+    pairs: the per-seed differences arm - baseline. A study without `counted_looks` is not corrected. The corrected
+    value is min(1, 4 min_k p_k), with p_k over the first k seeds. A look without a test counts as p = 1. So does a look
+    whose difference has the opposite sign: the verdict is about the difference over all seeds.
     """
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):
@@ -41,7 +41,7 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return a note on the looks of a study and whether p is corrected for them, if there are at least two."""
+    """Return a note on a study's looks and whether p is corrected for them; [] for fewer than two looks."""
     looks, planned = plan.looks, counted_looks(plan)
     if len(looks) < 2:
         return []

@@ -59,18 +59,21 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of seeds from 2 to MOST_SEEDS for which `enough` is true, by bisection, or None."""
+    """Return the smallest number of seeds from 2 to MOST_SEEDS for which `enough` is true; None if there is none.
+
+    It is found by bisection, so `enough` must stay true for all larger numbers.
+    """
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
 
 
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
-    """Return the smallest difference that each test resolves with 80% power; None where there is no test.
+    """Return the smallest difference that each test resolves with 80% power; None for a test without a standard error.
 
-    family: the number of tests corrected for. All must be of one metric and one kind of test: their spread is pooled,
-    and its upper 80% confidence bound is used. The number of pairs in Welch's test is taken as its degrees of freedom +
-    1, rounded down.
+    family: the number of tests corrected for. All must be of one metric and one kind of test, because their spread is
+    pooled. Its upper 80% confidence bound is used. A test counts as its degrees of freedom + 1 pairs, rounded down. For
+    a paired test, this is the number of pairs.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

@@ -29,7 +29,7 @@ class Fits:
         return inference.mean(self.b)
 
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
-        """Return the fitted error at `compute` (points,): means over seeds (points,), and estimates with intervals.
+        """Return the fitted error at `compute` (points,): means over seeds (points,), and an Estimate for each point.
 
         Raises ValueError if a point lies outside the fitted range.
         """

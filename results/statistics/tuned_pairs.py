@@ -17,10 +17,10 @@ from results.store.schemas import Plan
 
 @dataclass(frozen=True)
 class Pair:
-    """The per-seed differences a - b of two arms.
+    """The per-seed differences a - b of two arms, without excluded grid points.
 
-    own: both at their tuned values. ahead: a at its tuned value minus b at each grid point, empty if b is not tuned.
-    behind: a at each grid point minus b at its tuned value, empty if a is not tuned.
+    own: a - b, each at its tuned value if it is tuned. ahead: a at its tuned value minus b at each grid point, empty if
+    b is not tuned. behind: a at each grid point minus b at its tuned value, empty if a is not tuned.
     """
 
     own: Sample
@@ -45,8 +45,8 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 def p_value(of: Pair, plan: Plan) -> float | None:
     """Return the two-sided p value of a pair, corrected for looks; None where no test is possible.
 
-    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm. That arm is taken at
-    its tuned value and at each grid point.
+    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm. The other arm is
+    taken at its tuned value and at each grid point.
     """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:

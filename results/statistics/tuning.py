@@ -30,7 +30,7 @@ Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 class Choice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
-    points: seed -> index of its grid point, or None while no other seed has finished the whole grid. edge: settings
+    points: seed -> index of its grid point, or None while no other seed has ended at every grid point. edge: settings
     whose best value ends the grid and beats the values between in a paired t test. diverged: grid points excluded
     because trials diverged.
     """
@@ -44,8 +44,8 @@ class Choice:
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     """Return the study with an arm added for each tuned arm, and the added arms' choices by name.
 
-    The added arms come first, and each of their seeds is the trial at the value chosen for it. A study that tunes
-    nothing is returned unchanged.
+    The added arms come first. For each seed, an added arm has the trial at the value chosen for the seed. A study that
+    tunes nothing is returned unchanged, with {}.
     """
     entries = study.plan.tuned
     if not entries:
@@ -95,7 +95,10 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return the index of the grid point that most seeds choose, by tuned arm where any seed can choose."""
+    """Return the index of the grid point that most seeds use, by tuned arm.
+
+    Arms for which no seed can choose are left out.
+    """
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
@@ -105,7 +108,8 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
     """Return the index of the point that most seeds use; None where no seed could choose.
 
-    Ties go to the point nearest the middle of the grid, which has `shape[i]` values of setting i.
+    Ties go to the point nearest the middle of the grid, then to the first. shape: the number of values of each tuned
+    setting.
     """
     near = distance_from_middle(shape)
     uses = Counter(point for point in choice.points.values() if point is not None)

@@ -22,8 +22,9 @@ def verdict(
     """Return better, worse, equivalent or not-resolved; None where no test is possible.
 
     p_holm, p_margin: the adjusted p values of no difference and of equivalence, the latter None without a margin.
-    diverged: the numbers of diverged trials of (arm, baseline). If any diverged, only the one with fewer of them can be
-    resolved as better. With equal numbers, the verdict is not-resolved.
+    diverged: the numbers of diverged trials of (arm, baseline). If any diverged, the verdict is never equivalent, and
+    the one with more of them is never better. With equal numbers, the verdict is not-resolved. Without a standard
+    error, only divergence was tested: the verdict is worse or not-resolved.
     """
     if p_holm is None:
         return None
@@ -44,11 +45,12 @@ def is_significant(p: float | None) -> bool:
 
 
 def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) -> float | None:
-    """Return the p value of a contrast, combined with Fisher's exact test on diverged trials.
+    """Return the p value of a contrast, combined with Fisher's exact test on whether the arm diverges more often.
 
     p: the p value of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value
-    for repeated looks. If only the arm has diverged trials, the result is twice the smaller p value, for two tests.
-    Fisher's p value counts alone if p is None or if the baseline has diverged trials too.
+    for repeated looks. If the arm has no diverged trials, p is returned unchanged. If only the arm has some, the result
+    is twice the smaller p value, for two tests. Fisher's p value counts alone if p is None, or if both arm and baseline
+    have diverged trials.
     """
     k, others = arm.diverged, baseline.diverged
     if not k:
@@ -104,9 +106,9 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if the difference from the baseline changes sign after twice the steps.
+    """Return a note if the difference from the baseline changes sign after twice the steps, else [].
 
-    One of the two differences must be resolved.
+    At least one of the two differences must be resolved.
     """
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
@@ -118,7 +120,7 @@ def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
 
 
 def is_within_margin(difference: Estimate, margin: float, level: float) -> bool:
-    """Return whether the confidence interval at this level lies inside (-margin, margin)."""
+    """Return whether the confidence interval at this level lies inside (-margin, margin); False without an interval."""
     interval = difference.interval(level)
     return interval is not None and -margin < interval[0] and interval[1] < margin
 
