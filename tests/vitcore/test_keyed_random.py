@@ -173,6 +173,16 @@ def test_patch_dropout_leaves_the_others_in_order(rate: float) -> None:
     torch.testing.assert_close(alone, model(images, some), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
+def test_noise_compiles() -> None:
+    """Through dynamo and the joint graph, in one graph: the eager gradients."""
+    model, gradients = noisy_model(), []
+    for run in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+        loss = run(torch.ones(4, 1, 8, 8), keys(4)).square().sum()
+        gradients.append(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
 def test_training_gives_each_image_the_key_of_its_epoch() -> None:
     """Places of the whole dataset, so that a smaller fraction's images keep theirs; a batch may span two epochs."""
     config = tiny(dropout=0.1, batch=100)

@@ -181,7 +181,7 @@ def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pyt
 @pytest.mark.slow
 def test_the_order_of_a_hash_changes_nothing() -> None:
     code = (
-        "import sys, hashlib; sys.path[:0] = ['tests/helpers', 'tests/results/figures']; import test_plots as t; "
+        "import sys, hashlib; sys.path += ['tests/helpers', 'tests/results/figures']; import test_study_figure as t; "
         "print(hashlib.sha256(t.study_figure.picture(t.incomplete('learning-rate'), 'svg')).hexdigest())"
     )
     command, root = [sys.executable, "-c", code], Path(__file__).parents[3]

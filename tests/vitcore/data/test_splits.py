@@ -11,6 +11,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from vitcore import Config
+from vitcore.data.datasets import moments
 from vitcore.data.imagefolder import check_images
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Order, load
@@ -152,6 +153,7 @@ def test_imagefolder_with_its_own_test_set(tmp_path: Path) -> None:
     pixels = torch.cat([data.train.pixels, data.val.pixels]).double()
     assert data.mean.flatten().tolist() == pytest.approx(pixels.mean(dim=(0, 2, 3)).tolist())
     assert data.std.flatten().tolist() == pytest.approx(pixels.std(dim=(0, 2, 3), correction=0).tolist())
+    assert moments(np.eye(1, 256)) == ([0], [1]), "a constant channel is divided by 1"
 
 
 def test_flat_imagefolder_is_split_alike_for_every_seed(tmp_path: Path) -> None:

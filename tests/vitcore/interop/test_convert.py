@@ -22,6 +22,7 @@ from vitcore.interop.convert import (
     to_torchvision,
     torchvision_name,
 )
+from vitcore.interop.timm_blocks import joined, packed
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")
@@ -131,17 +132,16 @@ def in_common(gradients: dict[str, Tensor], patches: int) -> dict[str, Tensor]:
 def difference(ours: ViT, theirs: nn.Module, name: Callable[[Config, str], str], count: int = 2) -> float:
     """Return the largest relative difference of logits and gradients, after converting both models to float64.
 
-    Left out are parameters with a gradient of 0 (a vector added to all keys changes nothing) and those that timm's
-    parallel block joins or its SwiGLU splits.
+    Left out are parameters with a gradient of 0: a vector added to all keys, as by k_norm's bias, changes nothing.
     """
     images, patches = pictures(ours, count), ours.config.grid[0] * ours.config.grid[1]
     logits, gradients = answers(ours.double(), images)
     their_logits, their_gradients = answers(theirs.double(), images)
     mine = {name(ours.config, key): values for key, values in in_common(gradients, patches).items()}
-    other = in_common(their_gradients, patches)
-    assert all(key.startswith("blocks.") for key in mine.keys() ^ other.keys())
+    mine, other = joined(mine) if ours.config.block == "parallel" else mine, packed(in_common(their_gradients, patches))
+    assert mine.keys() == other.keys()
     smallest = 1e-12 * max(values.abs().max().item() for values in other.values())
-    moving = [key for key, values in other.items() if key in mine and values.abs().max() > smallest]
+    moving = [key for key, values in other.items() if values.abs().max() > smallest]
     return max(far(logits, their_logits), *(far(mine[key], other[key]) for key in moving))
 
 

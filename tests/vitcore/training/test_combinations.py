@@ -67,19 +67,20 @@ def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
 
 
 def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
-    """Dropout, stochastic depth, augmentation and mixed images: the gradient of the whole batch, in float64."""
+    """Dropout, stochastic depth, augmentation and mixed images: the whole batch's gradient in float64, and its loss."""
     config = tiny(**(EVERYTHING | {"head_init": "lecun-normal"}))
     training = Training(config, load(config))
     training.model.double()
     images, targets, keys = training.batch()
     batch = Batch(images.double(), targets.double(), keys)
-    gradients = []
+    losses, gradients = [], []
     for size in (24, 12, 7, 1):
-        training.train_step.gradients(batch, size)
+        losses.append(training.train_step.gradients(batch, size).item())
         gradients.append({name: p.grad.clone() for name, p in training.model.named_parameters()})
     whole, *others = gradients
     for parts in others:
         torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
+    assert losses == pytest.approx([losses[0]] * 4)
 
 
 def test_augmented_images_reach_the_model() -> None:

@@ -38,13 +38,16 @@ class Shared:
         return int(self.ours.randint(low, high))
 
 
-@pytest.mark.parametrize("switch", [0.0, 0.2, 0.5, 1.0])
-def test_switching_equals_timms(monkeypatch: pytest.MonkeyPatch, switch: float) -> None:
-    """Given equal random numbers, timm makes equal images and targets; 0 is always mixup and 1 always CutMix."""
+@pytest.mark.parametrize(
+    ("mixup", "cutmix", "switch"),
+    [*((0.8, 1.0, switch) for switch in (0.0, 0.2, 0.5, 1.0)), (0.8, 0.0, 0.5), (0.0, 1.0, 0.5)],
+)
+def test_switching_equals_timms(monkeypatch: pytest.MonkeyPatch, mixup: float, cutmix: float, switch: float) -> None:
+    """Given equal random numbers, timm makes equal images and targets, also of mixup alone and CutMix alone."""
     images, labels = batch()
-    theirs = timm_mixup.Mixup(0.8, 1.0, switch_prob=switch, label_smoothing=0.0, num_classes=10)
+    theirs = timm_mixup.Mixup(mixup, cutmix, switch_prob=switch, label_smoothing=0.0, num_classes=10)
     for seed, step in product((0, 1), range(10)):
-        ours, targets = mix(images, labels, tiny(mixup=0.8, cutmix=1.0, mix_switch_prob=switch, seed=seed), step)
+        ours, targets = mix(images, labels, tiny(mixup=mixup, cutmix=cutmix, mix_switch_prob=switch, seed=seed), step)
         with monkeypatch.context() as patch:
             patch.setattr(timm_mixup.np, "random", Shared(seed, step))
             their_images, their_targets = theirs(images.clone(), labels)
