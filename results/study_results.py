@@ -76,7 +76,7 @@ class StudyResults:
 
     @property
     def name(self) -> str:
-        """The full name of the study: study@recipe[+overrides]."""
+        """The full name of the study: study@recipe, with overrides study@recipe+<hash of the overrides>."""
         return self.plan.name
 
 

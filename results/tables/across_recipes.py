@@ -16,7 +16,8 @@ def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None =
     """Return the tables of one study as one document, in one of formats.FORMATS.
 
     columns: the columns of each recipe. notes: one of layout.NOTES. CSV has a row per recipe and arm, JSON a table per
-    recipe. Raises ValueError for an unknown format, or an unknown or repeated column.
+    recipe. Raises ValueError for an unknown format, or an unknown or repeated column. Markdown, LaTeX and HTML also
+    need a column besides the arm.
     """
     for table in tables:
         layout.check_columns(columns, table)
@@ -49,7 +50,7 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dic
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     """Return the tables side by side as one grid, with a group of columns per recipe.
 
-    A recipe without the arm has dashes. Raises ValueError if `columns` names no column besides the arm.
+    The cells of an arm that a recipe lacks have dashes. Raises ValueError if `columns` names no column besides the arm.
     """
     columns = [name for name in columns if name != "arm"]
     if not columns:

@@ -63,9 +63,10 @@ ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 
 
 def markdown(grid: Grid) -> str:
-    """Return the grid as a Markdown table with pipes, padded to line up in a terminal.
+    """Return the grid as Markdown: title, caption, table, footnotes and closing lines.
 
-    Group headings become prefixes in the header, because a cell in Markdown cannot span columns.
+    The table is padded to line up in a terminal. Group headings become prefixes in the header, because a cell in
+    Markdown cannot span columns.
     """
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
     header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
@@ -207,7 +208,10 @@ def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
 
 
 def without_formula(value: Plain) -> Plain:
-    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula."""
+    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula.
+
+    A value that is not a text is returned unchanged.
+    """
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())
@@ -222,7 +226,7 @@ def json_text(document: Document) -> str:
 
 
 def each_grid(write: Callable[[Grid], str]) -> Callable[[Document], str]:
-    """Return a function that writes a document's grids, joined by blank lines, from one that writes a grid."""
+    """Return a function that writes all grids of a document with `write`, joined by blank lines."""
     return lambda document: "\n\n".join(map(write, document.grids()))
 
 

@@ -1,6 +1,6 @@
 """The layout of a study's table: columns, caption and closing lines.
 
-Numbers are in percent in documents for people, and fractions in CSV and JSON.
+Accuracies are in percent in documents for people, and fractions in CSV and JSON.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ def further_metrics(columns: Sequence[str] | None) -> list[str]:
 
 
 def plus_minus(text: str, interval: Interval | None, unit: Unit) -> str:
-    """Return the text with half the interval's width appended, if there is one: "76.42 ± 1.93"."""
+    """Return the text with half the width of the interval appended: "76.42 ± 1.93"; unchanged without an interval."""
     return f"{text} ± {unit.value((interval[1] - interval[0]) / 2)}" if interval else text
 
 
@@ -137,13 +137,13 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
 
 
 def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the object of a JSON file: the table's fields and rows, each with all keys or only `columns`."""
+    """Return the object of a JSON file: the table's fields, with rows that have only `columns` if those are given."""
     rows = [{name: row.value(name) for name in columns} for row in table.rows] if columns else table.rows
     return {**json_object(table), "rows": rows}
 
 
 def with_interim_marks(table: Table) -> Sequence[Row]:
-    """Return the table's rows, with "(interim)" after each verdict if more trials may change it."""
+    """Return the table's rows, with "(interim)" after each verdict if the table is interim."""
     mark = " (interim)" if table.interim else ""
     return [replace(row, verdict=row.verdict and f"{row.verdict}{mark}") for row in table.rows]
 
@@ -151,8 +151,9 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
 
-    "all" keeps every note. "short" keeps footnotes about `columns`, and says what differs between trials without
-    listing them. "none" keeps only footnotes without which a number misleads, such as missing or diverged trials.
+    "all" keeps every note. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
+    the table's notes. "none" drops these, all footnotes about arms, and all the table's notes. Both keep the footnotes
+    on missing, failed and diverged trials.
     """
     if notes == "all":
         return table
@@ -190,7 +191,10 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
 
 
 def shown_columns(table: Table) -> list[str]:
-    """Return the default columns of a table: not the empty ones, and p and verdict only if it is judged."""
+    """Return the default columns of a table: those of SHOWN that apply.
+
+    Columns of WHERE_KNOWN without a value in any row are left out. So are those of JUDGED if the table is not judged.
+    """
     columns = [name for name in SHOWN if table.judged or name not in JUDGED]
     return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
@@ -225,7 +229,7 @@ def sort_key(value: Any) -> float | str | None:
 
 
 def label(metric: str, objective: str = "") -> str:
-    """Return the style's label of a metric, or its name, which may depend on the training objective."""
+    """Return the style's label of a metric, or else a readable name that may depend on the training objective."""
     return current().labels.get(metric) or units.metric_name(metric, objective)
 
 
@@ -270,7 +274,10 @@ def in_unit(unit: Unit) -> str:
 
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats."""
+    """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats.
+
+    An abridged table has no answer, claims or caveats.
+    """
     lines = [dagger(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     if table.interactions:  # which have no row
@@ -305,7 +312,7 @@ INTERACTION = {  # column -> field of an interaction
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm, as a dict from column to value.
 
-    Without `columns` all are written. The rows of arms with two changes then have the fields of their interaction too.
+    columns: by default all of COLUMNS, and the fields of the arm's interaction if any table has interactions.
     """
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []

@@ -18,9 +18,10 @@ Trial = tuple[str, int]  # arm, seed
 
 
 def provenance_notes(trials: Columns) -> list[str]:
-    """Return a note for each field of provenance whose value differs among the trials that ended.
+    """Return a note for each field of provenance whose value differs among the trials that finished or diverged.
 
-    A note names the trials that lack the most frequent value.
+    A difference between the attempts of one trial counts too. A note gives the most frequent value, and names or counts
+    the trials with each other known value.
     """
     ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
@@ -31,8 +32,8 @@ def provenance_notes(trials: Columns) -> list[str]:
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each field that should be equal in all trials, with its value in each trial.
 
-    trials: has COMPARABLE and ALSO. "" means unknown, or a plug-in that a trial did not load. The latter is no
-    difference, as a shared baseline may be trained without it.
+    trials: has COMPARABLE and ALSO. The value "" means unknown. For a plug-in, it also means that the trial did not
+    load it. That is no difference, as a shared baseline may be trained without the plug-in.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]

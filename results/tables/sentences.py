@@ -77,10 +77,10 @@ def why_untested(row: Row) -> str:
 
 
 def answer(table: Table) -> str:
-    """Return the study's answer in one sentence, from its verdicts.
+    """Return the study's answer as text, with its verdicts if the table is judged.
 
-    Resolved differences come first. Arms with equal verdicts share a clause, and a long one names only the smallest and
-    the largest difference. A tuned study describes arms at their tuned value and counts the others.
+    Resolved differences come first. Arms with equal verdicts share a clause. Of more than NAMED resolved differences,
+    it names only the smallest and the largest. A tuned study describes arms at their tuned value and counts the others.
     """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
@@ -215,7 +215,7 @@ def unfinished(table: Table) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return the number of trials that are done (finished or diverged) and the number planned."""
+    """Return the number of trials that are done (diverged, or finished with the metric) and the number planned."""
     rows = untuned_rows(table)
     return sum(row.ended for row in rows), sum(row.planned for row in rows)
 

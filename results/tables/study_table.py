@@ -54,8 +54,8 @@ class Outcome(NamedTuple):
 class Tested:
     """The tests of an arm against its baseline.
 
-    family: the number of contrasts corrected together. p: of no difference. p_holm: p adjusted within the family.
-    p_margin: the adjusted p of equivalence.
+    family: the number of contrasts corrected together. p: the p value of no difference. p_holm: p adjusted within the
+    family. p_margin: the adjusted p value of equivalence. Each is None if untested.
     """
 
     pair: Pair
@@ -69,7 +69,8 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     """Return the table of a study, with accuracies as fractions.
 
     besides: further metrics for each row. interim: give verdicts before all planned trials are done. simultaneous: add
-    intervals that hold for all differences at once. Raises ValueError if the study lacks a further metric.
+    intervals that hold for all differences of a family at once. Raises ValueError if no trial has a further metric, or
+    if a claim cannot be parsed.
     """
     whole, choices = tuning.with_tuned(study)
     plan, unit = whole.plan, units.unit(whole.plan.metric)
@@ -177,7 +178,7 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 
 def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyResults) -> dict[str, Row]:
-    """Return the rows with the mean and interval of further metrics; raise ValueError if the study lacks one."""
+    """Return the rows with the mean and interval of further metrics; raise ValueError if no trial has one of them."""
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in metrics:
         if metric not in study.numbers:
@@ -252,9 +253,9 @@ def contrast_tests(
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
-    """Return the families of contrasts that are corrected together: the arms, and how many were planned.
+    """Return the families of contrasts that are corrected together: the arms of `pairs`, and how many were planned.
 
-    In a tuned study, the grid points of tuned arms form a second family.
+    In a tuned study, the arms on the grid form a second family.
     """
     tuned = {entry.name for entry in plan.tuned}
     table = [name for name in pairs if not tuned or name in tuned]
@@ -262,7 +263,10 @@ def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield each arm with an interval of its difference, widened so that all of its family hold at once."""
+    """Yield arms with 95% intervals of their differences, widened so that all intervals of a family hold at once.
+
+    Arms without an interval over seeds are left out.
+    """
     for names, _ in families(pairs, plan):
         groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name in names:
@@ -279,10 +283,10 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
-    """Return a note that names the seed, for each arm with an outlier among its per-seed differences.
+    """Return a note that names the seed, for each arm with exactly one outlier among its per-seed differences.
 
     An outlier is more than 3 robust deviations from the arm's median. The deviation is at least the median over all
-    arms.
+    arms, and at least one test image. Arms with fewer than five seeds have no outlier.
     """
     samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
@@ -298,7 +302,7 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
 
-    The last note has the rate of divergence, among trials that diverged or have their metric.
+    If trials diverged, the last note has their rate among trials that diverged or have the metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
@@ -334,7 +338,7 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
 
 
 def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
-    """Return a note if the margin is wider than the baseline's error."""
+    """Return a note if the metric is an accuracy and the margin is wider than the baseline's error, else []."""
     if plan.margin is None or baseline is None or baseline.mean is None or not units.is_accuracy(plan.metric):
         return []
     unit, error = units.unit(plan.metric), 1 - baseline.mean
@@ -343,7 +347,10 @@ def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
 
 
 def study_notes(study: StudyResults) -> list[str]:
-    """Return notes on mixed code or machines, few seeds, the weights that arms start from, and repeated looks."""
+    """Return notes on mixed provenance, few seeds, the weights that arms start from, and repeated looks.
+
+    The plan's notes on the whole study are among them.
+    """
     notes = [*provenance.provenance_notes(study.columns), *study.plan.notes]
     seeds = len(study.plan.seeds)
     if seeds == 1:
@@ -354,7 +361,7 @@ def study_notes(study: StudyResults) -> list[str]:
 
 
 def start_notes(study: StudyResults) -> list[str]:
-    """Return a note with the mean 5-shot accuracy of the weights that arms start from, by stage, if tested."""
+    """Return a note with the mean 5-shot accuracy, by stage, of the weights that arms start from; [] if unknown."""
     if START not in study.columns:
         return []
     stage = {arm.name: arm.parent for arm in study.plan.arms}
