@@ -118,7 +118,7 @@ def test_deeply_nested_yaml_is_one_line(text: str) -> None:
 @pytest.mark.parametrize("text", ["x'; touch CANARY; '", "$(touch CANARY)", "-o %j {touch,CANARY}"])
 def test_a_run_under_hostile_names_stays_in_its_run_directory(tmp_path: Path, text: str) -> None:
     study = STUDY | {"question": text, "arms": {text: {"width": 8}}, "published": {text: 0.5}}
-    for name, content in ((f"{text}.yaml", study), (f"{text}-r.yaml", RECIPE), (f"{text}.py", None)):
+    for name, content in ((f"{text}.yaml", study), (f"{text}-r.yaml", RECIPE), (f"{text}.py", {})):
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / text).mkdir()
     before = listing(tmp_path)
