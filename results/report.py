@@ -110,7 +110,10 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links (slug, name, how they are related) to other studies with the same question or shared trials."""
+    """Return links to other studies with the same question or with shared trials.
+
+    A link has the keys slug, name and how, a text on how the studies are related.
+    """
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -168,7 +171,10 @@ def slug(name: str) -> str:
 
 
 def verdict_summary(table: Table) -> str:
-    """Return the number of arms with each verdict, such as "2 worse, 1 equivalent", at tuned values if any."""
+    """Return the number of arms with each verdict, such as "2 worse, 1 equivalent".
+
+    In a tuned study, only the tuned arms count.
+    """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)

@@ -78,7 +78,8 @@ def value_text(value: Any) -> str:
 def scale_for(ticks: Sequence[float]) -> str:
     """Return the scale that spaces increasing ticks more evenly: "log" or "linear".
 
-    It is linear if a tick is 0 or negative. Two ticks have a log scale if the second is at least twice the first.
+    It is linear for fewer than two ticks, or if a tick is 0 or negative. Two ticks have a log scale if the second is at
+    least twice the first.
     """
     if len(ticks) < 2 or ticks[0] <= 0:
         return "linear"
@@ -139,7 +140,10 @@ def flops_unit(most: float) -> tuple[float, str]:
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Set ticks of a log axis within its limits, at 1, 2 and 5 times powers of ten or closer."""
+    """Set the ticks of a log axis from `low` to `high`: 1, 2 and 5 times powers of ten, or closer.
+
+    If fewer than three of these fit, the ticks are evenly spaced numbers.
+    """
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4))
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)

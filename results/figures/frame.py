@@ -56,7 +56,7 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     of the other settings), reference (whether the arm is a baseline), n and planned (numbers of finished and planned
     trials), gap (why trials are absent), mean, low, high, delta, delta_low, delta_high, verdict, published, flops. low
     and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta. Metrics are in
-    display units. Unknown values are NaN.
+    display units. Unknown values are NaN, and so are the intervals of fewer than FEWEST seeds.
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
@@ -151,7 +151,10 @@ def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
 
 
 def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
-    """Return a data frame with a row per finished trial: arm, seed, and value of the metric in display units."""
+    """Return a data frame with a row per finished trial that has the metric.
+
+    Columns: arm, seed, and value (the metric in display units).
+    """
     finished = study.trials[study.trials["status"] == "finished"]
     if metric not in finished:
         return pd.DataFrame({"arm": [], "seed": [], "value": []})

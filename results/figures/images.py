@@ -48,8 +48,8 @@ def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
 def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
     """Return the arguments cmap, vmin and vmax of `imshow` for maps of a position embedding.
 
-    site: tokens, rotate or bias (see `similarity`). The scale is symmetric around 0 for a bias. It is -1 to 1 for the
-    others, whose maps are similarities.
+    site: tokens, rotate or bias (see `similarity`). The scale is symmetric around 0 for a bias. It is -1 to 1 for
+    tokens and rotate, whose maps are similarities.
     """
     if site == "bias":
         most = float(np.nanmax(np.abs(values))) or 1.0

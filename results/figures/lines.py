@@ -36,7 +36,7 @@ class SeriesStyle:
 
 
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return the style of each series by name, in plan order.
+    """Return the style of each series by name, in the order of the frame.
 
     Baselines have diamonds in the style's color for baselines. Other series have the colors of the palette in turn. A
     color that the user's style gives a series by name comes first. Series of one color differ in marker and dashes, as
@@ -104,12 +104,15 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
 
 
 def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax` in the style of a series, overridden by arguments of `plot`."""
+    """Add an entry to the legend of `ax` in the style of a series.
+
+    other: arguments of `plot`, which override the style.
+    """
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return the offset of each arm's marker from `at`, in points (1/72 inch): 0 unless markers collide."""
+    """Return the offset of each arm's marker or cross from `at`, in points (1/72 inch): 0 unless they collide."""
     found = pd.Series(0.0, index=frame.index)
     known = frame[frame["mean"].notna()]
     together = [group for _, rows in known.groupby("at") for group in colliding_groups(rows, ax)]
@@ -179,7 +182,7 @@ def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
 
 
 def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0) -> None:
-    """Draw means and intervals, where the markers of baselines and resolved differences are filled.
+    """Draw means and intervals. The markers of baselines and of resolved differences are filled.
 
     An interval that leaves the axes ends in an arrow.
     """

@@ -139,7 +139,10 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Return a line for each of up to NAMED arms with fewer finished trials than planned, and a count of the others."""
+    """Return lines on arms with fewer finished trials than planned.
+
+    Each of the first NAMED arms has a line, and a last line counts the other arms.
+    """
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)

@@ -57,9 +57,10 @@ def picture(
 
 
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
-    """Return the study's figure, `width` inches wide, with the question above it and notes.
+    """Return the study's figure, `width` inches wide, with the question and the setting above it and notes below it.
 
-    A style with `notes: false` leaves the notes to the caption. A figure without a title always has notes.
+    A style with `title: false` leaves out the question. A style with `notes: false` leaves setting and notes to the
+    caption. A figure without a title has no question, but always has setting and notes.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current().notes:

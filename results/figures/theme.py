@@ -1,4 +1,4 @@
-"""The look of all figures: embedded fonts, colorblind-safe colors, and the user's style.
+"""The appearance of all figures: embedded fonts, colorblind-safe colors, and the user's style.
 
 Nothing depends on the user's matplotlibrc, the date or the machine, so equal results give equal bytes.
 """

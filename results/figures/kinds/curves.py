@@ -80,9 +80,9 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
-    By default all arms are drawn, with dashes that show the value of the swept setting (`curves`). In a tuned study,
-    each arm is drawn at the value that validation selects for it. It is also drawn, dashed, at its baseline's tuned
-    value if that differs.
+    By default all arms are drawn. Their dashes show the value of the swept setting (`curves`), or the series if none is
+    swept. In a tuned study, each arm is drawn at the value that validation selects for it. It is also drawn, dashed, at
+    its baseline's tuned value if that differs.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -124,7 +124,7 @@ def lines_note(frame: pd.DataFrame) -> str:
 
 
 def unevaluated_note(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """Return a line that names the arms without an evaluated trial, unless no arm has one."""
+    """Return a line that names the arms without an evaluated trial; [] if all arms have one, or none has."""
     names = [row.label for row in rows_of(frame) if row.arm not in set(history["arm"])]
     return [f"No line, as no trial was evaluated: {', '.join(names)}."] if names and not history.empty else []
 
@@ -135,7 +135,7 @@ def has_bands(frame: pd.DataFrame) -> bool:
 
 
 def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
-    """Return a data frame with a row per evaluation.
+    """Return a data frame with a row per evaluation that has the metric.
 
     Columns: arm, seed, status, the names in AXES, and value (the metric in display units).
     """
@@ -200,7 +200,7 @@ def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 def training_metric(study: StudyResults) -> str:
     """Return the metric to draw over training: the evaluated metric closest to the study's metric.
 
-    It is the training loss if no trial was validated.
+    It is the training loss if trials were evaluated, but none of them was validated.
     """
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
@@ -218,10 +218,11 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds at the steps that all seeds have, in columns at, mean, low and high.
+    """Return means over seeds at the steps that all these seeds have, in columns at, mean, low and high.
 
-    The mean is over finished trials, or over running trials if none has finished. low and high are the 95% t interval,
-    NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
+    The seeds are those of finished trials. If no trial has finished, they are those of trials that neither diverged nor
+    failed. low and high are the 95% t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of
+    one arm, with column `at`.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
@@ -252,7 +253,10 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the arguments of `plot` for markers along a line, or for a dot if there is a single evaluation."""
+    """Return the arguments of `plot` for markers along a line.
+
+    A line without markers has a dot if there is only one evaluation.
+    """
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

@@ -1,6 +1,6 @@
 """The figure kind `families`: the metric over training compute (arXiv 2010.11929, Figure 5).
 
-Each model family has a fitted power law.
+Each model family with enough seeds has a fitted power law.
 """
 
 import numpy as np

@@ -127,7 +127,10 @@ def verdict_color(row: Any) -> str:
 
 
 def verdict_text(row: Any, metric: str) -> str:
-    """Return the verdict, and on a second line the difference: "−18.2 points [−20.1, −16.3]"."""
+    """Return the verdict, and on a second line the difference: "−18.2 points [−20.1, −16.3]".
+
+    For an arm without a finished trial, the second line says why.
+    """
     word = verdict_word(row)
     if row.n == 0:
         return f"{word}\n{row.gap}"

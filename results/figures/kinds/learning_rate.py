@@ -37,14 +37,17 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_curves(study: StudyResults) -> bool:
     """Return whether the figure needs a second panel, with training curves.
 
-    It does unless trials were evaluated only once.
+    It does not if there are evaluations, but only one of each trial.
     """
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Return a line with the arms' differences from their baselines at the values that validation selects, if any."""
+    """Return a line with each tuned arm's difference from its baseline, each arm at the values that validation selects.
+
+    Returns [] if the study tunes nothing or no difference is known.
+    """
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

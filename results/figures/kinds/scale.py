@@ -37,7 +37,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_few_shot(study: StudyResults, metric: str) -> bool:
     """Return whether some trial has 5-shot accuracy that the plan asks for in addition to its metric.
 
-    If the plan does not, only arms shared with another study would have values.
+    Where the plan does not ask for it, only arms shared with another study would have values.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
     return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
@@ -46,8 +46,8 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label for each value of `at`, in increasing order.
 
-    Numbers of images are given for data_fraction, but not for that of a stage: trials count only the images of their
-    arms.
+    Labels of data_fraction have the number of images. Those of a stage's data_fraction do not, as trials count only the
+    images of their arms.
     """
     if x == "data_fraction":
         return fraction_labels(frame, history)
@@ -83,7 +83,7 @@ def images_per_epoch(history: pd.DataFrame) -> pd.Series:
 
 
 def steps_text(trials: pd.DataFrame) -> str:
-    """Return a text on the training steps of all points, or "" if no trial has finished."""
+    """Return a text on the training steps of all points, or "" if they are unknown for every trial."""
     steps = sorted(set(trials["steps"].dropna().astype(int)))
     if not steps:
         return ""
