@@ -111,7 +111,7 @@ def fingerprint(rows: Sequence[Json]) -> str:
 def read(path: Path) -> list[StudyResults]:
     """Return the results of the studies in a Parquet export, equal to the results that were written.
 
-    Raises ValueError if the file is not an export, is damaged, or was written by a newer version.
+    Raises ValueError if the file is missing, not an export, damaged, or written by a newer version.
     """
     header = read_header(path)
     rows = read_rows(path)
@@ -134,7 +134,7 @@ def read_plans(path: Path) -> list[Plan]:
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
-    """Return the inspections of an export by trial id; raise ValueError if the file is damaged."""
+    """Return the inspections of an export by trial id; raise ValueError if the file is damaged or not an export."""
     packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
     try:
         return {trial: unpack(trial, text) for trial, text in packed.items() if text}
@@ -144,7 +144,7 @@ def read_inspections(path: Path) -> dict[str, Inspection]:
 
 @contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file within a `with` block; raise ValueError if it is damaged or not Parquet."""
+    """Open a Parquet file within a `with` block; raise ValueError if it is missing, damaged or not Parquet."""
     try:
         with pq.ParquetFile(path, **options) as file:
             yield file

@@ -19,8 +19,8 @@ def load_studies(
 
     source: run directory or Parquet export. studies: "pooling" selects the study under every recipe, "pooling@digits"
     only under the recipe digits. parts: what to read of each trial in a run directory besides its result; the rest
-    stays empty. Raises ValueError if a name is unknown, or if the source is empty, not an export, or written by a newer
-    version.
+    stays empty. Raises ValueError if a name is unknown. Raises ValueError too if the source is missing, empty, damaged,
+    not an export, or written by a newer version.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
@@ -31,9 +31,10 @@ def load_studies(
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
-    """Return the inspections of each arm's first finished seed by trial id, or all that an export holds.
+    """Return inspections by trial id: those of each arm's first finished seed, or all that an export holds.
 
-    Missing and damaged inspections of a run directory are left out.
+    Missing and damaged inspections of a run directory are left out. Raises ValueError if an export is damaged, or if a
+    newer version wrote an inspection.
     """
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader

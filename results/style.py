@@ -1,4 +1,4 @@
-"""Styles, which set how tables, figures and the report look but never change their results.
+"""Styles, which set the appearance of tables, figures and the report but never change their results.
 
 A style applies within a `with use(style):` block, much like matplotlib's rcParams.
 """
@@ -24,9 +24,9 @@ class Style:
     """A style: sizes, fonts, colors, labels, the order of arms and the number of decimal places.
 
     full, column: text width and column width of a paper in inches. width: figure width in inches. dpi: resolution of
-    PNG files. title, text, small: font sizes in points. colours, labels: keyed by arm, setting ("pool=gap") or family;
-    labels also by factor ("lr") or metric. order: names that come first. digits: decimal places by "accuracy", "loss"
-    or "p". heading, notes: whether a figure shows the study's question and notes.
+    PNG files. family: name of the font. title, text, small: font sizes in points. colours, labels: keyed by arm,
+    setting ("pool=gap") or model family; labels also by factor ("lr") or metric. order: names that come first. digits:
+    decimal places by "accuracy", "loss" or "p". heading, notes: whether a figure shows the study's question and notes.
     """
 
     full: float = FULL
@@ -60,7 +60,7 @@ class Style:
         return next((self.colours[part] for part in (name, *name.split(",")) if part in self.colours), None)
 
     def rank(self, name: str) -> int:
-        """Return an arm's index in `order` as a sort key, after which all other arms come."""
+        """Return an arm's sort key: the index of its first entry in `order`. Arms without an entry come last."""
         parts = {name, *name.split(",")}
         return next((i for i, entry in enumerate(self.order) if entry in parts), len(self.order))
 

@@ -141,7 +141,7 @@ def freeze_layout(figure: Figure) -> None:
 def absence_lines(frame: pd.DataFrame) -> list[str]:
     """Return lines on arms with fewer finished trials than planned.
 
-    Each of the first NAMED arms has a line, and a last line counts the other arms.
+    Each of the first NAMED arms has a line. If there are more, a last line counts them.
     """
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]

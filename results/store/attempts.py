@@ -91,8 +91,8 @@ class Attempt:
     def checkpoint(self) -> bytes | None:
         """Return the bytes of the newest valid checkpoint of any attempt, this attempt included.
 
-        The metrics up to its step are copied into this attempt. Returns None without a valid checkpoint, and then
-        removes this attempt's metrics.
+        The metrics up to its step are copied into this attempt, and env.json records from which attempt it resumes.
+        Returns None without a valid checkpoint, and then removes this attempt's metrics.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -115,7 +115,10 @@ class Attempt:
         return None
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
-        """Save a checkpoint and remove all but the newest two. Raises Superseded if a newer attempt exists."""
+        """Save a checkpoint and remove all but the newest two of the trial.
+
+        Raises Superseded if a newer attempt exists.
+        """
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
@@ -134,7 +137,7 @@ class Attempt:
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights (safetensors) if `keep_weights`; the result always records their SHA-256."""
+        """Save the final weights (safetensors) if `keep_weights`, and keep their SHA-256 for the result in any case."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
@@ -185,7 +188,8 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     """Return a new attempt that this process holds, or None if the trial is over or held.
 
     The attempt's folder appears with the lease inside, by one rename. Returns None too if another process renames
-    first. A broken result is moved into the new folder. Raises ValueError if a folder is a symbolic link.
+    first. A broken result is moved into the new folder. Raises ValueError if a folder is a symbolic link, and OSError
+    if the new folder cannot be made.
     """
     trial.ensure_no_links()
     attempts = trial.attempts()
@@ -204,7 +208,10 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
 
 
 def has_result(trial: Trial, aside: Path | None = None) -> bool:
-    """Return whether a valid result exists. A broken result is moved to `aside`, if given."""
+    """Return whether a valid result exists. A broken result is moved to `aside`, if given.
+
+    Raises NewerSchema if a newer version wrote the result.
+    """
     try:
         return trial.result() is not None
     except Broken:

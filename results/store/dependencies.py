@@ -1,4 +1,4 @@
-"""Parents of trials: the trials whose weights they start or learn from, as recorded in plans."""
+"""Parents of trials: the trials from whose weights other trials start or learn, as recorded in plans."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -42,7 +42,10 @@ def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
 
 
 def link(config: Settings) -> str:
-    """Return the setting that names the parent trial, `init_from` or `teacher`. `config` leaves this setting out."""
+    """Return the setting that names the parent trial: `teacher` if the config has `init_from`, else `init_from`.
+
+    config: of an entry with a parent, without the setting that names it.
+    """
     return "teacher" if "init_from" in config else "init_from"
 
 

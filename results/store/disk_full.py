@@ -14,7 +14,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 class Patience:
     """A policy for retrying writes while the disk is full.
 
-    seconds: longest wait for space. given_up: called after each failure; True ends the wait early. tell: called with
+    seconds: longest wait for space. given_up: called before each wait; True ends the retrying early. tell: called with
     the reason for each wait. pause: seconds between two tries.
     """
 

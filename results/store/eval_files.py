@@ -105,9 +105,9 @@ def begin(trial: Trial, name: str) -> int:
 
 
 def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove the failures of the named evals, or of all evals, and return whether there were any.
+    """Remove the failures and counters of the named evals, or of all evals, and return whether any had failed.
 
-    Raises ValueError if a folder is a symbolic link.
+    Without `names`, these are all evals that were computed or failed. Raises ValueError if a folder is a symbolic link.
     """
     trial.ensure_no_links()
     any_failed = False
@@ -148,7 +148,7 @@ def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]
 
 
 def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
-    """Return the first failure among the named evals, or among all evals, or None if none failed."""
+    """Return the first failure among the named evals, or among all evals if `names` is None; None if none failed."""
     for name in all_names(trial) if names is None else names:
         try:
             return store.read(file(trial, name, ".failure.json"), Failure)

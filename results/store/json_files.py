@@ -76,7 +76,8 @@ def read_json(path: Path | str) -> dict[str, Any]:
 def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
     """Return the JSON object in the bytes of a file; `path` only names the file in errors.
 
-    Raises Broken if the bytes are no JSON object. Raises NewerSchema if a newer version wrote them.
+    Raises Broken if the bytes are no JSON object or its schema is no number. Raises NewerSchema if a newer version
+    wrote them.
     """
     name = os.path.basename(path)
     try:

@@ -147,8 +147,8 @@ class Heartbeat:
 def turn(folder: Path, seconds: float) -> Iterator[Path]:
     """Yield the folder of a lock that one process at a time holds, across all machines that share `folder`.
 
-    Raises TimeoutError naming the holder if the lock is not free within `seconds`. The lock of a dead holder ends about
-    a minute after its last renewal.
+    Raises TimeoutError naming the holder if the lock is not free within `seconds`. A waiting process notices within
+    about a minute that a holder is dead.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:

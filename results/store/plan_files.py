@@ -27,10 +27,10 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return a plan, verified against its checksum, which is left out.
+    """Return a plan without its checksum, against which the content is verified.
 
-    Raises FileNotFoundError if the file is missing. Raises Broken if it is damaged or edited. Raises NewerSchema if a
-    newer version wrote it.
+    A plan of 0.11 or before has no checksum and is not verified. Raises FileNotFoundError if the file is missing.
+    Raises Broken if it is damaged or edited. Raises NewerSchema if a newer version wrote it.
     """
     content = read_json(path)
     recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
@@ -44,7 +44,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return the sorted paths in a folder, empty if it is missing. Raises ValueError if it cannot be read."""
+    """Return the sorted paths in a folder, or [] if the folder is missing. Raises ValueError if it cannot be read."""
     try:
         return sorted(folder / name for name in os.listdir(folder))
     except FileNotFoundError:
@@ -54,9 +54,10 @@ def listed(folder: Path) -> list[Path]:
 
 
 def plans(runs: Path) -> Iterator[Plan]:
-    """Yield all plans of a run directory, sorted by name.
+    """Yield all plans of a run directory, sorted by name. Folders without plan.json are skipped.
 
-    Raises Broken if a plan is damaged or in a wrong folder. Raises NewerSchema if a newer version wrote it.
+    Raises Broken if a plan is damaged or in a wrong folder. Raises NewerSchema if a newer version wrote it. Raises
+    ValueError if the folder of plans cannot be read.
     """
     for folder in listed(runs / "studies"):
         path = folder / "plan.json"

@@ -11,8 +11,8 @@ from results.store.schemas import Entry, Plan
 def plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if a name is unknown or the
-    directory is missing or without plans.
+    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if a name is unknown, or if
+    the directory is missing or without plans. Raises ValueError too if a plan is damaged or of a newer version.
     """
     if not runs.is_dir():
         raise absent(runs)

@@ -84,9 +84,9 @@ def process_count(trials: int) -> int:
 
 
 def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
-    """Return the record of a trial. A broken file leaves its part empty, and the value `reason` names it.
+    """Return the record of a trial. A broken file leaves its part empty.
 
-    Raises NewerSchema if a newer version wrote a file.
+    In a trial with a result, the value `reason` names broken files. Raises NewerSchema if a newer version wrote a file.
     """
     trial = store.trial(runs, trial_id)
     state = trial.state()
@@ -132,7 +132,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 def read_provenance(state: store.TrialState) -> dict[str, str]:
     """Return the code, settings and machine of a trial as texts by name; "A then B" if attempts differ.
 
-    Raises FileNotFoundError or Broken if env.json of the newest attempt cannot be read.
+    Raises FileNotFoundError or Broken if env.json of the state's attempt cannot be read.
     """
     envs = [env.content() for env in read_envs(state)]
     found = joined([{name: env[name] for name in NAMED if name in env} for env in envs])
@@ -142,10 +142,10 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Return env.json of each attempt in the chain of resumes, oldest first.
+    """Return env.json of the state's attempt and of the attempts that it resumed from, oldest first.
 
-    Raises FileNotFoundError or Broken if the file of the newest attempt cannot be read. If the
-    file of an earlier attempt cannot be read, the list begins after that attempt.
+    Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read. If the file of an earlier
+    attempt cannot be read, the list begins after that attempt.
     """
     folder, _, number = str(state.folder).rpartition("/")
     envs = [store.parse(state.read("env.json"), f"{number}/env.json", Environment)]

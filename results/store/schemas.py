@@ -1,7 +1,7 @@
 """Schemas of the JSON files of a run directory, checked when a file is read.
 
-A file is broken if a field is missing, null or of another type; the error names the file and the field. Unknown fields
-are accepted, because a later version may have written them.
+A file is broken if a required field is missing, or if a value has another type than its field. The error names the file
+and the field. Unknown fields are accepted, because a later version may have written them.
 """
 
 import json
@@ -54,7 +54,7 @@ Kind = TypeVar("Kind", bound="Schema")
 
 
 class Schema(BaseModel):
-    """The content of a file. Types are exact: neither "1" nor true is the number 1."""
+    """The content of a file, or a part of it. Types are exact: neither "1" nor true is the number 1."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
 
@@ -99,9 +99,9 @@ class ResumedFrom(Schema):
 class Environment(Schema):
     """The content of attempts/<n>/env.json: where an attempt ran."""
 
-    code: str = ""  #: Digest of the sources and plugins.
+    code: str = ""  #: Digest of the sources and plug-ins.
     revision: str | None = None  #: The git revision.
-    plugins: dict[str, str] = {}  #: Plugin file name -> digest.
+    plugins: dict[str, str] = {}  #: Plug-in file name -> digest.
     host: str = ""  #: The machine.
     node: str = ""  #: The SLURM node.
     device: str = ""  #: The processor or GPU.
@@ -176,7 +176,7 @@ class LaterDifference(Schema):
 
 
 class Entry(Schema):
-    """An arm or a stage of a plan: a config and the trials that train it."""
+    """An arm or a stage of a plan: a config and its trials."""
 
     name: Annotated[str, Field(min_length=1)]  #: The name in tables.
     stage: str = ""  #: Name of the stage in the study file, or "" for an arm.
@@ -227,7 +227,7 @@ class Arm(Entry):
 
 
 class Tuned(Schema):
-    """An arm at its tuned values. points: names of the arms on the grid that it is chosen from."""
+    """An arm at its tuned values. points: names of the arms on the grid from which the values are chosen."""
 
     name: str
     baseline: str
@@ -378,7 +378,10 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":
-        """Raise ValueError if a name refers to no entry, or if two arms or two stages share a name."""
+        """Raise ValueError if a baseline, parent or tuned point names no entry.
+
+        Two arms or two stages with one name raise it too.
+        """
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),

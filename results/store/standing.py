@@ -1,7 +1,8 @@
 """Standing of a trial: whether it is over, and if not, whether it may start.
 
-The standing follows from files: the trial's result, lease and failures, its evals, and the same of its parents. A
-trial may start once its parent has finished and its weights exist. If they are lost, the parent is trained again.
+The standing follows from files: the trial's result, lease, failures and evals, and the same files of its parents. A
+trial may start once its parent has finished and the parent's weights exist. If these are lost, the parent is trained
+again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -148,7 +149,7 @@ def start_of(parents: Mapping[str, str], look: Callable[[str], Parent]) -> Start
     """Return whether the parents of a trial let it start.
 
     parents: id -> name, nearest first. look: returns what the parent with an id allows. The parents behind a READY or
-    BLOCKED parent do not matter. The reason names the farthest parent that does.
+    BLOCKED parent do not matter. The reason names the farthest parent that keeps the trial from starting.
     """
     start = Start()
     for key, name in parents.items():

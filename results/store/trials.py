@@ -166,7 +166,8 @@ class Trial:
         """Move aside the result of a trial that ended, so that it runs again; return whether this succeeded.
 
         The result moves into a new attempt, which also makes earlier failures no longer count. Returns False if the
-        trial is held or its result is not `result`. Raises ValueError if a folder is a symbolic link.
+        trial is held or its result is not `result`. Raises ValueError if a folder is a symbolic link or the result is
+        damaged.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -214,7 +215,7 @@ class Trial:
         return 0
 
     def step(self) -> int:
-        """Return the last step recorded in the metrics or checkpoints of any attempt, or 0 if none is recorded."""
+        """Return the last step in the metrics of any attempt or of the newest checkpoint, or 0 if there is none."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
         return max([0, *logged, *map(step_of, self.checkpoints()[:1])])
 

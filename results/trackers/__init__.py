@@ -13,7 +13,7 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")  # a file each
 
 
 def write(tracker: str, studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write settings, training curves and metrics of every trial to `folder` for one tracker.
+    """Write settings, training curves and metrics of every evaluated trial to `folder` for one tracker.
 
     tracker: a name in TRACKERS. Raises ValueError if no trial has been evaluated. Raises ModuleNotFoundError if the
     tracker's package is not installed.

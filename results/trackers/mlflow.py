@@ -13,7 +13,7 @@ LONGEST = 500  # characters of a parameter
 
 
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write a run per trial and an experiment per study to the file `folder`/mlflow.db.
+    """Write a run per evaluated trial and an experiment per study to the file `folder`/mlflow.db.
 
     A second export adds new runs. Raises ValueError if no trial has been evaluated. Raises ModuleNotFoundError if the
     package mlflow is not installed.

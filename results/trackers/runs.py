@@ -61,8 +61,8 @@ def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
 def points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
     """Yield a point per evaluation, and a last point with the final metrics if there are any.
 
-    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: its row of the
-    study's table.
+    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: its row of
+    `StudyResults.trials`.
     """
     seconds, step = 0.0, None
     for line in history.dropna(subset="step").to_dict("records"):

@@ -218,7 +218,7 @@ def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds at the steps that all these seeds have, in columns at, mean, low and high.
+    """Return means over seeds at the steps that all of them have, in columns at, mean, low and high.
 
     The seeds are those of finished trials. If no trial has finished, they are those of trials that neither diverged nor
     failed. low and high are the 95% t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of
