@@ -42,7 +42,7 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
     """Return the training images (M, 3, 32, 32) and labels, then the test images and labels.
 
     kind: torchvision's class, which names the files and their md5 sums. home: the folder that contains their folder.
-    Raises OSError if a file is missing, ValueError if it is damaged.
+    Raises OSError if a file cannot be read, ValueError if it is damaged.
     """
     train, test = (
         [read_batch(home / kind.base_folder / name, md5) for name, md5 in files]
@@ -54,8 +54,8 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
 def read_batch(path: Path, md5: str) -> Part:
     """Return the images (m, 3, 32, 32) and labels of one file.
 
-    Raises OSError if it cannot be read, ValueError if it has another md5 sum or holds anything but arrays and builtin
-    containers.
+    md5: the expected checksum. Raises OSError if the file cannot be read. Raises ValueError if it has another md5 sum
+    or holds anything but arrays and builtin containers.
     """
     content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:

@@ -1,6 +1,6 @@
 """Crops of stored uint8 images on any device: random boxes and the center crop.
 
-Stored images (B, C, S, S) are channels-last, which a CPU resizes fastest. Crops are channels-first.
+The stored images of a pack (B, C, S, S) are channels-last, which a CPU resizes fastest. Crops are channels-first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
 
     keys: (B,), on the CPU. side: the images' side in pixels. The distribution equals torchvision's
     RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): a box is the first of ten random
-    ones that lies within the image, or the whole image.
+    ones that lies within the image, or the whole image if none does.
     """
     uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
     share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
@@ -60,11 +60,11 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
 def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
     """Crop each uint8 image (B, C, S, S) to its box, resized to (B, C, size, size), bilinear with antialiasing.
 
-    boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`: then kernels depend on
-    shapes only, as a CUDA graph needs.
+    boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`. fixed: launch kernels
+    that depend on shapes only, as a CUDA graph needs.
 
-    A CPU uses PyTorch's resampling of uint8 images, one at a time. A GPU would need three launches for each, so it uses
-    matrix products, whose rounding differs by one level at most.
+    Unless `fixed`, a CPU uses PyTorch's resampling of uint8 images, one at a time. A GPU would need three launches for
+    each, so it uses matrix products, whose rounding differs by one level at most.
     """
     if fixed or images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)

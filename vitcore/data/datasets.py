@@ -1,6 +1,7 @@
-"""The built-in datasets, with pinned sizes and checksums that are verified when the images are read.
+"""The built-in datasets, whose pinned sizes and checksums are verified when the images are read.
 
-The digits come with scikit-learn. Torchvision downloads all others, and reads all but CIFAR (`vitcore.data.cifar`).
+The digits come with scikit-learn. Torchvision downloads all others, and reads all but CIFAR (`vitcore.data.cifar`). The
+checksums of MNIST and Fashion-MNIST are of the archives, and a deleted archive is not checked.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 class About:
     """The facts about a dataset that are known before any image is read.
 
-    image_size: side of the square images, in pixels. fingerprint: values that identify the images. folds: number of
-    folds, of which each seed tests one; None if the dataset has a test set. mean, std: statistics of the stored values
-    for each channel; None if they are computed from the training images. levels: number of possible values of a pixel,
-    from 0.
+    image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
+    of images to train on, with those for validation. folds: number of folds, of which each data seed tests one; None if
+    the dataset has a test set. mean, std: statistics of the stored values for each channel; None if they are computed
+    from the training images. levels: number of possible values of a pixel, from 0.
     """
 
     image_size: int
@@ -68,7 +69,7 @@ class Raw:
 
 
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Return a sentence on the first class with fewer than two training images, or "" if every class has two.
+    """Return a sentence on the first class with fewer than two training images, or "" if every class has at least two.
 
     labels: (M,), of all images. train: indices of the images that are not for testing. Training and validation each
     need an image of every class.
@@ -96,7 +97,8 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
     """Return the facts about a dataset of torchvision with 10,000 test images.
 
-    size: side of the images in pixels. md5: the archive's checksum in torchvision.
+    size: side of the images in pixels. train: number of training images. md5: torchvision's checksum of the archive, or
+    of the first archive, with the training images.
     """
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
@@ -131,7 +133,7 @@ TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "
 def read_digits() -> Raw:
     """Read scikit-learn's 1,797 digits (M, 1, 8, 8), which have no test set (UCI, Alpaydin and Kaynak 1998).
 
-    Raises ValueError if scikit-learn is not installed or the images have another checksum.
+    Raises ValueError if scikit-learn is not installed or the images or labels do not have the pinned checksum.
     """
     with gzip.open(digits_file()) as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
@@ -143,15 +145,19 @@ def read_digits() -> Raw:
 
 
 def read_built_in(name: str, data_dir: Path | None) -> Raw:
-    """Read a built-in dataset. data_dir: folder of downloads, or None for one that is not downloaded.
+    """Read a built-in dataset.
 
-    Raises ValueError if it is not installed, missing or damaged.
+    data_dir: folder of downloads, or None for the digits, which need no download. Raises ValueError if the data are
+    missing or damaged, or if scikit-learn is not installed.
     """
     return read_digits() if data_dir is None else read_torchvision(name, data_dir)
 
 
 def digits_file() -> Path:
-    """Return the path of scikit-learn's digits, without its slow import; raise ValueError if it is not installed."""
+    """Return the path of scikit-learn's digits, without importing scikit-learn, which is slow.
+
+    Raises ValueError if scikit-learn is not installed.
+    """
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
@@ -161,7 +167,7 @@ def digits_file() -> Path:
 def read_torchvision(name: str, data_dir: Path) -> Raw:
     """Read CIFAR, MNIST or Fashion-MNIST from the folder `data_dir`, training images first.
 
-    Raises ValueError if files are missing or damaged.
+    Raises ValueError if files are missing or damaged, or have another number of images.
     """
     import torchvision.datasets
 
@@ -185,7 +191,7 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
 def read_mnist(kind: type[MNIST], data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
     """Read training images (M, 1, 28, 28) and their labels, then test images and their labels.
 
-    Torchvision reads the unpacked files, and archives beside them are checked. Raises RuntimeError if files are
+    Torchvision reads the unpacked files, and only archives beside them are checked. Raises RuntimeError if files are
     missing, ValueError if an archive is damaged.
     """
     from torchvision.datasets.utils import check_md5
@@ -227,7 +233,10 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """Return `data_dir`, or else the folder in ABLATE_DATA; raise ValueError if neither is set."""
+    """Return `data_dir`, or the folder in ABLATE_DATA if `data_dir` is None.
+
+    Raises ValueError if neither is set.
+    """
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -240,8 +249,8 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     """Return the folders that may hold the pack `name`, in the order in which they are searched.
 
-    They are from ABLATE_PACKS, `data_dir`, ABLATE_DATA and ABLATE_MORE_DATA. A command sets the first and the last for
-    itself and the processes that it starts. Raises ValueError if one of these is invalid.
+    They are from ABLATE_PACKS, `data_dir`, ABLATE_DATA and ABLATE_MORE_DATA. A command sets ABLATE_PACKS and
+    ABLATE_MORE_DATA for itself and the processes that it starts. Raises ValueError if one of these two is invalid.
     """
     own = own_packs().get(name)
     return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))
@@ -256,7 +265,10 @@ def above(data_dir: Path | None = None) -> list[Path]:
 
 
 def own_packs() -> dict[str, str]:
-    """Return the folder of each pack in ABLATE_PACKS, by name; raise ValueError unless that is a JSON object."""
+    """Return the folders in ABLATE_PACKS by name of pack, {} if it is not set.
+
+    Raises ValueError if it cannot be read as a JSON object.
+    """
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -264,7 +276,10 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the folders in ABLATE_MORE_DATA; raise ValueError unless that is a JSON list."""
+    """Return the folders in ABLATE_MORE_DATA, [] if it is not set.
+
+    Raises ValueError if it cannot be read as a JSON list.
+    """
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

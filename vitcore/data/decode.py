@@ -35,7 +35,8 @@ def open_image(file: Path) -> Image:
 def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
-    formats: Pillow's names of the formats that are accepted. Raises ValueError for anything else.
+    formats: Pillow's names of the formats that are accepted. Raises ValueError if the content is no image of these
+    formats.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -49,7 +50,7 @@ def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> I
 def squared(image: Image, size: int, channels: int) -> Bytes:
     """Return the middle square, resized to `size` pixels a side: (size, size) for 1 channel, (size, size, 3) for 3.
 
-    Raises ValueError if the image cannot be decoded.
+    Raises ValueError if the image cannot be decoded, or if the range of its values is unknown.
     """
     from PIL import Image, ImageOps
 

@@ -1,7 +1,7 @@
 """A folder of images as a dataset.
 
-The images are PATH/train/<class>/* and PATH/test/<class>/* (or val, which then serves as test set). A folder that holds
-the class folders directly is split 80/20 within each class, equally for every seed.
+The images are PATH/train/<class>/* and PATH/test/<class>/* (or val, which serves as test set if there is no test
+folder). A folder that holds the class folders directly is split 80/20 within each class, equally for every seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ TEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a folder in sorted order, their labels (M,), and the indices of training and test images."""
+    """The images of a folder, with their labels (M,) and the indices of the training and the test images.
+
+    The images are sorted within each class of a part.
+    """
 
     files: tuple[Path, ...]
     labels: Indices
@@ -39,9 +42,10 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images, whose image size is the shorter side of the first one.
+    """Return the facts about a folder of images, some of which come from its first image.
 
-    Reads every file, once per process. Raises ConfigError if the folder is invalid or its first image cannot be read.
+    The image size is the shorter side of that image, and there is one channel if it is gray. Every file is read, once
+    per process. Raises ConfigError if the folder is invalid or its first image cannot be read.
     """
     listing = list_folder(root)
     try:
@@ -72,7 +76,11 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 
 
 def check_images(root: Path, channels: int) -> None:
-    """Decode every image, on all cores; raise ConfigError, with the first broken one and their number, if any is."""
+    """Decode every image of a folder, on all cores.
+
+    Raises ConfigError if the folder is invalid or an image is broken. The message names the first broken image and says
+    how many more are broken.
+    """
 
     def failure(file: Path) -> str:
         try:
@@ -91,7 +99,8 @@ def check_images(root: Path, channels: int) -> None:
 def list_folder(root: Path) -> Listing:
     """Return the images of a folder, their labels and their split.
 
-    Raises ConfigError if the folder is missing, has fewer than two classes, or has a class with too few images.
+    Raises ConfigError if the folder is missing or cannot be read, lacks a part, has fewer than two classes, or has a
+    class with too few images.
     """
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -102,9 +111,10 @@ def list_folder(root: Path) -> Listing:
 
 
 def list_parts(root: Path) -> Listing:
-    """Return the images of a folder that has train/ and either test/ or val/.
+    """Return the images of a folder that has train/ and test/, or train/ and val/ if test/ is missing.
 
-    Raises ConfigError if a part is missing, or the test part has a class that the training part lacks.
+    Raises ConfigError if there is neither test/ nor val/, or if a part has fewer than two classes. It is also raised if
+    the two parts have different class folders, or if a class has no training image.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
@@ -140,7 +150,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
     """Return the images in each class folder, with their subfolders, in sorted order, and the images' labels.
 
-    Raises ConfigError if a folder cannot be read, or has no image and `empty_allowed` is False.
+    Raises ConfigError if a folder is missing, cannot be read, or has no image and `empty_allowed` is False.
     """
 
     def unreadable(error: OSError) -> NoReturn:

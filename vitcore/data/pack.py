@@ -111,7 +111,7 @@ class Manifest(Options):
 
     @property
     def image_bytes(self) -> int:
-        """The size of a decoded image."""
+        """The size of a decoded image, in bytes."""
         return self.size**2 * self.channels
 
     @property
@@ -125,7 +125,7 @@ class Manifest(Options):
 
     @property
     def bytes(self) -> int:
-        """The size of all shards."""
+        """The size of all shards, in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     def about(self) -> About:
@@ -165,7 +165,7 @@ def lacking(folder: Path) -> str:
 def manifest(folder: Path, name: str) -> Manifest:
     """Read the manifest of the pack `name`.
 
-    Raises ConfigError, which names the file, if it is damaged or of another pack.
+    Raises ConfigError, which names the file, if it cannot be read, is damaged, or is of another pack or format.
     """
     path = folder / MANIFEST
     try:
@@ -202,7 +202,10 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def opened(folder: Path, fingerprint: str) -> Pack:
-    """Open the pack whose manifest has this fingerprint; raise ValueError, which names the file, if one is damaged."""
+    """Open the pack whose manifest has this fingerprint.
+
+    Raises ValueError, which names the file, if a file is damaged.
+    """
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
@@ -213,8 +216,8 @@ def opened(folder: Path, fingerprint: str) -> Pack:
 class Pack:
     """An open pack: its folder, its manifest and its index.
 
-    records: the index (M,). labels: (M,), int64. Raises ValueError if the index is damaged or a shard has another size
-    than in the manifest.
+    records: the index (M,). labels: (M,), int64. Raises ValueError if the index is damaged, or if a shard is missing or
+    has another size than in the manifest.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -235,9 +238,9 @@ class Pack:
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images at `places` (B,) into an array (B, S, S, C), in any thread.
+        """Read the images at `places` (B,) into an array (B, S, S, C).
 
-        Raises ValueError, which names the shard, if a shard is damaged.
+        Any thread may call this method. Raises ValueError, which names the shard, if a shard is damaged.
         """
         for row in np.argsort(places, kind="stable"):  # in the order on disk
             self.read_one(int(places[row]), into[row])
@@ -310,7 +313,10 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
-    """Raise ValueError unless each image has one record with a valid label and a shard's images lie end to end."""
+    """Raise ValueError unless each image has one record with a valid label and a valid byte range.
+
+    The images of a shard must lie end to end. In format bytes, each must have the size of a decoded image.
+    """
     if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
         raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
     if (label := int(records["label"].max())) >= len(manifest.classes):
@@ -339,7 +345,7 @@ def check_size(path: Path, shard: Shard) -> None:
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
     """Read a whole pack and return a description of the damage for each damaged file, by file name.
 
-    advance: called with the number of bytes read since the last call.
+    The result is {} if no file is damaged. advance: called with the number of bytes checked since the last call.
     """
     found = {}
     try:

@@ -59,7 +59,8 @@ class Source:
 def find_source(source: str, data_dir: Path | None) -> Source:
     """Return the source that `source` names, in one of the forms listed at the start of this module.
 
-    data_dir: root of timm's datasets. Raises ValueError if the source does not exist or a class has too few images.
+    data_dir: root of timm's datasets. Raises ValueError if the source is missing or invalid, or a class has too few
+    images.
     """
     found = read_source(source, data_dir)
     if why := too_small(found.labels, np.arange(found.train), found.classes):
@@ -88,7 +89,7 @@ def read_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """Return the images that data=imagefolder:ROOT reads; raise ConfigError if the folder is invalid."""
+    """Return a source of the images that data=imagefolder:ROOT reads; raise ConfigError if the folder is invalid."""
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
@@ -140,10 +141,12 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 
 
 def from_members(found: list[Member], origin: str) -> Source:
-    """Return a source of the given images, whose folders are the classes, below train or test if there are such.
+    """Return a source of the given images, in which each image's folder is its class.
 
-    origin: start of the error message. Raises ValueError if there are fewer than two classes, if an image is in no
-    class folder, if a test image's class has no training image, or if there is train/ without test images.
+    Images whose class folder is in test/, val/ or validation/ are for testing. Without train/ and these folders, a
+    random fifth of each class is. origin: start of the error messages. Raises ValueError if there are no images, or if
+    there are fewer than two classes. It is also raised if an image lies outside of class folders, if a test image's
+    class has no training image, or if there is train/ without test images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -204,9 +207,10 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Return an image from timm's reader, if there is one; raise ValueError if it cannot be read.
+    """Return an image of a dataset, from timm's reader if the dataset has one.
 
-    The dataset itself opens any format, clips 16-bit values and skips unreadable images.
+    The dataset itself opens any format, clips 16-bit values and skips unreadable images. Raises ValueError if timm's
+    reader gives a file that cannot be read.
     """
     found = getattr(dataset, "reader", dataset)[place][0]
     if not hasattr(found, "read"):

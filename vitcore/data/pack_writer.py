@@ -89,15 +89,16 @@ def pack(
     """Pack `source` in the folder HOME/NAME, with `jobs` threads, and return that folder.
 
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
-    crops therefore never reach the ends of the longer side. At size 256, the center crop for evaluation has 224 pixels
-    a side.
+    crops therefore never reach the ends of the longer side. The side of the center crop for evaluation is by default
+    7/8 of `size`, such as 224 of 256.
 
-    An image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k, and 0.2 ms of a core
-    to read. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but 1.2 ms of a core to
+    A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k, and 0.2 ms of a
+    core to read. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but 1.2 ms of a core to
     decode in every epoch.
 
-    advance: called with the number of images packed since the last call. Raises ValueError if the name is invalid, an
-    image is unreadable, or the folder holds or begins another pack.
+    advance: called with the number of images packed since the last call. Raises ValueError if the name or an option is
+    invalid, or an image is unreadable. It is also raised if the folder has a finished pack, another unfinished pack or
+    another writer.
     """
     check(name, options)
     folder = home / name
@@ -139,7 +140,7 @@ def repair(
     """Write the `damaged` files of a finished pack again from its source; the manifest and all trial ids stay.
 
     Raises ValueError, and keeps the damaged file, if the source has changed so that a file would not match the
-    manifest.
+    manifest. Also raises ValueError if another process is writing there.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -199,7 +200,10 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[s
 
 
 def own_size(source: Source) -> dict[str, int]:
-    """Return the smallest sampled side as `size` and `crop`, so that no image is enlarged; {} from 256 pixels on."""
+    """Return the smallest side of the sampled images as `size` and `crop`, so that none of these is enlarged.
+
+    The result is {} if no side is below the default size of 256 pixels.
+    """
     side = min(shorter_sides(source))
     return {"size": side, "crop": side} if side < Options.size else {}
 
@@ -254,7 +258,10 @@ def read_begun(folder: Path) -> Begun | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a pack for one writer until its process ends; raise ValueError if another one holds the lock."""
+    """Lock a pack for one writer within the block; raise ValueError if another process holds the lock.
+
+    The lock also ends with the process.
+    """
     with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -264,7 +271,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack, unless an equal one exists; raise ValueError if there is another pack's."""
+    """Write the note of a new pack, unless an equal note exists.
+
+    Raises ValueError if there is the note of another pack.
+    """
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_begun(folder)

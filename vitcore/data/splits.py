@@ -1,7 +1,7 @@
 """The training, validation and test images of a trial, and the order in which training sees them.
 
-`load` never uses the network. Every choice (fold, validation, subset, order) is a pure function of a seed and its
-purpose.
+`load` never uses the network. Every choice (fold, validation, subset, order) is a pure function of a seed and of the
+kind of choice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ __all__ = ["Data", "Images", "Order", "check", "download", "load"]
 class Images:
     """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
 
-    window: the center crop for evaluation, for images of a pack. These are channels-last, in memory or on disk.
+    window: the center crop for evaluation, or None if the images are not of a pack. Images of a pack are channels-last,
+    in memory or on disk.
     """
 
     pixels: Tensor | Stored
@@ -88,8 +89,8 @@ class Images:
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
         """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
 
-        places: returns the images' indices by batch number. Images on disk are read ahead if batches are requested in
-        order.
+        places: returns by batch number the indices (m,) of images among these. Images on disk are read ahead if batches
+        are requested in order.
         """
         kept = self.pixels
         if isinstance(kept, Stored):
@@ -112,7 +113,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device; images of a pack are streamed, in equal batches, if they do not fit there."""
+        """Return the data on a device; images of a pack are streamed, in equal batches, if not all images fit there."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -120,7 +121,7 @@ class Data:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError if `config` has other channels or classes than its data. Reads no image.
+    """Raise ConfigError if `config` has other channels or classes than its data.
 
     Only the Config of a model that is never trained may differ from its data.
     """
@@ -133,8 +134,8 @@ def check(config: Config) -> None:
 def load(config: Config, data_dir: Path | None = None) -> Data:
     """Load the images of a trial on the CPU, resized to `config.image_size` unless they are in a pack.
 
-    data_dir: folder of downloads and packs; default: ABLATE_DATA. Raises ValueError if the data are missing or damaged,
-    or differ from those that `config` was made for.
+    data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
+    if the data are missing or damaged, or differ from those that `config` was made for.
     """
     check(config)
     about = describe(config.data, data_dir)
@@ -173,9 +174,9 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read all images of a dataset, resized to `size` x `size` pixels, bilinear with antialiasing.
+    """Read all images of a built-in dataset or folder, resized to `size` x `size` pixels, bilinear with antialiasing.
 
-    home: folder of downloaded data, if any.
+    home: folder of downloads, or None for data that are not downloaded.
     """
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
@@ -191,9 +192,10 @@ def split(
 ) -> tuple[Indices, Indices, Indices]:
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
-    train, test: indices as published. With 5 folds, data seed s tests fold s mod 5 of the random partition number s div
-    5, so five seeds from a multiple of five test every image once. Every `data_fraction` has the same validation
-    images, and a smaller fraction is a subset of a larger one.
+    train, test: indices as published. fold_count: number of folds, or None to keep the published test images. With 5
+    folds, data seed s tests fold s mod 5 of the random partition number s div 5. Five consecutive seeds from a multiple
+    of five therefore test every image once. Every `data_fraction` has the same validation images, and a smaller
+    fraction is a subset of a larger one.
     """
     seed = config.data_seed
     if fold_count:
@@ -211,7 +213,7 @@ def statistics(raw: Raw) -> tuple[list[float], list[float]]:
 
 
 class Order:
-    """The order in which `n` training images are seen: one random permutation per epoch, end to end.
+    """The order in which `n` training images are seen: one random order per epoch, end to end.
 
     Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, position), so
     checkpoints need not save it. repeats: how often each image appears in a row. An epoch still ends after `n` images,

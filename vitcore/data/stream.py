@@ -24,7 +24,7 @@ CHUNK = 512  # images read at a time by `resident`
 class Stored:
     """The images at `places` (n,) of a pack, on disk until they are read to `device` as uint8 (n, C, S, S).
 
-    They are channels-last.
+    In memory they are channels-last.
     """
 
     pack: Pack
@@ -40,16 +40,16 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """The size of the images in memory."""
+        """The size of the images in memory, in bytes."""
         return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
         return replace(self, device=device)
 
     def begin(self) -> Reading:
-        """Read the images, and begin to copy them to the device in a separate CUDA stream, in any thread.
+        """Read the images and, for a GPU, begin to copy them there in a separate CUDA stream.
 
-        Raises ValueError, which names the shard, if a shard is damaged.
+        Any thread may call this method. Raises ValueError, which names the shard, if a shard is damaged.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
@@ -77,13 +77,16 @@ def channels_first(images: Tensor) -> Tensor:
 
 
 class Reading(NamedTuple):
-    """Images (n, C, S, S), and the event that marks the end of their copy to a GPU."""
+    """Images (n, C, S, S), and the event that marks the end of their copy to a GPU, or None on a CPU."""
 
     images: Tensor
     copied: torch.cuda.Event | None
 
     def end(self) -> Tensor:
-        """Return the images, for whose copy the current CUDA stream waits but not the calling thread."""
+        """Return the images.
+
+        On a GPU, the current CUDA stream waits for the end of the copy, but the calling thread does not.
+        """
         if self.copied is not None:
             stream = torch.cuda.current_stream(self.images.device)
             stream.wait_event(self.copied)
@@ -94,7 +97,8 @@ class Reading(NamedTuple):
 class Ahead:
     """A reader of `count` batches that reads the next batches while the caller uses one.
 
-    batches: returns images by batch number. Batches requested in another order are correct but not read ahead.
+    batches: returns images by batch number. Batches may be requested in any order, but only those that follow the last
+    request are read ahead.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
@@ -102,7 +106,7 @@ class Ahead:
         self.begun: dict[int, Future[Reading]] = {}
 
     def __call__(self, number: int) -> Tensor:
-        """Return the images (n, C, S, S) of a batch; raise ValueError, which names the shard, if one is damaged."""
+        """Return the images (n, C, S, S) of a batch; raise ValueError, which names the shard, if a shard is damaged."""
         if number not in self.begun:
             for future in self.begun.values():
                 future.cancel()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Augment(Variant):
-    """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on their device.
+    """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on the same device.
 
     cuts: whether the augmentation takes images as they are stored, and cuts them to `image_size` itself. Otherwise it
     takes the images that evaluation sees, which are center crops of those in a pack.
@@ -47,8 +47,8 @@ class Augment(Variant):
 class Staged(Augment):
     """Base class of augmentations that apply `stages` one after another.
 
-    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. One that
-    overrides `__call__` is never put in a graph.
+    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. A subclass
+    that overrides `__call__` is never put in a graph.
     """
 
     stages: ClassVar[tuple[type[Stage], ...]]
@@ -64,9 +64,9 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, plus 1 if a stage scales the images to 0-255.
+        """Return the version for the trial id, which is 1 higher if a stage scales the images to 0-255.
 
-        This package did not scale images before version 0.12.
+        This package did not scale images before version 0.12. A version that is the hash of a plug-in stays as it is.
         """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own
@@ -203,7 +203,10 @@ class ThreeAugment(Staged):
 
 
 class CropThreeAugment(Staged):
-    """`crop` with reflected borders, then `three-augment` (DeiT III's simple random crop: arXiv 2204.07118)."""
+    """`crop`, then `three-augment` (DeiT III's simple random crop: arXiv 2204.07118).
+
+    By default, the padding of the crop is a reflection, as in DeiT III.
+    """
 
     numerics = 1
     stages = (RandomShift, ThreeDistortions)

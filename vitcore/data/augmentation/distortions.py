@@ -1,7 +1,7 @@
 """Stages of RandAugment, TrivialAugment and 3-Augment, which apply torchvision's operations.
 
-An amount is an operation's magnitude in the unit of the operation: pixels, degrees, bits or a factor. A level, from 0
-to 30, is an index into the amounts of an operation.
+An amount is an operation's magnitude in the unit of the operation, such as pixels, degrees, bits or a factor. A level,
+from 0 to 30, is an index into the amounts of an operation.
 """
 
 from __future__ import annotations
@@ -194,7 +194,10 @@ def signs(keys: Tensor, elements: int) -> Tensor:
 
 
 def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """Return images, each after its operation (B,) by its amount (B,), both on the CPU, with one call per operation."""
+    """Return images, each after its operation by its amount, with one call per operation.
+
+    choices, amounts: the number of each image's operation (B,) and its amount (B,), both on the CPU.
+    """
     images = images.clone()
     places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
     counts = torch.bincount(choices, minlength=len(operations)).tolist()

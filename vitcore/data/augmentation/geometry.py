@@ -26,7 +26,7 @@ class Stage:
     """Base class of the steps of an augmentation, each of which changes uint8 images (B, C, H, W).
 
     draws: choices per image, all drawn before any image is changed. in_place: whether `apply` changes the given images.
-    options: the options of this stage, perhaps among others.
+    options: the options of the augmentation, which include those of this stage.
     """
 
     draws: int

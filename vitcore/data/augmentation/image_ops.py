@@ -1,7 +1,7 @@
 """Operations of augmentations on a batch of uint8 images: torchvision's functions, with an amount for each image.
 
-images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each image (B,), in pixels, degrees, bits
-or a factor, on the images' device. Geometric operations take the nearest pixel, and black outside the image. Their
+images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each image (B,), such as pixels, degrees,
+bits or a factor, on the images' device. Geometric operations take the nearest pixel, and black outside the image. Their
 matrices map output to input pixels.
 """
 
@@ -27,7 +27,9 @@ def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each column up by `amount` (B,) pixels more than its left one."""
+    """Return the affine matrices (B, 2, 3) that move each column up by `amount` (B,) pixels more than its left
+    neighbor.
+    """
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
@@ -48,7 +50,10 @@ def rotated(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return affine matrices (B, 2, 3) from rows of three tensors (B,), the identity's for an empty row."""
+    """Return affine matrices (B, 2, 3) from two rows of three tensors (B,).
+
+    x, y: the first and the second row. A row that is not given is that of the identity.
+    """
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
@@ -98,7 +103,8 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Return the images (B, C, H, W), uint8, with their difference from `origin` scaled by 1 + `amount`.
 
-    origin: broadcast to the images. amount: one number for each image (B,); a negative one reduces the difference.
+    origin: broadcast to the images. amount: one number for each image (B,); a negative one reduces the difference. The
+    scaled values are clamped to 0-255 and rounded down.
     """
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
@@ -180,7 +186,7 @@ def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Stretch each channel to the range 0 to 255, whatever the amount."""
+    """Stretch each channel to the range 0 to 255, whatever the amount. A channel of one value stays unchanged."""
     return stretched(images, images)
 
 

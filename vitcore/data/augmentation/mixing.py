@@ -34,6 +34,7 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
     They are an image's weight, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in pixels.
+    For a batch that is not mixed, both weights are 1 and all edges are 0.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
