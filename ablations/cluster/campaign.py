@@ -44,7 +44,7 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """A submission by `ablate submit`, in a directory under runs/submissions. plans: their names."""
+    """A submission by `ablate submit`, in a directory under runs/submissions. plans: names of the submitted plans."""
 
     folder: Path
     plans: tuple[str, ...]
@@ -67,7 +67,10 @@ class Campaign:
 
     @property
     def label(self) -> str:
-        """The beginning of the campaign's job names: the first plan's name and the number of others, or `check`."""
+        """The beginning of the campaign's job names: the first plan's name and the number of further plans.
+
+        It is `check` without plans.
+        """
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
@@ -140,7 +143,7 @@ def create(
 def load(folder: Path) -> Campaign:
     """Return the campaign in a folder.
 
-    Raises FileNotFoundError without a campaign.json, Broken for a file that `create` cannot have written.
+    Raises FileNotFoundError without a campaign.json. Raises ValueError for a file that `create` cannot have written.
     """
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
@@ -179,9 +182,9 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield the folder of each array of a campaign's folder, with what was to be submitted (slurm.submission.intent).
+    """Yield the folder of each array of a campaign, with what was to be submitted (slurm.submission.intent).
 
-    Arrays that SLURM refused are left out.
+    campaign: the campaign's folder. Arrays that SLURM refused or that are still being written are left out.
     """
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written

@@ -1,8 +1,9 @@
 """The outcomes of jobs that left the queue, including cancellation with scancel.
 
 A share is the list of trials that one task of a job array trains. A share that scancel stops leaves a mark on disk.
-SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`, all others are submitted again.
-So are cancelled ones that SLURM does not record: a pending task of an array and, without accounting, any pending job.
+SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other trials are submitted
+again, and so are trials whose cancellation SLURM does not record. These are of a pending task of an array or, without
+accounting, of any pending job.
 """
 
 from collections.abc import Mapping
@@ -20,9 +21,10 @@ CANCELLED = "CANCELLED"
 
 
 def job_ends(gone: Mapping[str, SubmittedTask], timeout: float = SECONDS) -> dict[str, str] | None:
-    """Return trial id -> how its job ended, as in 'TIMEOUT on node7'; None without SLURM accounting.
+    """Return trial id -> how its job ended, as in 'TIMEOUT on node7'; None if the accounting does not answer.
 
-    gone: trial id -> its task, for jobs that left the queue. timeout: seconds to wait for the accounting.
+    Trials without a record in the accounting are left out. gone: trial id -> its task, for jobs that left the queue.
+    timeout: seconds to wait for the accounting.
     """
     names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
     past = queue.accounting(names, timeout=timeout)

@@ -32,11 +32,11 @@ def waiting_last_jobs(campaign: Campaign, tasks: Sequence[QueuedTask]) -> list[Q
 def ensure_last_job(
     campaign: Campaign, tasks: Sequence[QueuedTask], sent: Sequence[int] = (), both: bool = False
 ) -> str:
-    """Make a last job wait for all other jobs, and submit it if missing; return "queued" or "submitted".
+    """Make a last job wait for all other jobs, and submit one if no last or watching job is pending.
 
-    tasks: the tasks in the queue. sent: job ids of arrays that were submitted just now. both: require a watching job
-    too; otherwise one of the two is enough. Both are needed because the last job may be killed, or wait for a held
-    task.
+    Returns "queued" if a last or watching job was pending, else "submitted". tasks: the tasks in the queue. sent: job
+    ids of arrays that were submitted just now. both: submit whichever of the last and the watching job is missing. Both
+    are needed because the last job may be killed, or wait for a held task.
     """
     before = [*dict.fromkeys([*(task.job.job_id for task in tasks if not task.is_last), *sent])]
     waiting = waiting_last_jobs(campaign, tasks)
@@ -56,9 +56,10 @@ def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> No
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
-    """Submit the last job and the watching job from a share, if trials are left and the jobs are missing.
+    """Submit the last job and the watching job from a share, if trials are left and one is missing.
 
-    begins: whether the share begins. SLURM is then asked only if, on disk, no last jobs follow the newest shares.
+    Jobs that SLURM holds are released. begins: whether the share begins. SLURM is then asked only if, on disk, no last
+    jobs follow the newest shares.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return

@@ -24,7 +24,7 @@ LOOKS, GAVE_UP = "looks.jsonl", "gave-up.json"
 def is_stalled(campaign: Campaign) -> bool:
     """Record the progress on disk; return whether the last ROUNDS rounds changed neither results nor checkpoints.
 
-    A round is identified by its number of arrays, because a killed last job may record a round twice.
+    The number of arrays so far identifies a round, because a killed last job may record a round twice.
     """
     looks = campaign.folder / LOOKS
     arrays = campaigns.count_share_arrays(campaign)
@@ -36,7 +36,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Return the numbers of finished trials, of their evals, and of the steps of all other trials."""
+    """Return the numbers of finished and diverged trials, of their evals, and of the steps of all other trials."""
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(eval_files.all_names(trial)) for trial in over)
@@ -62,7 +62,10 @@ def reset(campaign: Campaign) -> None:
 
 
 def give_up_message(runs: Path, plan_name: str) -> str:
-    """Return the message with which the plan's newest submission gave up; "" if it did not."""
+    """Return the message with which the plan's newest submission gave up; "" if it did not.
+
+    Cancelled submissions do not count.
+    """
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     try:
         return str(store.read(mine[-1].folder / GAVE_UP, GaveUp).said) if mine else ""

@@ -33,7 +33,8 @@ RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 def share(folder: str, *ids: str) -> int:
     """Train the trials `ids` until they are over or time is up; return the exit status of the task.
 
-    At the beginning and the end, it ensures that a last job waits. folder: the campaign's folder.
+    The status is FAILED if a trial failed, was interrupted or is blocked, else 0. Unless scancel or `ablate cancel`
+    stops it, the share ensures at its beginning and end that last jobs wait. folder: the campaign's folder.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
@@ -102,7 +103,7 @@ def on_notice(end: float) -> None:
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
     """Return the number of workers of a share; None for the default of the pool, on GPUs.
 
-    Without GPUs, a worker gets as many cores of the task as a trial has ranks.
+    Without GPUs, a worker gets as many cores of the task as the largest trial has ranks.
     """
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
@@ -126,8 +127,8 @@ class Lines:
 def last(folder: str) -> int:
     """Submit missing trials or, if none is left, write tables and report; return the exit status of the job.
 
-    Runs after all other jobs of the campaign. It gives up after rounds without progress
-    (ablations.cluster.no_progress).
+    The status is FAILED if the campaign gives up, or if trials failed, are blocked or were cancelled. The job runs
+    after all other jobs of the campaign. It gives up after rounds without progress (ablations.cluster.no_progress).
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:
@@ -149,7 +150,7 @@ def last(folder: str) -> int:
 def watch(folder: str) -> int:
     """Do the work of `last` while shares may still run; return the exit status of the job.
 
-    If shares still run at the end, another watching job is made to wait.
+    If shares still wait or run at the end, another watching job is made to wait.
     """
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
@@ -161,7 +162,8 @@ def watch(folder: str) -> int:
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
 
-    Tries again while SLURM is full or unreachable, and raises SLURM's error shortly before the time limit.
+    Tries again while SLURM refuses, does not answer or another process submits. Raises the last error shortly before
+    the time limit.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:

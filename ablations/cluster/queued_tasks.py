@@ -29,7 +29,7 @@ class QueuedTask:
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
     """Return the tasks of this run directory that are in SLURM's queue.
 
-    timeout: seconds to wait for SLURM. Raises Unreachable if it does not answer.
+    timeout: seconds to wait for SLURM. Raises Unreachable if SLURM does not answer, NoSlurm if it is not installed.
     """
     known = {
         tag(array): (campaign, intent)

@@ -47,7 +47,7 @@ class Reconciliation:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to train, except failed and cancelled trials."""
+        """Whether nothing is left to train, except failed, blocked and cancelled trials."""
         return not self.queued and not self.submitted and not self.waiting
 
 
@@ -55,8 +55,9 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     """Submit the trials that are neither done nor queued, and a last job; return the findings.
 
     The caller must hold `launcher_lock`. inside: whether the caller is a job of the campaign, which takes one of the
-    user's slots. withheld: ids of trials not to submit. Raises Unreachable if SLURM does not answer, Refused if it
-    refuses a job.
+    user's slots. withheld: ids of trials not to submit. Raises Unreachable if SLURM does not answer, NoSlurm if it is
+    not installed, Refused if it refuses a job. Outside a job, if trials were submitted, a missing last job raises no
+    error; `no_last_job` says why.
     """
     settle(campaign.runs)
     return submit_missing(campaign, inside, withheld)

@@ -13,9 +13,10 @@ from slurm.submission import arrays as submission
 
 
 def split_into_shares(todo: Sequence[Job], seconds: Mapping[str, float], free: int, least: float) -> list[list[Job]]:
-    """Return the trials in at most `free` shares of about equal length, normally at least `least` seconds each.
+    """Return the trials divided into at most `free` shares of about equal length.
 
-    seconds: trial id -> estimated time. Trials are taken seed by seed, and within a seed the longest first.
+    Shares last about `least` seconds, or longer if trials are longer or `free` is small. seconds: trial id -> estimated
+    time. Trials are taken seed by seed, and within a seed the longest first.
     """
     if not todo or not free:
         return []
@@ -36,7 +37,7 @@ def send_shares(
     """Submit shares as one array; return its job id, or None if the queue is full.
 
     avoided: nodes to avoid; if SLURM refuses the array, it is submitted again without them. when: sbatch options for
-    the start. Raises Refused if SLURM refuses the array for another reason.
+    the start. Raises Refused if SLURM refuses the array for a reason other than a full queue.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)
@@ -63,7 +64,7 @@ def send(
     """Submit tasks as one array, in a new folder of the campaign; return the array's job id.
 
     gpus: False for a task on one node without GPUs. Raises Refused if SLURM refuses the array, Unreachable if it is
-    unknown whether SLURM has it, NoSlurm if SLURM is not installed.
+    unknown whether SLURM has it.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)

@@ -1,4 +1,4 @@
-"""Copying packs to a node's local disk before training reads them: `stage` of a profile.
+"""Copying packs to a node's local disk before training reads them: the key `stage` of a profile.
 
 A pack is copied once per node. A lock makes other jobs wait, and later jobs find the copy. Each shard is copied under
 another name, checked against its checksum and renamed. A pack stays where it is if the disk has too little space, or if
@@ -27,9 +27,10 @@ SPARE = 2**30  # bytes that stay free
 
 
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
-    """Copy the packs that the trials still read to `folder`, for this process and its children.
+    """Copy to `folder` the packs that unfinished trials read, and use the copies in this process and its children.
 
-    say: receives messages. Environment variables in `folder` are expanded.
+    A pack that cannot be copied is read where it is. say: receives messages. Environment variables in `folder` are
+    expanded.
     """
     left: Counter[str] = Counter()
     for job in jobs:

@@ -51,8 +51,8 @@ def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
     """Raise ValueError if a job of the profile cannot run one of the trials.
 
-    A trial may need more GPUs than the job has, or be unable to divide them over its nodes. A profile of several nodes
-    may not copy packs to a node's own disk (its key `stage`).
+    A trial may need more GPUs than the job has, or be unable to divide them over its nodes. On several nodes, no trial
+    may use a single GPU. The key `stage`, which copies packs to one node's disk, is refused too.
     """
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
@@ -64,7 +64,7 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 def preflight(profile: profiles.Profile, runs: Path) -> None:
     """Print a warning if SLURM can currently start no job of the profile.
 
-    Raises ValueError for a wrong key of the profile, or for a folder that SLURM cannot use.
+    Raises ValueError for a wrong key of the profile or a folder that SLURM cannot use, or if SLURM does not answer.
     """
     from slurm.profiles.preflight import check
 
@@ -76,7 +76,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """Return the script that a submission would pass to sbatch, without writing anything.
 
-    A comment above it gives the number of trials and tasks, and the cost.
+    A comment above it gives the number of trials and tasks, and the cost. Returns only a comment if no trial is left.
     """
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
@@ -97,7 +97,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
     """Submit the trials that are neither done nor queued; return a summary for the user.
 
-    SLURM is asked only if trials are left. Otherwise tables and report are brought up to date.
+    SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
     """
     with campaigns.launcher_lock(place.runs):
         found = (
@@ -133,8 +133,8 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 def reconcile(campaign: Campaign) -> Reconciliation:
     """Reconcile a submission; return the findings.
 
-    If SLURM refuses or does not answer, a submission without jobs is removed. The error then says how many trials were
-    queued.
+    If SLURM refuses or does not answer, a submission without jobs is removed. The error says how many trials were
+    queued, if any.
     """
     before = campaigns.acknowledged_trials(campaign)
     try:
@@ -200,8 +200,9 @@ def price(seconds: float, profile: profiles.Profile) -> str:
 def cancel(runs: Path, names: set[str]) -> str:
     """Mark the campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
-    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError if plans that are not named would be
-    cancelled; after marking, Unreachable if SLURM does not answer, NoSlurm if it is not installed.
+    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError, before marking, if it would cancel
+    unfinished trials of plans that are not named. After marking, raises Unreachable if SLURM does not answer, NoSlurm
+    if it is not installed, Refused if it refuses.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -234,9 +235,9 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return their lines, and whether none failed.
 
-    A check in WITHOUT cannot fail: it warns.
-    Raises ValueError if the job does not start within `patience` seconds or ends without an answer. Raises Refused if
-    SLURM refuses it, Unreachable if SLURM does not answer, NoSlurm if it is not installed.
+    A check in WITHOUT cannot fail: it warns. Raises ValueError if the job is still in the queue after `patience`
+    seconds or ends without an answer. Raises Refused if SLURM refuses it, Unreachable if SLURM does not answer, NoSlurm
+    if it is not installed.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -276,7 +277,7 @@ def cancel_check(campaign: Campaign) -> None:
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:
     """Wait for the result of a check job; return check -> "", or the reason of its failure.
 
-    Raises ValueError if the job ends without a result, or does not start within `patience` seconds.
+    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds.
     """
     began = in_queue = time.monotonic()
     while True:

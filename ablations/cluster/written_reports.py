@@ -8,7 +8,7 @@ from results.store.schemas import Plan
 
 
 def is_pending(runs: Path, plan: Plan) -> bool:
-    """Return whether the tables or the report of a study are missing or older than a result."""
+    """Return whether the tables or the report of a study are missing or older than a result or eval."""
     files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
     trials = [store.trial(runs, trial.id).path for entry in trained(plan) for trial in entry.trials]
     newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)

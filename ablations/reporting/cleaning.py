@@ -25,7 +25,10 @@ class Waste:
 
 
 def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
-    """Return whether the final weights of a trial are kept, as are all from which other trials start."""
+    """Return whether the final weights of a trial are kept.
+
+    Weights from which other trials start are always kept.
+    """
     return keep == "all" or trial_id in trials_with_kept_weights(keep, plans)
 
 
@@ -43,9 +46,11 @@ def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
-    """Return the removable files: weights of finished trials that are not kept, checkpoints, and superseded attempts.
+    """Return the files and folders that can be removed, of trials that are finished or diverged.
 
-    scratch: the folder of checkpoints if they are not in the run directory.
+    These are checkpoints, superseded attempts, and weights that neither `keep` nor a missing eval needs. Attempts that
+    were killed before they began are included for all trials. scratch: the folder of checkpoints if they are not in the
+    run directory.
     """
     owed: dict[str, list[str]] = {}
     for plan in plans:
@@ -67,7 +72,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 
 
 def remove(found: Sequence[Waste], *roots: Path) -> None:
-    """Remove the files and folders found below `roots`, the run directory and the folder of checkpoints.
+    """Remove the files and folders in `found`. roots: the run directory and the folder of checkpoints.
 
     Raises ValueError, before anything is removed, if a link leads out of the roots.
     """
@@ -78,7 +83,10 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
-    """Yield the files that a finished trial, whose result is of the attempt `winner`, can do without."""
+    """Yield the files and folders that a finished or diverged trial can do without.
+
+    winner: the attempt that has the trial's result. keep_weights: whether the final weights are needed.
+    """
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")

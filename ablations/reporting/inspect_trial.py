@@ -24,9 +24,9 @@ def select_trials(
 ) -> list[str]:
     """Return the ids of the trials to inspect, without duplicates.
 
-    names: for each word the plan name that it may stand for. A plan stands for the first seed of each arm that is
-    `ready`; any other word is returned as an id. globs: patterns of arm names. Raises ValueError if a plan has no ready
-    trial.
+    names: for each word of the user, the name of the plan that it may stand for. A plan stands for the first trial of
+    each arm that is `ready`. Any other word is returned as an id. globs: patterns of arm names. ready: returns whether
+    the trial of an id can be inspected. Raises ValueError if a plan has no ready trial, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
     found = []
@@ -76,8 +76,8 @@ def inspect_in_folder(
 ) -> list[tuple[Inspection, Config]]:
     """Return the inspection and the config of each selected trial of a run directory.
 
-    names, arms: as in `select_trials`. images: the number of test images to inspect with; None for any. Raises
-    ValueError if a word names no trial that can be inspected.
+    names: as in `select_trials`. arms: the patterns of arm names. images: the number of test images to inspect with;
+    None for any. Raises ValueError if a word names no trial that can be inspected.
     """
 
     def finished(key: str) -> bool:
@@ -91,7 +91,8 @@ def inspect_in_folder(
 def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) -> list[tuple[Inspection, Config]]:
     """Return the inspection and the config of each selected trial of an exported file.
 
-    names, arms: as in `select_trials`. Raises ValueError if a word names no trial whose inspection is in the file.
+    names: as in `select_trials`. arms: the patterns of arm names. Raises ValueError if a word names no trial whose
+    inspection is in the file.
     """
     from results import export  # late: pulls in the Parquet reader
 
@@ -119,7 +120,10 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """Return a trial's inspection, computed if it is missing or was made from another number of images."""
+    """Return a trial's inspection, computed if it is missing, broken or was made from another number of images.
+
+    images: the number of test images; None for any.
+    """
     try:
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):

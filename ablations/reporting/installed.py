@@ -11,7 +11,7 @@ def version() -> str:
 
 
 def summary() -> str:
-    """Return, for example, "vit-ablations 0.12.0, torch 2.14.1, Python 3.11.2; 6.3 GB with all they need"."""
+    """Return the versions of the packages and of Python, and the size of all installed packages, as text."""
     found = {one.name: one for one in metadata.distributions()}
     named = [f"{name} {found[name].version}" for name in NAMED if name in found]
     size = sum(file.size or 0 for one in found.values() for file in one.files or ())

@@ -1,6 +1,6 @@
 """The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure.
 
-For trials that never began or were interrupted, so is the log of the SLURM task, which says what killed it.
+For a trial that never began or was interrupted, the end of its SLURM task's log follows. It says what killed the task.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,11 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the end, of at most `lines`, of each trial's logs; that of a task for several trials comes once."""
+    """Yield the last `lines` lines of each trial's newest log and, for some trials, of the SLURM task's log.
+
+    ids: the trials. only_failed: whether to skip trials that have not failed. The log of a task that trains several
+    trials comes once.
+    """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
@@ -62,7 +66,10 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
 
 
 def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
-    """Return the newest task that printed anything and the number of silent ones after it, or the newest and 0."""
+    """Return the newest task that printed anything, and the number of tasks after it.
+
+    If none printed anything, return the newest task and 0.
+    """
     for later, task in enumerate(reversed(tasks)):
         if task.lines():
             return task, later

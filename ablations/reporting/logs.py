@@ -1,4 +1,4 @@
-"""Log files: redirecting a process's output to one, that of crashing C code too, and reading its end."""
+"""Log files: redirection of a process's output, even that of crashing C code, and reading of a log's end."""
 
 import contextlib
 import os
@@ -34,7 +34,10 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def end_of(path: Path) -> str:
-    """Return the last MiB of a log as text; "" if there is no log, an explanation if it is no regular file."""
+    """Return the last MiB of a log as text, or "" if there is no log.
+
+    If the path is no regular file, return a line that says so.
+    """
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

@@ -40,7 +40,7 @@ class Pace:
         self.first.pop(slot, None)
 
     def of(self, slot: int, step: int, steps: int) -> str:
-        """Return the speed as text at the first report of a slot from which it can be computed; otherwise ""."""
+        """Return the speed as text at the first report from which it can be computed; "" at all other reports."""
         now = time.monotonic()
         before, when = self.first.setdefault(slot, (step, now))
         if self.trial is not None or step <= before or slot not in self.began:
@@ -146,7 +146,7 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """Return the time left as text; "" if it is unknown.
+        """Return the time left as text; "" if it is unknown or no trial is left.
 
         The estimate extrapolates the work done so far or, before half a trial is done, the speed of the first trial.
         """

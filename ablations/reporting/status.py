@@ -1,7 +1,7 @@
 """The status of planned trials, read from the run directory and from SLURM without changing anything.
 
-Results and leases on disk decide. SLURM's queue adds which trials wait, and why; its accounting adds how jobs ended. If
-one of them does not answer, the status says that it is unknown.
+Results and leases on disk decide. SLURM's queue adds which trials wait, and why. SLURM's accounting adds how jobs
+ended. If the queue or the accounting does not answer, the status says so.
 """
 
 import time
@@ -60,7 +60,10 @@ class RateLimitedAsker:
 
 
 def ask_slurm(runs: Path) -> SlurmState:
-    """Query SLURM's queue and accounting once each, if anything was ever submitted from this run directory."""
+    """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer.
+
+    Queue and accounting are queried once each, and only if anything was ever submitted from this run directory.
+    """
     newest = handed.newest_tasks(runs)
     if not newest:
         return SlurmState()
@@ -126,7 +129,8 @@ class EndedJob:
 class Cause:
     """A cause for which trials of an arm failed, are blocked, wait or have stopped.
 
-    line: the last line of the traceback, unless the cause has it. kind: the kind of failure, blocked, stopped or lost.
+    line: the last line of the traceback; "" without a traceback or if the cause contains the line. kind: the kind of
+    failure, or "blocked", "stopped" or "lost".
     """
 
     cause: str
@@ -223,7 +227,10 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
 
 
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    """Return the kind of a trial, one of KINDS. SLURM's answers count only for trials that are to do."""
+    """Return the kind of a trial, one of KINDS.
+
+    SLURM's answers count only for trials that are to do and do not run.
+    """
     if not standing.to_do or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
@@ -234,7 +241,10 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return the step, total steps, validation accuracy and seconds left at the last evaluation of a trial."""
+    """Return the step, total steps, validation accuracy and seconds left at the last evaluation of a trial.
+
+    The accuracy and the seconds left are None if they are unknown.
+    """
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -246,13 +256,13 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 
 def last_traceback_line(failure: Failure | None) -> str:
-    """Return the last line of a failure's traceback, if any, unless the cause contains it."""
+    """Return the last line of a failure's traceback; "" without a traceback or if the cause contains the line."""
     lines = failure.traceback.strip().splitlines() if failure else []
     return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return the state of the tables of a submitted study whose trials are done; "" for others.
+    """Return the state of the tables of a submitted study whose trials are done; "" for all other studies.
 
     It is 'written'; 'awaited' if the submission's last job will write them; or 'pending'.
     """

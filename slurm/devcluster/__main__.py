@@ -88,9 +88,10 @@ def up(given: argparse.Namespace) -> int:
 
 
 def status(cluster: Cluster) -> int:
-    """Print the status of all daemons and the queue. Return the exit status: 0 if all daemons answer, 1 otherwise.
+    """Print the status of all daemons and, if all answer, the queue.
 
-    The daemons are queried in parallel, because each query takes its full timeout if slurmctld is dead.
+    Returns the exit status: 0 if all daemons answer, 1 otherwise. The daemons are queried in parallel, because each
+    query takes its full timeout if slurmctld is dead.
     """
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(cluster.answers, cluster.daemons))

@@ -21,7 +21,8 @@ class Client:
     def environment(self) -> dict[str, str]:
         """The variables of this process's environment, with SLURM_CONF set to the cluster's slurm.conf.
 
-        Other variables of SLURM, which an enclosing job may have set, are left out.
+        PATH is extended by the directories of daemons. Other variables of SLURM, which an enclosing job may have set,
+        are left out.
         """
         own = {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
         return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}

@@ -141,7 +141,8 @@ class Cluster(Client):
     def start(self, name: str, wait: bool = True) -> None:
         """Start the daemons of this name that do not run. slurmctld continues from its saved state.
 
-        wait: return only when the daemons answer.
+        wait: return only when the daemons answer. Raises ValueError if no daemon has this name. Raises RuntimeError if
+        a daemon does not start or answer.
         """
         for daemon in self.named(name):
             if self.pid(daemon) is None:

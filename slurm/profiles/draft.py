@@ -16,8 +16,7 @@ YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 def init() -> str:
     """Return the draft of a profile for this cluster and user, as commented YAML.
 
-    Raises NoSlurm if SLURM is not installed. Raises Unreachable if SLURM does not answer. Raises ValueError if no
-    partition takes jobs.
+    Raises NoSlurm, Unreachable or Refused, as `ask` does. Raises ValueError if no partition takes jobs.
     """
     known = policy.records()
     own = policy.own_account(known)
@@ -28,9 +27,9 @@ def init() -> str:
 def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[str]) -> str:
     """Return the draft of a profile, as commented YAML.
 
-    known: the nodes of each partition. accounts: the user's accounts, the default account first. qualities: the names
-    of every QOS. Open partitions with GPUs are preferred, and among them the default partition. Raises ValueError if
-    no partition is open.
+    known: groups of equal nodes. accounts: the user's accounts, the default account first. qualities: the names of
+    every QOS. The draft asks for one group in an open partition. Groups with GPUs are preferred, then those of the
+    default partition, then the largest. Raises ValueError if no partition is open.
     """
     if not (opened := [nodes for nodes in known if nodes.open]):
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")

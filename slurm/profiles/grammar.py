@@ -1,7 +1,7 @@
 """Patterns for the values of a profile. A value that does not match is refused before it reaches a batch script.
 
-The patterns allow less than the shell and sbatch do: they exclude white space, quotes, `$`, `%`, `\\`, `;`, newlines,
-control characters, a leading `-` and `..`.
+The patterns of this module allow less than the shell and sbatch do. They exclude white space, quotes, `$`, `%`, `\\`,
+`;`, newlines, control characters and a leading `-`. `require` refuses `..` as well.
 """
 
 import re

@@ -54,9 +54,10 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return an option's name and value for SLURM.
+        """Return the name and value with which submitit passes an option to SLURM.
 
-        The value is True for an option without a value. If it is False in the profile, the opposite option is returned.
+        The value is True for an option without a value. If the profile sets the option to False, its opposite is
+        returned.
         """
         if value is False:
             return str(self.switches[name]), True

@@ -3,7 +3,8 @@
 `sbatch --test-only` judges the batch script. It is stricter than sbatch, which would queue a job even if the only
 fitting nodes are drained or reserved. Its refusals rarely name the setting ("Requested node configuration is not
 available"). If a refusal is about nodes, a key is blamed only if no node satisfies it. Otherwise a key is blamed if
-leaving it out changes the refusal. Any other refusal becomes a warning, and sbatch decides.
+leaving it out changes the refusal. A key that is not set is blamed if the refusal names it. A refusal because the user
+has too many jobs in the queue is ignored. Any other refusal becomes a warning, and sbatch decides.
 
 SLURM accepts some requests but never starts them, such as a time limit above every maximum. This check refuses them.
 """
@@ -39,10 +40,11 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Return why a job of the profile would have to wait in the queue, or "" if it could start now.
+    """Return a warning if SLURM could start no job of the profile now, or "" if SLURM accepts the job.
 
-    Raises Refused if a setting is wrong. The message has the key, its value, SLURM's reason and the values that SLURM
-    has. Raises Unreachable if SLURM does not answer. Raises NoSlurm if SLURM is not installed.
+    Too many jobs of the user in the queue cause no warning. Raises Refused if a setting is wrong or a required setting
+    is missing. The message has the key, the reason and, where known, the values that SLURM has. Raises Unreachable if
+    SLURM does not answer. Raises NoSlurm if SLURM is not installed.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):

@@ -5,9 +5,9 @@
     time: 4:00:00
     setup: [module load cuda]
 
-The node runs the shell lines of `setup` before each job. `container` is a command that precedes Python and that no
-shell reads. All other fields must match narrow patterns, so that no value can add an option, a command or a path. The
-code names no cluster.
+The node runs the shell lines of `setup` before each job. `container` is a command that precedes Python. Its words and
+the values of `environment` are quoted, so that no shell expands them. All other fields must match narrow patterns, so
+that no value can add an option, a command or a path. The code names no cluster.
 """
 
 import difflib
@@ -197,7 +197,7 @@ class Profile(BaseModel):
 def split(container: str) -> tuple[str, ...]:
     """Return the words of a container's command.
 
-    Raises ValueError if the command has no words, begins with an option or cannot be split.
+    Raises ValueError if the command has no words, begins with an option, cannot be split or has control characters.
     """
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
@@ -263,7 +263,10 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles, below $XDG_CONFIG_HOME and ~/.config. New profiles go into the first folder."""
+    """Return the folders of profiles: below $XDG_CONFIG_HOME, if it is an absolute path, and below ~/.config.
+
+    New profiles go into the first folder.
+    """
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
@@ -338,6 +341,9 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return the job name `label:tag`, with the label shortened to 60 characters and special characters replaced."""
+    """Return the job name `label:tag`, or `tag` if the label is empty.
+
+    The label is shortened to 60 characters, and each special character in it becomes "-".
+    """
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag

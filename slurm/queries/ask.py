@@ -39,7 +39,8 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
     """Run a SLURM command and return the finished process with its output.
 
     text: standard input. timeout: in seconds. Raises NoSlurm if this machine has no SLURM. Raises Unreachable if SLURM
-    does not answer in time. Raises Refused, with SLURM's message, if SLURM rejects the command.
+    does not answer, or the command takes too long. Raises Refused, with SLURM's message, if the command fails
+    otherwise.
     """
     try:
         done = subprocess.run(

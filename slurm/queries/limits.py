@@ -36,7 +36,7 @@ class Limits:
 def limits(profile: Profile) -> Limits:
     """Return the limits on jobs that this user submits with `profile`.
 
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    Raises NoSlurm, Unreachable or Refused, as `ask` does.
     """
     config = configuration()
     if not (size := config.get("MaxArraySize", "")).isdigit():

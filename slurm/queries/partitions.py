@@ -27,9 +27,9 @@ class Nodes:
 
 
 def nodes() -> list[Nodes]:
-    """Return the nodes of all partitions that this user may see.
+    """Return the groups of equal nodes in all partitions that this user may see.
 
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    Raises NoSlurm, Unreachable or Refused, as `ask` does.
     """
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
@@ -38,7 +38,7 @@ def nodes() -> list[Nodes]:
 def states(names: Iterable[str]) -> list[str]:
     """Return the number of nodes in each state, such as ['2 drained', '1 idle'], in the partitions `names`.
 
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    Raises NoSlurm, Unreachable or Refused, as `ask` does.
     """
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]

@@ -29,7 +29,7 @@ def records() -> list[Record]:
 
     The list is empty if SLURM has no accounting. The kind of a record is UserName, ClusterName (an association) or QOS.
     Limits within a QOS are of kind User or Account. Names in the records lack the number that SLURM appends. Raises
-    Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    NoSlurm, Unreachable or Refused, as `ask` does.
     """
     shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
     found: list[Record] = []
@@ -56,8 +56,7 @@ def plain(name: str) -> str:
 def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
     """Yield pairs of a description and a record, for each record that applies to a job of `profile`.
 
-    A description is a text such as 'account lab'. Raises Unreachable if SLURM does not answer. Raises NoSlurm if this
-    machine has no SLURM.
+    A description is a text such as 'account lab'. Raises NoSlurm, Unreachable or Refused, as `ask` does.
     """
     known = records()
     account = profile.account or own_account(known)
@@ -98,7 +97,8 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
     """Yield the records of the QOS `quality`: the QOS, and the limits of this user and of accounts within it.
 
-    known: records to search. Each record comes in a pair with a description, such as 'qos normal'.
+    known: records to search. If they lack this user's limits, the accounting is asked for them. Each record comes in a
+    pair with a description, such as 'qos normal'.
     """
     own = (me(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]
@@ -111,8 +111,8 @@ def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]
 def qualities(profile: Profile, account: str) -> list[str]:
     """Return the names of the QOS that apply to a job of `profile`, sorted.
 
-    They are the QOS of the profile and the QOS of the job's partitions. If the profile has no QOS, the default QOS of
-    `account` takes its place.
+    They are the QOS of the profile and the QOS of the job's partitions. If the profile has no QOS, the user's default
+    QOS in `account` takes its place. Without a default, it is `normal`.
     """
     chosen = profile.qos
     if not chosen:
@@ -126,9 +126,9 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines that `sacctmgr show` prints for the arguments `words`.
+    """Return the lines that `sacctmgr show` prints for the arguments `words`, except lines with blanks.
 
-    Returns no lines if the accounting is disabled or does not answer within 3 seconds.
+    Returns no lines if the accounting is disabled, refuses the command or does not answer within 3 seconds.
     """
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()

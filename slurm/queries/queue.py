@@ -1,4 +1,4 @@
-"""Jobs of this suite in SLURM's queue and accounting: functions that find, release and cancel them.
+"""Jobs of this suite in SLURM's queue and accounting: functions that find, postpone, release and cancel them.
 
 A tag identifies a job of this suite. The job's name ends with the tag, or the job's comment begins with it. A job id
 does not identify a job for long, because SLURM may lose accepted jobs and reuse their ids.
@@ -83,7 +83,7 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
 
 
 def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
-    """Return the tag in a job's name ('label:tag') or comment ('tag, user text').
+    """Return the tag in a job's name ('label:tag') or comment ('tag' or 'tag text of the user').
 
     prefixes: possible beginnings of the tag. Returns "" if there is no tag with one of them.
     """
@@ -93,10 +93,11 @@ def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
 
 
 def listed(options: Sequence[str], timeout: float) -> list[str]:
-    """Return squeue's records of this user's jobs, one string per job.
+    """Return squeue's records of this user's jobs, one string per job or task of a job array.
 
     options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
-    Raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
+    Raises Unreachable if SLURM does not answer. Raises it too if squeue's header is missing, because a failed wrapper
+    would look like an empty queue. Raises NoSlurm if this machine has no SLURM.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
@@ -122,8 +123,8 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
 def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
     """Return the accounting records of this user's jobs with these names from the last `days` days.
 
-    The newest record of a job or of a task of a job array comes last. Returns None if the accounting is disabled or
-    does not answer.
+    The newest record of a job or of a task of a job array comes last. Returns None if the accounting gives no answer,
+    for whatever reason.
     """
     if not names:
         return []

@@ -1,7 +1,7 @@
 """submitit's SlurmExecutor, changed so that no task is lost if the launcher is killed or sbatch gives no clear answer.
 
-submitit checks the parameters, renders the script, builds the command, reads the job id and creates the job objects.
-Two methods are overridden, because the methods of SlurmExecutor can lose tasks:
+submitit checks the parameters, renders the script and builds the command. Two methods are overridden because those of
+SlurmExecutor can lose tasks:
 
     _internal_process_submissions    SlurmExecutor's method names the file of a task's arguments after the job id. So a
                                      launcher that is killed after sbatch leaves tasks without arguments. The method
@@ -55,7 +55,7 @@ class ArrayExecutor(SlurmExecutor):
 
     @property
     def _submitit_command_str(self) -> str:
-        """The shell command that runs a task.
+        """The shell command that runs a task. A persistent task is started again while a signal ends it.
 
         With Python's option -P, nodes import the copied code and not files of their working directory.
         """
