@@ -19,8 +19,8 @@ def load_studies(
 
     source: run directory or Parquet export. studies: "pooling" selects the study under every recipe, "pooling@digits"
     only under the recipe digits. parts: what to read of each trial in a run directory besides its result; the rest
-    stays empty. Raises ValueError if a name is unknown. Raises ValueError too if the source is missing, empty, damaged,
-    not an export, or written by a newer version.
+    stays empty. Raises ValueError if a name is unknown, or if the source is missing, empty, damaged, not an export, or
+    of a newer version.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader

@@ -120,10 +120,10 @@ class NoteSubjects:
 class Table:
     """A study's table: its rows, and the facts that its caption and closing lines are written from.
 
-    besides: names of further metrics. family, points_family: numbers of planned contrasts corrected together, the
-    latter of contrasts at equal values of tuned settings. interim: whether some planned trials have yet to finish with
-    the metric or diverge. judged: whether verdicts are given. abridged: whether a choice of notes other than "all" was
-    applied.
+    besides: names of further metrics. family: number of planned contrasts that are corrected together. points_family:
+    the same number for contrasts at equal values of tuned settings. interim: whether some planned trials have yet to
+    finish with the metric or diverge. judged: whether verdicts are given. abridged: whether a choice of notes other
+    than "all" was applied.
     """
 
     study: str

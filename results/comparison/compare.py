@@ -280,7 +280,7 @@ def metric_notes(metric: str, objective: str) -> list[str]:
 
 
 def why_untested(pair: Pair, test: Test | None) -> str | None:
-    """Return the reason why a row has no verdict, such as "other recipe"; None if it has one."""
+    """Return the reason why a row has no verdict, such as "other recipe"; None for a row with a verdict."""
     if pair.a is None or pair.b is None:
         return f"only in {'B' if pair.a is None else 'A'}"
     if test is not None:
@@ -315,8 +315,8 @@ def verdict_on(test: Test) -> str | None:
 def worse_by_at_most(test: Test) -> float | None:
     """Return the one-sided 95% upper bound on how much worse B is than A, or None if there is none.
 
-    The bound is negative if B is shown to be better. Where all differences, or all values of each side, are equal, it
-    is the difference itself. There is none if more trials diverged in B than in A, or if there are too few trials.
+    The bound is negative if B is shown to be better. It is the difference itself where all differences, or all values
+    of each side, are equal. There is no bound if more trials diverged in B than in A, or if there are too few trials.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
@@ -328,7 +328,7 @@ def worse_by_at_most(test: Test) -> float | None:
 
 
 def common_margin(a: Side, b: Side) -> float | None:
-    """Return the equivalence margin that both studies declare; None if it differs or is not declared."""
+    """Return the equivalence margin that both studies declare; None if they declare none or different ones."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
 
 

@@ -75,7 +75,7 @@ def verdict_cell(row: ComparedRow) -> str:
 
 
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
-    """Return the two cells of A or B for mean and number of seeds, empty if it lacks the arm."""
+    """Return the cells of A or B for mean and number of seeds, which are empty if that side lacks the arm."""
     if side is None:
         return [Cell(""), Cell("")]
     mean = layout.plus_minus(unit.value(side.mean), side.ci95, unit)

@@ -38,7 +38,8 @@ def axis_name(field: str) -> str:
 def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with a column `at`: the position of each row on the horizontal axis.
 
-    This is the value of column `x` if all are numbers, and otherwise its index among the different values.
+    This is the value in column `x` if the column has only numbers. Otherwise it is the value's index among the
+    different values.
     """
     if all(map(is_number, frame["x"])):
         return frame.assign(at=frame["x"].astype(float))

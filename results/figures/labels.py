@@ -20,7 +20,7 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Write each point's name in the nearest free place inside the axes; if one does not fit, write none.
+    """Write each point's name in the nearest free place inside the axes, or none if one does not fit.
 
     Returns whether all names fit. taken: boxes in pixels that names must not cover. Limits and layout must be final.
     """

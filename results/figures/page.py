@@ -151,8 +151,8 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
 def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
     """Draw the legend of each panel above the panel, or across the figure.
 
-    Two panels next to each other have legends across the figure if one would have more than STACKED rows. panels: the
-    axes and the title of the legend of each panel.
+    Two panels next to each other have legends across the figure if one legend would have more than STACKED rows above
+    its panel. panels: the axes and the title of the legend of each panel.
     """
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:

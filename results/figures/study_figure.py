@@ -101,14 +101,14 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
 
 
 def objective_labels(plan: Plan) -> dict[str, str]:
-    """Return labels by metric for the objectives masked-patch and mae, or {} for others."""
+    """Return labels by metric for the objectives masked-patch and mae, or {} for another objective."""
     if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
         return {}
     return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 
 
 def unknown_figure(plan: Plan) -> str:
-    """Return the error message for a plan with an unknown kind of figure, or "" if it is known."""
+    """Return the error message for a plan with an unknown kind of figure, or "" for a known kind."""
     if plan.figure in kinds.FIGURES:
         return ""
     return f"figure={plan.figure} of study {plan.study}: one of {', '.join(kinds.FIGURES)}"

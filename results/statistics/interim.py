@@ -12,7 +12,7 @@ PLANNED = (5, 10, 20, 40)  # seeds; min(1, 4 min_k p_k) controls the error for a
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return the looks at which p values are tested: those in PLANNED, up to the study's number of seeds.
+    """Return the looks at which p values are tested: the study's planned looks, up to its number of seeds.
 
     A study with a single look, planned or not, has none.
     """

@@ -44,7 +44,10 @@ def belong(index: np.ndarray, correct: np.ndarray) -> bool:
 
 
 def thorough(content: bytes) -> Correct:
-    """Return the arrays index and correct, parsed with numpy. Raises Broken if one is missing or damaged."""
+    """Return the arrays index and correct, parsed with numpy.
+
+    Raises Broken if an array is missing or the archive is damaged.
+    """
     arrays = parse_npz(content, NAME)
     if missing := {"index", "correct"} - arrays.keys():
         raise store.Broken(f"{NAME}: no array {min(missing)}")

@@ -63,7 +63,7 @@ def stat(pid: int) -> list[str]:
 
 
 def started(pid: int) -> str | None:
-    """Return the start time of a process in clock ticks since boot, or None if the process does not exist."""
+    """Return the start time of a process in clock ticks since boot, or None for a missing process or a zombie."""
     fields = stat(pid)
     return fields[19] if fields else None
 

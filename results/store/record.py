@@ -160,7 +160,7 @@ def read_envs(state: store.TrialState) -> list[Environment]:
 
 
 def joined(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return name -> its values over the attempts as a text: "A" if all are equal, otherwise "A then B"."""
+    """Return name -> the attempts' values as one text: "A" if all are equal, otherwise "A then B"."""
     known: dict[str, list[str]] = {}
     for attempt in attempts:
         for name, value in attempt.items():

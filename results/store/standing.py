@@ -53,7 +53,8 @@ class Start:
     """Whether the parents of a trial let it start.
 
     kind: READY, WAITS, LOST or BLOCKED. why: the reason, or "" if READY. running: whether a parent is being trained.
-    open: ids of the parents to train first, nearest first. lost: ids of those that had finished but lost their weights.
+    open: ids of the parents to train first, nearest first. lost: ids of the parents that had finished but lost their
+    weights.
     """
 
     kind: Kind = Kind.READY

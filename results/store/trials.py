@@ -27,8 +27,9 @@ class TrialState:
     """The state of a trial on disk.
 
     status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause of
-    the status, if any. folder: the folder of the attempt that published the result, otherwise of the newest attempt. It
-    may be a string, because making a Path takes as long as reading a small file. result: None without a valid result.
+    the status, "" with a result. folder: the folder of the attempt that published the result, otherwise of the newest
+    attempt. It may be a string, because making a Path takes as long as reading a small file. result: None without a
+    valid result.
     """
 
     status: str
@@ -81,7 +82,7 @@ def read_vouched(result: Result | None, path: str) -> bytes:
 class Trial:
     """The folder of a trial.
 
-    scratch: a folder for checkpoints, if any. Checkpoints are then written below it, and read from it and from the
+    scratch: a folder for checkpoints, or None. With it, checkpoints are written below it, and read from it and from the
     trial's folder.
     """
 
@@ -133,7 +134,10 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, without details if its file is torn. None if it did not fail."""
+        """Return the failure of the newest attempt, or None if that attempt did not fail.
+
+        A failure whose file is torn has no details.
+        """
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None

@@ -153,5 +153,5 @@ def arms_grid(found: PublishedComparison) -> Grid:
 
 
 def dagger(found: PublishedComparison) -> list[str]:
-    """Return the line that explains the † of published numbers, if there are any."""
+    """Return the line that explains the † of published numbers, or [] if there are no published numbers."""
     return [layout.dagger("; ".join(found.b.published_of))] if found.b.published_of else []

@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     """The outcome of one planned trial.
 
     value: the study's metric. evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite
-    when recomputed. Each number is NaN if there is none.
+    when recomputed. A number that does not exist is NaN.
     """
 
     seed: int

@@ -43,7 +43,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return `arms_frame` with the model family, if any, as `series` and training FLOPs as `flops`."""
+    """Return `arms_frame` with training FLOPs as `flops`, and as `series` the model family of each arm that has one."""
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
     planned = {arm.name: arm for arm in study.plan.arms}
     family = [planned[arm].model_family or "" for arm in frame["arm"]]
@@ -56,7 +56,7 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def training_flops(arm: Arm) -> float:
-    """Return the training FLOPs of an arm: the plan's, or 3 times those of the forward passes over all images."""
+    """Return the training FLOPs in an arm's plan, or else 3 times the forward FLOPs of all its training images."""
     return float(arm.train_flops or 3 * (arm.flops or 0) * arm.config["steps"] * arm.config["batch"])
 
 
@@ -124,7 +124,7 @@ def exponent_text(fit: Fits, planned: int) -> str:
 
 
 def excluded_trials_note(found: dict[str, power_law.Points]) -> list[str]:
-    """Return a line with the number of trials that no fit can use, if there are any."""
+    """Return a line with the number of trials that no fit can use, as their error is 0; else []."""
     count = sum(int((error <= 0).sum()) for points in found.values() for _, error in points.values())
     trials = "1 trial" if count == 1 else f"{count} trials"
     return [f"In no fit, as an error of 0 has no logarithm: {trials}."] * bool(count)

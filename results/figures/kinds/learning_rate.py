@@ -37,7 +37,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_curves(study: StudyResults) -> bool:
     """Return whether the figure needs a second panel, with training curves.
 
-    It does not if there are evaluations, but only one of each trial.
+    It needs none if trials were evaluated, but each only once.
     """
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())
