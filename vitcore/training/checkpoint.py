@@ -16,7 +16,10 @@ SCALAR = torch.tensor(0.0)
 
 
 def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
-    """Save a checkpoint if the state is finite; the next evaluation reports one that is not as a divergence."""
+    """Save a checkpoint if all tensors of the state are finite.
+
+    If one is not, the next evaluation reports a divergence.
+    """
     if all(bool(tensor.isfinite().all()) for tensor in state.values()):
         run.save_checkpoint(step, safetensors.torch.save(dict(state)))
 
@@ -25,8 +28,8 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
     """Return the tensors of a checkpoint by name.
 
     payload: the checkpoint as safetensors. own: state of the training that resumes. steps: length of the whole
-    training. Raises ConfigError if a tensor is missing or does not fit, or if the step or the number of losses is
-    impossible.
+    training. Raises ConfigError if a tensor is missing or does not fit, or if the step, the number of losses or the
+    micro-batch size is impossible.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)

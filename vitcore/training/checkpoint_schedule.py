@@ -9,8 +9,8 @@ SHARE = 0.02  # largest share of the time spent on checkpoints
 class CheckpointSchedule:
     """Decides when the next checkpoint is due, and saves it by `write`.
 
-    seconds: time between two checkpoints. It grows until writing takes at most 2% of the training time. 0 means that a
-    checkpoint is always due.
+    seconds: least time between two checkpoints. After a slow write, the time is longer, so that writing takes at most
+    2% of the time. 0 means that a checkpoint is always due.
     """
 
     def __init__(self, write: Callable[[], None], seconds: float) -> None:

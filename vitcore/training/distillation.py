@@ -46,8 +46,8 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if the teacher cannot be
-    loaded.
+    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if the trial is not at
+    hand, or if timm's model cannot be loaded.
     """
     if config.teacher == NONE:
         return None
@@ -70,8 +70,8 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
     """Return timm's model with weights from a file, and its channel means and standard deviations.
 
-    These are for pixels from 0 to 1, averaged over the channels if their number differs. Raises ConfigError if timm
-    does not know the model, or if the file cannot be read or does not fit.
+    Means and deviations are for pixels from 0 to 1. If the data have another number of channels, both are averaged over
+    the channels. Raises ConfigError if timm does not know the model, or if the file cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 

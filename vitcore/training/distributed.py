@@ -1,7 +1,8 @@
 """Training in several processes (ranks) with DistributedDataParallel: `gpus=N`, each on its share of every batch.
 
-All ranks hold equal models, optimizers and averages, and take equal steps. Only rank 0 reads and writes files and makes
-the decisions that depend on a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
+All ranks hold equal models, optimizers and averages, and take equal steps. All ranks read the data. Only rank 0 writes
+files, reads checkpoints and other trials' weights, and makes the decisions that depend on a clock or a signal. NCCL
+transfers tensors on GPUs, and gloo those on the host.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Ranks:
     def prepare(self, model: Model) -> Model:
         """Return the model with each batch norm synchronized over the ranks, if there are several.
 
-        Raises ConfigError if a model with batch norm trains on CPUs.
+        Raises ConfigError if several ranks train a model with batch norm on CPUs.
         """
         if self.device is None:
             return model
@@ -144,7 +145,7 @@ class Replica(Generic[Batch]):
         """Call `work(size)` with a micro-batch size that fits into memory; return the result and the size.
 
         size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
-        possible size fits.
+        possible size fits, or if with several ranks a later step needs more memory than the first.
         """
         if self.ranks.device is None:
             return shrinking(work, size, indivisible)
@@ -163,7 +164,7 @@ class Replica(Generic[Batch]):
             raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
 
     def largest_fitting(self, work: Callable[[int], object], size: int) -> int:
-        """Return `size`, halved until `work` fits into memory on every rank."""
+        """Return `size`, halved until `work` fits into memory on every rank; raise OutOfMemory if no size does."""
         while (fitting := self.ranks.least(shrinking(work, size)[1])) < size:
             size = fitting
         return size
@@ -221,7 +222,7 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError if a rank would have fewer than two images, or if batch norm would run on CPUs.
+    """Raise ConfigError if a rank would have fewer than two images, or if batch norm would run with `device=cpu`.
 
     No memory is allocated for tensors.
     """

@@ -11,7 +11,7 @@ VERIFICATIONS = 3  # suspicions after which any divergence is confirmed: steps a
 
 
 class DivergedError(Exception):
-    """The error that the loss, or the model's output for validation images, is not finite.
+    """The error that the loss of a step or of the validation images is not finite.
 
     step: number of steps taken, including the step that diverged.
     """
@@ -25,8 +25,8 @@ class DivergedError(Exception):
 class Suspicion:
     """A divergence to verify: training restarts from the last checkpoint and checks every step.
 
-    step: the step that diverged, or 0. refuted_step: a step whose loss was finite when it was recomputed, which
-    suggests faulty hardware, or 0. count: suspicions so far.
+    step: the step that diverged, or 0 if nothing is suspected. refuted_step: a step whose loss was finite when it was
+    recomputed, which suggests faulty hardware, or 0 if there is none. count: suspicions so far.
     """
 
     step: int = 0
@@ -41,7 +41,7 @@ class Suspicion:
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """Return the suspicion of a divergence at another step, after which the step of this one counts as refuted."""
+        """Return the suspicion of a divergence at `step`. The step suspected before, if any, counts as refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

@@ -1,7 +1,7 @@
 """The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
-Killed and resumed on one CPU, a training ends with the weights and metrics of an uninterrupted one. A checkpoint holds
-the whole state, except what is a pure function of the seed and the step.
+On a CPU, a training that is killed and resumed ends with the weights, losses and accuracies of an uninterrupted one. A
+checkpoint holds the whole state, except what is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -60,18 +60,19 @@ def train(
     checkpoint_seconds: float = 2.0,
     ranks: Ranks = ALONE,
 ) -> Outcome:
-    """Train `config` to the end or until `stop()` is true, and return the outcome.
+    """Train `config` to the end, or until it diverges or `stop()` is true, and return the outcome.
 
     The training starts from the run's newest checkpoint if there is one.
 
     run: receives metrics, checkpoints and weights, by default in memory. data_dir: folder of the data sets. parent:
     weights of the trial that `init_from` names, as safetensors. teacher: the trial that `teacher` names.
     checkpoint_seconds: seconds between checkpoints, more if these would take over 2% of the time; 0 saves one before
-    every step. ranks: the `config.gpus` processes that call this function together. Only rank 0's `run`, `parent` and
-    `teacher` are used.
+    every step. ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`,
+    `teacher` and `stop`.
 
     Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory. It is also
-    raised if the weights of `init_from` or `teacher` cannot be loaded.
+    raised if the weights of `init_from` or `teacher` cannot be loaded, if the checkpoint does not fit, or if
+    `config.gpus` is not the number of ranks.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -112,7 +113,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
     """Train to the end or until `stop()` is true, and return the outcome.
 
     Checkpoints are saved before a step, and evaluations follow a step. Raises DivergedError if an evaluation or the
-    verification of a suspicion finds a loss or an output that is not finite.
+    verification of a suspicion finds a loss that is not finite.
     """
     config = training.config
     due, line = evaluation_steps(config), Metrics()
@@ -150,9 +151,10 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 
 
 class Training:
-    """The state of a training, all of which a checkpoint holds, and its operations.
+    """The state of a training, which checkpoints save and restore, and the operations on it.
 
-    start: weights to start from, or None for initial values. ranks: the processes that train together.
+    start: weights to start from, or None for initial values. ranks: the processes that train together. teacher: the
+    model to distill, or None.
     """
 
     def __init__(
@@ -215,7 +217,10 @@ class Training:
         return self.train_step.batch(self.train_step.sent(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step, on the CPU; pixels are among them only if the data are streamed."""
+        """Return the inputs of the next step, on the CPU, except pixels, which are on the training's device.
+
+        Pixels are among them only if the data are streamed, or if images are augmented before the step.
+        """
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -224,7 +229,7 @@ class Training:
         return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing draws random numbers.
+        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them.
 
         places (B,): indices of the images in the training data.
         """

@@ -38,7 +38,7 @@ def parent_of(config: Config) -> str:
 def normalized(key: str, value: str) -> str:
     """Return a value of the setting `key` with the path of a file made absolute.
 
-    A file, which may be missing, is PATH for `init_from` and timm/NAME:PATH for `teacher`. "none" and a trial's id are
+    A file, which need not exist, is PATH for `init_from` and timm/NAME:PATH for `teacher`. "none" and a trial's id are
     returned unchanged. Raises ConfigError if the value has another form.
     """
     if value == NONE or is_trial(value):
@@ -65,7 +65,8 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 def identified(key: str, value: str) -> str | dict[str, str]:
     """Return what identifies a value of `key` within a trial's id: another trial's id, or a file's SHA-256.
 
-    A teacher's file comes with the name of timm's model. Raises ConfigError if the file cannot be read.
+    A teacher's file comes with the name of timm's model, and "none" stays "none". Raises ConfigError if the file cannot
+    be read.
     """
     if value == NONE or is_trial(value):
         return value

@@ -19,7 +19,10 @@ class Run(Protocol):
     """
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint as safetensors, or None; delete lines of metrics after its step."""
+        """Return the newest valid checkpoint as safetensors, or None without one.
+
+        Only the metrics up to the checkpoint's step remain, and none without a checkpoint.
+        """
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
@@ -39,7 +42,10 @@ class Run(Protocol):
         """
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the steps taken and the latest validation accuracy, if any, several times a second."""
+        """Show the number of steps taken, and the latest validation accuracy.
+
+        Called several times a second. accuracy: None before the first evaluation of this process.
+        """
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""

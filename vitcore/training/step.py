@@ -1,8 +1,8 @@
 """One training step: augmentation, mixing, forward pass, loss, backward pass, clipping, optimizer and weight average.
 
-On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. So the whole step is one
-CUDA graph, captured after a few eager steps, checked once against an eager step, and replayed. A step that cannot be
-captured stays eager, and the reason is recorded.
+On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. So the step is one CUDA
+graph, which includes the augmentation if possible. It is captured after a few eager steps, checked once against an
+eager step, and replayed. A step that cannot be captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Inputs(NamedTuple):
 
     places (B,): indices of the images in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
     already augmented. keys (B,): random keys of the images. choices (B, n): random choices of the augmentation. mixing
-    (6,): random numbers of mixup and CutMix.
+    (6,): random numbers of mixup and CutMix. All but `places` are None in a step that does not need them.
     """
 
     places: Tensor
@@ -84,10 +84,11 @@ class Batch(NamedTuple):
 
 
 class TrainStep:
-    """A training step with its model and optimizer. It runs eagerly, compiled, or as one CUDA graph.
+    """A training step with its model and optimizer. It runs eagerly or as one CUDA graph, compiled or not.
 
-    start: weights to start from, or None for initial values. facts: whether the step is compiled, and whether it is a
-    CUDA graph or why not. The training loop records the facts in env.json and then empties the dict.
+    start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: how long
+    the compilation took or why it failed, and on a GPU whether the step is a CUDA graph or why not. The training loop
+    records the facts in env.json and then empties the dict.
     """
 
     def __init__(
@@ -127,9 +128,10 @@ class TrainStep:
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take a training step after `step` others, and return this rank's contribution to the loss.
+        """Take a training step, and return this rank's contribution to the loss.
 
-        The mean of the contributions over the ranks is the loss of the global batch.
+        step: the number of steps taken before. The mean of the contributions over the ranks is the loss of the global
+        batch.
         """
         if self.compiling:
             return self.first(inputs, step)
@@ -159,7 +161,10 @@ class TrainStep:
         return self.micro_batch if self.micro_batch < self.part else 0
 
     def first(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the first step, in which the model is compiled; if that fails, training continues without it."""
+        """Take the first step, in which the model is compiled; if compiling fails, take it with the eager model.
+
+        Later steps then use the eager model too. An out-of-memory error is raised, as in any step.
+        """
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
@@ -191,7 +196,10 @@ class TrainStep:
         return loss
 
     def drawn(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with random choices of the augmentation, or augmented if a CUDA graph cannot hold it."""
+        """Return the inputs with random choices of the augmentation, or with augmented images.
+
+        The images are augmented here if `augments_in_graph` is False. Without augmentation, the inputs stay unchanged.
+        """
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
@@ -200,7 +208,7 @@ class TrainStep:
         return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
 
     def batch(self, inputs: Inputs) -> Batch:
-        """Return this rank's images, augmented, standardized and mixed, with their targets."""
+        """Return this rank's images, augmented, standardized, erased and mixed, with their targets."""
         if self.augmented_before_graph:
             assert inputs.pixels is not None
             pixels = inputs.pixels
@@ -261,9 +269,9 @@ class TrainStep:
     def captured(self, inputs: Inputs, step: int) -> Tensor:
         """Take a step eagerly, capture it as a CUDA graph, replay it from the first state, and return the loss.
 
-        The model advances by one step. If the graph's gradients differ from the eager ones or an error occurs, the
-        state is restored and an eager step is taken. The eager step comes first because it finds operations that a
-        graph cannot hold, and frees its memory before the graph allocates about as much.
+        The model advances by one step. If the graph's gradients differ from the eager ones by more than rounding, or if
+        an error occurs, the state is restored and an eager step is taken. The eager step comes first because it finds
+        operations that a graph cannot hold, and frees its memory before the graph allocates about as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]
@@ -319,7 +327,7 @@ class TrainStep:
         self.share = 0.0
 
     def fill(self, inputs: Inputs) -> None:
-        """Copy `inputs` to the addresses that the CUDA graph reads."""
+        """Copy `inputs` to the addresses that the CUDA graph reads. The first call allocates these."""
         if self.warm == 0:
             self.inputs = inputs.map(lambda tensor: tensor.to(self.device, copy=True))
             return

@@ -27,9 +27,7 @@ def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each column up by `amount` (B,) pixels more than its left
-    neighbor.
-    """
+    """Return the affine matrices (B, 2, 3) that move each column up by `amount` pixels more than that to its left."""
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 

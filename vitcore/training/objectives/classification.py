@@ -25,7 +25,7 @@ class Classification(Objective):
     numerics = 1
 
     class Options(Objective.Options):
-        """The loss of the training and the distillation. Metrics always use cross-entropy."""
+        """The loss of the training and the distillation. `val_loss` and `test_loss` are always cross-entropy."""
 
         #: Binary cross-entropy treats each class separately. All classes in a mixed image are positive
         #: (DeiT III: arXiv 2204.07118, section 3; `targets.gt(0)` in facebookresearch/deit).
@@ -92,10 +92,11 @@ class Classification(Objective):
 
 
 class DistilledViT(ViT):
-    """A ViT with a distillation token before the patches, which a second head reads.
+    """A ViT with a distillation token, which precedes the patches and has a head of its own.
 
     In training, it returns the logits (B, 2, classes) of the two heads, in evaluation their mean (B, classes), as in
-    DeiT. The token has no position embedding, because DeiT uses only the sum of the two.
+    DeiT. The token has no position embedding, because in DeiT only the sum of a token and its position embedding
+    matters.
     """
 
     def __init__(self, config: Config) -> None:

@@ -88,7 +88,10 @@ class MAE(Objective):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the settings with 0 for each decoder size that equals its default, so that both give one trial id."""
+        """Return 0 for the option of each decoder size that equals its default, by name of the option.
+
+        So 0 and the default give the same trial id.
+        """
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
@@ -150,7 +153,8 @@ class MAE(Objective):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    It maps images (B, C, H, W) and their random keys (B,), by default 0, to predictions (B, M, C P P).
+    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P). Without keys, every image has
+    the key 0.
     """
 
     def __init__(self, config: Config) -> None:
@@ -171,7 +175,10 @@ class MaskedAutoencoder(ViT):
 
 
 def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
-    """Return the visible patches (B, N - M, D) of x (B, N, D); without keys, all, for feature extraction."""
+    """Return the visible patches (B, N - M, D) of x (B, N, D), or all patches without keys.
+
+    Features are extracted without keys.
+    """
     return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
 
 

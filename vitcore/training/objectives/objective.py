@@ -39,9 +39,10 @@ class Objective(Variant):
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,) of images, equal in all evaluations; None if no random numbers are drawn.
+        """Return the random keys (n,) of images in evaluations, which are equal in all of them.
 
-        index (n,): the images' indices in the whole data set.
+        The result is None if the objective draws no random numbers. index (n,): the images' indices in the whole data
+        set.
         """
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 

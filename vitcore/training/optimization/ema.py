@@ -27,7 +27,10 @@ class Average:
 
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
-        """Move the average toward the weights by 1 - d, a tensor if it changes between replays of a CUDA graph."""
+        """Move the average toward the weights by the fraction `share`, which is 1 - d.
+
+        share: a tensor if it changes between replays of a CUDA graph.
+        """
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         if isinstance(share, Tensor):
             torch._foreach_lerp_(mean, live, [share] * len(mean))

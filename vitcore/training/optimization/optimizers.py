@@ -69,8 +69,9 @@ def decays(name: str, parameter: nn.Parameter) -> bool:
 def layer_id(name: str, layers: int) -> int:
     """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    0: the stem, the position embedding and the prefix tokens. i + 1: block i with the position parameters that only it
-    uses. `layers` + 1: the final norm, the pooling and the head.
+    0: all that precedes the blocks, such as the stem, the position embedding and the prefix tokens, and the objective's
+    parameters. i + 1: block i with the position parameters that only it uses. `layers` + 1: the final norm, the pooling
+    and the head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -78,7 +79,7 @@ def layer_id(name: str, layers: int) -> int:
 
 
 class Optimizer(Variant):
-    """Base class of the choices of an optimizer, each of which creates it, from `torch.optim` if possible."""
+    """Base class of variants that create an optimizer, from `torch.optim` if possible."""
 
     slot = "optimizer"
 
@@ -94,7 +95,7 @@ class Optimizer(Variant):
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        """Return the averaged weights to evaluate and save, or None for the model's own."""
+        """Return the averaged weights to evaluate and save, or None if the model's weights serve for both."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a linear warm-up, then the chosen decay.
+"""Learning-rate schedules: a linear warm-up, then the chosen schedule.
 
 A schedule is a class with an entry in SCHEDULE.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate(step: int, config: Config) -> float:
-    """Return the learning rate after `step` steps: a linear warm-up to `config.lr`, then the schedule."""
+    """Return the learning rate of a step, counted from 0: a linear warm-up to `config.lr`, then the schedule."""
     warmup = round(config.warmup * config.steps)
     if step < warmup:
         return config.lr * (step + 1) / warmup
