@@ -16,8 +16,8 @@ class Row:
 
     n: number of finished trials that have the metric. missing: number of planned trials that neither have the metric
     nor diverged or failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest margin within which the arm is equivalent to it. measured: mean of each further metric by name, and its
-    confidence interval by that name plus INTERVAL.
+    smallest margin within which the arm is equivalent to its baseline. measured: mean of each further metric by name,
+    and its confidence interval by that name plus INTERVAL.
     """
 
     arm: str
@@ -63,7 +63,10 @@ INTERVAL = "_ci95"  # suffix of a metric's confidence interval
 
 @dataclass(frozen=True)
 class Claim:
-    """A published claim about two arms, and the verdict of the study's results on it."""
+    """A published claim about two arms, and the verdict of the study's results on it.
+
+    verdict: agree, disagree or not-resolved; None if untested. delta: the first arm minus the second.
+    """
 
     claim: str
     verdict: str | None = None
@@ -323,7 +326,7 @@ class PublishedComparison:
 
 
 def of_study(plan: Plan | Table) -> dict[str, Any]:
-    """Return the fields of OfStudy."""
+    """Return the fields of OfStudy by name, taken from a plan or a table."""
     return {one.name: getattr(plan, one.name) for one in fields(OfStudy)}
 
 

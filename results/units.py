@@ -65,7 +65,7 @@ def is_accuracy(metric: str) -> bool:
 def metric_name(metric: str, objective: str = "") -> str:
     """Return a readable name: "test accuracy", "5-shot accuracy", "test accuracy at 64 pixels".
 
-    An objective without labels adds its targets: "test accuracy of predicted colours".
+    For an objective without labels, the name has what is predicted: "test accuracy of predicted colours".
     """
     text = re.sub(r"^fewshot(\d+)_", r"\1-shot ", metric)
     text = f"{text.partition('@')[0]} {where(metric)}".rstrip()

@@ -209,7 +209,7 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
-    """Return the tests with p and p_margin adjusted by Holm, each as one family."""
+    """Return the tests with p_holm set and p_margin adjusted, each as one Holm family."""
     both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
     return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 

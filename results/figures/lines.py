@@ -56,7 +56,7 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
-    """Return the choice least frequent in `used`, the first of several from index `first` on."""
+    """Return the choice that is least frequent in `used`; of several, the first from index `first` on."""
     around = [choices[(first + step) % len(choices)] for step in range(len(choices))]
     return min(around, key=used.count)
 

@@ -95,7 +95,7 @@ def with_labels(text: str) -> str:
 
 
 def contrast_arm(a: Row, b: Row) -> str | None:
-    """Return whichever arm has the other as its baseline, so that the table tests the pair in its row; else None."""
+    """Return the one of two arms whose baseline is the other, or None. The table tests such a pair in the arm's row."""
     if a.arm == b.arm:
         return None
     if a.baseline == b.arm:

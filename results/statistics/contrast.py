@@ -52,8 +52,8 @@ class Sample:
     def mean(self) -> Estimate:
         """The estimated mean over seeds.
 
-        Where images were tested repeatedly and per-image correctness is known, its variance includes the covariance
-        between repetitions.
+        Where images were tested repeatedly and per-image correctness is known for all seeds, the variance includes the
+        covariance between repetitions.
         """
         shared = 0.0
         if self.repeated and (images := correctness_matrix(self)) is not None:

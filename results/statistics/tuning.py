@@ -82,7 +82,7 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
 
 
 def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, Arm]) -> Choice:
-    """Return the grid point chosen for each seed of a tuned arm, with notes on the choice."""
+    """Return the grid points chosen for the seeds of a tuned arm, with notes on the choice."""
     chance = 1 / arms[entry.points[0]].config["classes"]
     seeds = list(by_arm[entry.points[0]])
     reached = np.array([[validation_score(by_arm[name].get(seed), chance) for name in entry.points] for seed in seeds])

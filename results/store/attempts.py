@@ -1,4 +1,4 @@
-"""One attempt at a trial: the only writer to its folder, which publishes the result."""
+"""Attempts at trials: each is the only writer to its folder, and one of them publishes the trial's result."""
 
 import hashlib
 import io
@@ -137,7 +137,7 @@ class Attempt:
         self.patience(lambda: append(file, content))
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights (safetensors) if `keep_weights`, and keep their SHA-256 for the result in any case."""
+        """Save the final weights (safetensors) if `keep_weights` is set. The result has their SHA-256 in any case."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()

@@ -137,7 +137,7 @@ class Lease(Schema):
 
 
 class MetricsLine(Schema):
-    """A line of metrics.jsonl: one evaluation during training. Missing numbers are NaN."""
+    """A line of metrics.jsonl: one evaluation during training. A number that was not recorded is None."""
 
     step: Count  #: Optimizer steps taken.
     epoch: float | None = None  #: Passes over the training images.
@@ -471,7 +471,7 @@ class EvalSummary(Schema):
 
 
 def encoded(schema: Any) -> AfterValidator:
-    """Return a validator for text that is empty or JSON of a type."""
+    """Return a validator for text that is empty or JSON of the type `schema`."""
     content = TypeAdapter(schema, config=ConfigDict(strict=True, defer_build=True))
 
     def check(text: str) -> str:

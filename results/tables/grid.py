@@ -48,7 +48,7 @@ class Grid:
 
 
 def weight(note: str) -> int:
-    """Return a footnote's rank in its row: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
+    """Return a footnote's rank in its cell: 0 if it may change a verdict, 1 for model sizes, 2 for minor notes."""
     return 2 if is_minor(note) else int(note.startswith(SIZES))
 
 

@@ -55,7 +55,7 @@ class Tested:
     """The tests of an arm against its baseline.
 
     family: the number of contrasts corrected together. p: the p value of no difference. p_holm: p adjusted within the
-    family. p_margin: the adjusted p value of equivalence. Each is None if untested.
+    family. p_margin: the adjusted p value of equivalence. A p value is None if untested.
     """
 
     pair: Pair
@@ -132,7 +132,7 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(study: StudyResults) -> bool:
-    """Return whether a planned trial has not yet ended with its metric or by diverging.
+    """Return whether a planned trial has not yet ended with the metric or by diverging.
 
     A verdict before that would be an additional look at the data.
     """
@@ -253,7 +253,7 @@ def contrast_tests(
 
 
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
-    """Return the families of contrasts that are corrected together: the arms of `pairs`, and how many were planned.
+    """Return each family of contrasts that are corrected together: its arms among `pairs`, and its planned number.
 
     In a tuned study, the arms on the grid form a second family.
     """

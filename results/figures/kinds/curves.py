@@ -209,7 +209,10 @@ def training_metric(study: StudyResults) -> str:
 
 
 def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
-    """Return (size, name) of the unit of axis `x`: long times are in minutes or hours, of `size` seconds."""
+    """Return (size, name) of the unit of axis `x`. Long times are in minutes or hours.
+
+    size: seconds in the unit of a time, 1 for the other axes.
+    """
     if x != "seconds":
         return 1.0, AXES[x]
     longest = found.max() if len(found) else 0.0
