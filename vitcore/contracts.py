@@ -292,7 +292,10 @@ def documented(slot: str, name: str) -> None:
 
 
 def same_in_any_batch(slot: str, name: str) -> None:
-    """Check that an image's augmentation does not depend on the other images of its batch."""
+    """Check that an image's augmentation does not depend on the other images of its batch.
+
+    Also check that the given images are not changed, and that the result has their shape and data type.
+    """
     config = tiny(slot, name)
     augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
     given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
@@ -324,7 +327,7 @@ def learns_an_image_alone(slot: str, name: str) -> None:
 
 
 def finite_rates(slot: str, name: str) -> None:
-    """Check that the learning rate is finite and not negative at every step."""
+    """Check that the learning rate is finite and not negative at every step of a training of 1, 2 or 100 steps."""
     for steps in (1, 2, 100):
         config = tiny(slot, name).model_copy(update={"steps": steps})
         for step in range(steps):

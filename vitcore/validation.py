@@ -146,10 +146,10 @@ def check_teacher(config: Config) -> None:
 
 
 def place_of_position(config: Config) -> str:
-    """Return the site where the position embedding is added, by default the first site that its variant allows.
+    """Return the site of the position embedding, by default the first site that its variant allows.
 
-    The result is "" for a variant without a choice of sites. With `position=none`, the setting is ignored. Raises
-    ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
+    The result is "" for `position=none`, which ignores a known site, and for a variant without a choice of sites.
+    Raises ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))

@@ -33,7 +33,7 @@ biases: dict[str, Bias] = {}
 def measure(config: Config) -> Cost:
     """Return the cost of the model of `config`, measured once for equal models.
 
-    Raises ConfigError if the model cannot be built.
+    Raises ConfigError if a reference model lacks a kind of dropout that is set. timm may raise other errors.
     """
     if (key := model_key(config)) not in measured:
         measured[key] = count(config)
@@ -65,7 +65,7 @@ def bias_of(config: Config) -> Bias:
 
 
 def model_key(config: Config) -> str:
-    """Return the settings that a model's cost depends on as JSON, the key under which it is stored."""
+    """Return the settings that a model's cost depends on, as JSON, which is the key of the stored cost."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 

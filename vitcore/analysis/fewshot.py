@@ -80,8 +80,8 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 class FewShot:
     """The result of `few_shot`.
 
-    metrics: fewshotK_accuracy for K images per class, the mean over draws. draws: their accuracies, by metric. notes:
-    the omitted metrics, with reasons.
+    metrics: fewshotK_accuracy for K images per class, the mean over draws. draws: the accuracy of each draw, by metric.
+    notes: a sentence for each omitted metric, with the reason.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
@@ -92,8 +92,9 @@ class FewShot:
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes that are fitted to a few training images per class.
 
-    shots: numbers of images per class. A draw is a random choice of images; that of more images contains that of fewer.
-    It depends only on the data and the data seed of the trial, so that paired arms see equal images.
+    shots: numbers of images per class. A number is omitted if a class has fewer training images. A draw is a random
+    choice of images, whose choice of a larger number contains that of a smaller one. It depends only on the data and
+    the data seed of the trial, so that paired arms see equal images.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

@@ -148,9 +148,9 @@ class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
     site: "tokens" is the cosine similarity of the vectors added to two patches, "rotate" that of a vector rotated to
-    two locations. "bias" is the bias of the attention logits, averaged over images. "" means none of these. note: a
-    description. pairs: (N, N), averaged over layers and heads. centre: (L', H', N), the row of the middle patch for
-    each layer and head. L' and H' are 1 if all layers or all heads are equal.
+    two locations. "bias" is the bias of the attention logits, averaged over images. "" means none of these, and then
+    pairs and centre are None. note: a description. pairs: (N, N), averaged over layers and heads. centre: (L', H', N),
+    the row of the middle patch for each layer and head. L' and H' are 1 if all layers or all heads are equal.
     """
 
     site: str
@@ -163,7 +163,8 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
     """Return the similarity of patches at each site of the model's position embedding.
 
     bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: that of the middle query
-    for every layer and head (L, H, N). Both are None without a bias.
+    for every layer and head (L, H, N). Both are None without a bias. If the position embedding has no site to show, the
+    list has one entry, with site "".
     """
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
@@ -207,9 +208,10 @@ def cosine(vectors: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the cosine similarity (H, N, N) of a vector of ones after rotation to each pair of locations, if any.
+    """Return the cosine similarity (H, N, N) of a vector of ones after rotation to each pair of locations.
 
-    Ones have equal energy in every plane of rotation, so this is the mean cosine of the angle between the locations.
+    The result is None if the position embedding does not rotate. Ones have equal energy in every plane of rotation, so
+    this is the mean cosine of the angle between the locations.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
@@ -242,8 +244,8 @@ class PartCost:
 def summary(config: Config) -> list[PartCost]:
     """Return the cost of each part of the model, without allocating the model.
 
-    Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`. A position embedding that acts inside of
-    the attention counts as attention.
+    Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`, and parts that have neither are left out.
+    A position embedding that acts inside of the attention counts as attention.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -324,7 +326,10 @@ class Inside:
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data of all figures on the inside of a model in evaluation mode, from random test images."""
+    """Return the data of all figures on the inside of a model in evaluation mode, from random test images.
+
+    images: the largest number of images, which are the same in every call.
+    """
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

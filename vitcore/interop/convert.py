@@ -265,8 +265,9 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 def load_npz(path: str | PathLike[str]) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises ValueError, which names the array, if one
-    is missing, has an unexpected shape, or belongs to a part that this ViT lacks.
+    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened.
+    Raises ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to a part that this
+    ViT lacks.
     """
     return with_weights(*read_npz(path))
 
@@ -476,7 +477,7 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """Return the description of each module, by name, without those that act in training only."""
+    """Return the description of each module, by name, without modules that do nothing in evaluation."""
     idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
     return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
 

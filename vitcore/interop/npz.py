@@ -109,8 +109,8 @@ class Arrays:
 def read_npz(path: Path) -> tuple[Config, Weights]:
     """Read a checkpoint as a Config and weights under the parameter names of this package's ViT.
 
-    Raises ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to no part of this
-    ViT.
+    Raises OSError if the file cannot be opened. Raises ValueError, which names the array, if one is missing, has an
+    unexpected shape, or belongs to no part of this ViT.
     """
     arrays = opened(path)
     config = config_of(arrays)
@@ -226,7 +226,7 @@ def stem_of(arrays: Arrays) -> Values:
 def side(arrays: Arrays) -> int:
     """Return the number of patches on a side of the image, from the number of their position embeddings.
 
-    Raises ValueError if that is not a square.
+    Raises ValueError if that number is not a square.
     """
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
@@ -239,7 +239,8 @@ def side(arrays: Arrays) -> int:
 def positions(arrays: Arrays, config: Config) -> Weights:
     """Return the position embedding of the patches (N, D) and of the class token (D,), by parameter name.
 
-    The latter is 0 in big_vision, which has none. Raises ValueError if the width is not D.
+    That of the class token is 0 for big_vision, which has none, and is left out if the model has no class token. Raises
+    ValueError if the width is not D.
     """
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]

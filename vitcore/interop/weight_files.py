@@ -14,7 +14,10 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
-    """Read the tensors of a trial's weights or checkpoint, by name; raise SafetensorError if it is neither."""
+    """Read the tensors of a trial's weights or checkpoint, by name.
+
+    Raises SafetensorError if the payload is not in the safetensors format.
+    """
     return renamed(safetensors.torch.load(payload))
 
 

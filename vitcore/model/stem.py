@@ -364,7 +364,7 @@ def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
 def doubling(config: Config) -> list[int]:
     """Return the number of channels in each stage, which doubles up to the width.
 
-    Each halving of the image has a stage. Patches of one pixel have a single stage without one.
+    Each stage halves the image, except for patches of one pixel, which have a single stage.
     """
     stages = max(1, config.patch.bit_length() - 1)
     return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]

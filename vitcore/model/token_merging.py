@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def merge(x: Tensor, context: Context, count: int) -> Tensor:
-    """Return tokens (B, T, D) with `count` patches fewer, merged by the similarity of their attention keys.
+    """Return tokens (B, T, D) after merging `count` patches, at most half, by the similarity of their attention keys.
 
     context: holds these keys, and receives for later layers how many patches each token stands for.
     """
@@ -29,7 +29,7 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 
 
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return tokens and sizes after merging `count` patches, at most half, into others (bipartite soft matching).
+    """Return tokens and sizes after merging `count` patches, at most half, into others by bipartite soft matching.
 
     Patches alternate between two sets. The matching selects the `count` patches of the first set whose keys have the
     largest cosine similarity to a key of the second set. Each is averaged into its most similar patch of the second

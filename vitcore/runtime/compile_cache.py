@@ -25,7 +25,7 @@ LONG = 1_000  # steps from which the minute that compiling takes pays off on a G
 def compiles(config: Config, device: str) -> bool:
     """Return whether the model is compiled on `device`, "cuda" or "cpu".
 
-    With compile=auto, it is on a GPU for at least 1000 steps with a single patch size.
+    With compile=auto, a model is compiled on a GPU, for at least 1000 steps with a single patch size.
     """
     if config.compile != "auto":
         return config.compile

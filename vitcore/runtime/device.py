@@ -32,7 +32,7 @@ def torch_device(config: Config) -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy of a host tensor on `device`, made without blocking; on a CPU, the tensor itself.
+    """Return a copy of a host tensor on `device`, made without blocking, or the tensor itself if it is already there.
 
     The copy is made from pinned memory, because one from pageable memory would wait for all earlier work of the GPU.
     PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError if a CUDA graph is being captured, since
@@ -51,10 +51,10 @@ def hardware(config: Config) -> str:
 
 
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """Return `function(*inputs)` in float32, computed with the precision and attention kernel of `config`.
+    """Return `function(*inputs)`, computed with the precision and the attention kernel of `config`.
 
-    The first of `inputs` is images. Training and later evaluations share this function, so that they compute the model
-    equally.
+    The first of `inputs` is images. A result in bf16 is converted to float32. Training and later evaluations share this
+    function, so that they compute the model equally.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models

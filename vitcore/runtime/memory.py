@@ -85,7 +85,10 @@ def capacity(device: torch.device) -> float:
 
 
 def room(device: torch.device) -> float:
-    """Return the bytes that images kept in memory may take: a quarter of `capacity`, on a CPU divided by its cores."""
+    """Return the bytes that images kept in memory may take: a quarter of `capacity`.
+
+    On a CPU, that quarter is divided by the number of cores that this process may use.
+    """
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
 
 

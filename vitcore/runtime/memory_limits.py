@@ -17,7 +17,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
     """Return the minimum number of bytes that a training step with one image needs.
 
-    They hold the weights, gradients, optimizer moments, averaged weights and block inputs.
+    They hold the weights, gradients, optimizer moments and block inputs, and with `ema` the averaged weights.
     """
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0

@@ -64,6 +64,7 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
 
     Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises
     ConfigError, which names the parameter and the `source`, if a parameter is missing, is unknown or has another shape.
+    Raises ValueError if a position embedding cannot be interpolated.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body(model.state_dict()), body(weights)
@@ -87,7 +88,7 @@ def body(weights: Weights) -> dict[str, Tensor]:
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raise ConfigError if `config` cannot start from `parent`, the config of another trial or weights.
+    """Raise ValueError if `config` cannot start from `parent`, the config of another trial or weights.
 
     No memory is allocated for tensors.
     """

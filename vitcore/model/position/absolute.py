@@ -87,14 +87,14 @@ class Absolute(Position):
 class Learned(Absolute):
     """Base class of learned position embeddings, with tables at the input, at each layer, or shared by all layers.
 
-    At the input, a class token has a separate row, as in google-research/vision_transformer.
+    At the input, a class token has by default a separate row, as in google-research/vision_transformer.
     """
 
     places = ("input", "every-layer", "shared")
     class_row: nn.Parameter | None
 
     class Options(Absolute.Options):
-        """Options of learned position embeddings, with a row for the class token."""
+        """Options of absolute position embeddings, and whether the class token has a row."""
 
         class_row: bool = True  #: Whether the class token has a row.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Position(Part):
-    """Base class of position embeddings, which does nothing. A variant overrides the sites that it needs.
+    """Base class of position embeddings. It has no effect itself, and a variant overrides the sites that it needs.
 
     A site is a method that changes the model at one point: `tokens`, `class_token`, `rotate`, `bias` or `between`.
     Sites receive the patches alone, except for `class_token`. layer: the layer's index, from 0. grid: the rows and
@@ -39,15 +39,19 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Return whether a learned table is not as wide as the model, so that `init=big-vision` has changed its values.
+        """Return whether a learned table is not as wide as the model, so that version 0.12 drew it otherwise.
 
-        Version 0.12 scaled these values by the width of the table instead of the width of the model.
+        With `init=big-vision`, version 0.12 scaled the values by the width of the table instead of the width of the
+        model.
         """
         return False
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, plus 1 if `init=big-vision` drew other values in 0.12."""
+        """Return the version for the trial id, which is 1 higher if `init=big-vision` drew other values in 0.12.
+
+        A version that is the hash of a plug-in stays as it is.
+        """
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
         return own + 1 if isinstance(own, int) and moved else own
@@ -64,7 +68,7 @@ class Position(Part):
     def resized(self, name: str, table: Tensor) -> Tensor:
         """Return a learned table of another model, resampled to this model's grid if it depends on the grid.
 
-        name: the parameter's name. Raises ConfigError if the table cannot be resampled.
+        name: the parameter's name. Raises ValueError if the table cannot be resampled.
         """
         return table
 
@@ -117,8 +121,8 @@ class Context:
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
         """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
 
-        A pair with a prefix token has a bias of 0. Merged tokens have no position embedding. Their bias is the
-        logarithm of the number of patches in a token, so that a key counts once for each (proportional attention: arXiv
+        A pair with a prefix token has a bias of 0. Merged tokens have no position embedding. With them, the bias is the
+        logarithm of the number of patches in the key, which thus counts once for each (proportional attention: arXiv
         2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
@@ -138,7 +142,7 @@ class Context:
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
         """Return x (..., T, D) with the method `site` of the position embedding applied to its patches.
 
-        If it returns its input, so does this method.
+        If `site` returns its input, x itself is returned.
         """
         patches = x[..., self.prefix :, :] if self.prefix else x
         placed = site(patches, layer, self.grid)
