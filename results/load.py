@@ -10,11 +10,7 @@ from results.store.record import PARTS
 from results.study_results import StudyResults, load_plans
 
 
-def load_studies(
-    source: Path,
-    studies: Sequence[str] = (),
-    parts: Collection[str] = PARTS,
-) -> list[StudyResults]:
+def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Return the results of the named studies, or of all.
 
     source: run directory or Parquet export. studies: "pooling" selects the study under every recipe, "pooling@digits"

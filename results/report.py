@@ -223,11 +223,8 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
         return "nothing trained yet"
     shared = sum(uses[trial] > 1 for trial in trials["id"])
     each = f", {duration_text(own.median())} a trial" if len(own) else ""
-    first = (
-        f"; before it {duration_text(sum(starts.values()))} in {len(starts)} trials that they start from"
-        if starts
-        else ""
-    )
+    before = f"; before it {duration_text(sum(starts.values()))} in {len(starts)} trials that they start from"
+    first = before if starts else ""
     also = f"; {shared} of its {len(trials)} trials are shared with other studies of this report" if shared else ""
     return f"{duration_text(own.sum())} of training in {len(own)} trials{each}{first}{also}"
 

@@ -4,6 +4,7 @@ Arms are matched by their resolved config and metric. Arms without such a match 
 shown side by side without a test.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -433,11 +434,8 @@ def settings_difference(a: Side, b: Side) -> str:
 
 def contents(studies: Sequence[StudyResults]) -> Contents:
     """Return the studies of A or B, with their numbers of planned and ended trials, each trial counted once."""
-    states = {
-        trial: status
-        for study in studies
-        for trial, status in zip(study.columns["id"], study.columns["status"], strict=True)
-    }
+    columns = (zip(study.columns["id"], study.columns["status"], strict=True) for study in studies)
+    states = dict(itertools.chain.from_iterable(columns))
     over = sum(status in ("finished", "diverged") for status in states.values())
     return Contents([study.name for study in studies], len(states), over)
 
@@ -456,11 +454,8 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     """Return the known values that each field of provenance has over all trials of A or B."""
     found: dict[str, set[str]] = {}
     for study in studies:
-        columns = [
-            *mixed.comparable_columns(study.columns),
-            *((name, study.columns[name]) for name in ("revision", "host")),
-        ]
-        for name, values in columns:
+        own = ((name, study.columns[name]) for name in ("revision", "host"))
+        for name, values in (*mixed.comparable_columns(study.columns), *own):
             found.setdefault(name, set()).update(values)
     return {name: sorted(values - {""}) for name, values in found.items()}
 

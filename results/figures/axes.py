@@ -43,8 +43,7 @@ def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
     """
     if all(map(is_number, frame["x"])):
         return frame.assign(at=frame["x"].astype(float))
-    order = list(dict.fromkeys(map(str, frame["x"])))
-    return frame.assign(at=[float(order.index(str(value))) for value in frame["x"]])
+    return frame.assign(at=pd.factorize(frame["x"].map(str))[0].astype(float))
 
 
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:

@@ -70,6 +70,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
     """Return one row of `arms_frame` as values by column, with metrics not yet in display units."""
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
+    absent = {word: row.value(word) for word in ("diverged", "failed", "missing")}
     at, style = arm.values.get(x, arm.name), current()
     return {
         "arm": arm.name,
@@ -79,7 +80,7 @@ def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
         "series": series_name(arm, x, plan),
         "line": series_label(series_name(arm, x, plan), single=len({*plan.factors, *plan.curves} - {x}) == 1),
         "reference": arm.name == arm.baseline,
-        "gap": absence_text(row),
+        "gap": ", ".join(f"{count} {word}" for word, count in absent.items() if count),
         "low": low,
         "high": high,
         "delta_low": delta_low,
@@ -137,12 +138,6 @@ def given_name(arm: Arm, plan: Plan) -> str:
     """Return the given name of an arm that changes several settings, or "" for an arm named by its factors."""
     change = arm_change(arm, plan)
     return "" if all(part.partition("=")[0] in plan.factors for part in change.split(",")) else change
-
-
-def absence_text(row: Row) -> str:
-    """Return why trials of an arm are absent: "1 diverged, 2 missing", or "" if no trial is absent."""
-    counts = {"diverged": row.diverged, "failed": row.failed, "missing": row.missing}
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:

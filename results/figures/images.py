@@ -26,8 +26,7 @@ def to_rgb(image: np.ndarray) -> np.ndarray:
 
 def strip_axes(ax: Axes) -> Axes:
     """Remove ticks and grid from `ax`, which holds a picture, and draw a thin gray frame."""
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[])
     ax.grid(visible=False)
     ax.spines[:].set(visible=True, color=LIGHT, linewidth=0.4)
     return ax

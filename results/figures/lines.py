@@ -17,6 +17,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 from results.figures.axes import axis_name, measured_columns, metric_axis, swept_axis, tick_labels
 from results.figures.frame import rows_of
 from results.figures.theme import DASHES, GREY, MARKERS
+from results.statistics.verdict import RESOLVED
 from results.style import current
 
 APART = 4.0  # points (1/72 inch) between series that would cover each other at one position
@@ -194,7 +195,7 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
         for edge, beyond, mark in ((bottom, row.low < bottom, "v"), (top, row.high > top, "^")):
             if beyond:  # the interval goes on outside the axes
                 ax.plot([row.at], [edge], mark, color=look.colour, transform=to, clip_on=False, zorder=4)
-        face = look.colour if row.reference or row.verdict in ("better", "worse") else "white"
+        face = look.colour if row.reference or row.verdict in RESOLVED else "white"
         ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
 
 

@@ -19,6 +19,7 @@ from results.style import current
 
 AGREE, DISAGREE, UNRESOLVED = "agree", "disagree", "not-resolved"
 CLAIM = re.compile(r"\s*(.+?) ([<~]) (.+?)\s*", re.DOTALL)  # an arm's name may contain anything
+Parts = tuple[str, str, str]  # of a claim: an arm, "<" or "~", another arm
 VERDICT_TEXT = {AGREE: "agrees", DISAGREE: "disagrees", UNRESOLVED: "not resolved", None: "untested"}
 
 
@@ -53,15 +54,15 @@ def judge_claims(
     p_margin |= zip(own, inference.holm(p_within, len(own)), strict=True)
     found = []
     for claim in asked:
-        names = a, b = claim[0], claim[2]
+        names = claim[0], claim[2]
         if absent := [name for name in names if name not in rows]:
             found.append(Claim(" ".join(claim), note=f"no arm {', '.join(absent)} in the plan"))
         else:
-            found.append(judged_claim(plan, (rows[a], rows[b]), claim, pairs[names], p_holm[names], p_margin[names]))
+            found.append(judged_claim(plan, rows, claim, pairs[names], p_holm[names], p_margin[names]))
     return found
 
 
-def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
+def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
 
     A tuned setting has one point, such as "lr=tuned". Claims that name two arms of the plan, or any claim of a study
@@ -80,7 +81,7 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[tuple[str, str, str]]:
         yield a + point, relation, b + point
 
 
-def parse_claim(text: str) -> tuple[str, str, str]:
+def parse_claim(text: str) -> Parts:
     """Return (a, relation, b) for a claim "a < b" or "a ~ b"; raise ValueError for anything else."""
     if not (match := CLAIM.fullmatch(text)):
         raise ValueError(f"claim '{text}' is not 'arm < arm' or 'arm ~ arm'")
@@ -104,20 +105,14 @@ def contrast_arm(a: Row, b: Row) -> str | None:
 
 
 def judged_claim(
-    plan: Plan,
-    arms: tuple[Row, Row],
-    claim: tuple[str, str, str],
-    pair: Pair,
-    p_holm: float | None,
-    p_margin: float | None,
+    plan: Plan, rows: Mapping[str, Row], claim: Parts, pair: Pair, p_holm: float | None, p_margin: float | None
 ) -> Claim:
     """Return one claim (a, relation, b) with its verdict, difference and note.
 
-    arms: the rows of a and b. pair: the differences a - b. p_holm, p_margin: adjusted p values of no difference and of
-    equivalence.
+    pair: the differences a - b. p_holm, p_margin: adjusted p values of no difference and of equivalence.
     """
-    relation, difference = claim[1], pair.own.mean
-    diverged = arms[0].diverged, arms[1].diverged
+    (a, relation, b), difference = claim, pair.own.mean
+    diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan.metric)
     word = verdict.verdict(difference, p_holm, p_margin, higher_is_better=higher, diverged=diverged)
     tie = verdict.is_significant(p_margin) and not any(diverged)

@@ -3,6 +3,7 @@
 Distributions come from scipy.special, because importing scipy.stats takes three times as long.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -202,14 +203,10 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
 
     family: the planned number of tests. A missing test (None) stays None and counts as p = 1.
     """
-    present = [i for i, value in enumerate(p) if value is not None]
-    size = max(family, len(p))
-    adjusted: list[float | None] = [None] * len(p)
-    largest = 0.0
-    for rank, i in enumerate(sorted(present, key=lambda i: p[i] or 0.0)):
-        largest = max(largest, min(1.0, (size - rank) * (p[i] or 0.0)))
-        adjusted[i] = largest
-    return adjusted
+    size, ascending = max(family, len(p)), sorted((value, i) for i, value in enumerate(p) if value is not None)
+    scaled = (min(1.0, (size - rank) * value) for rank, (value, _) in enumerate(ascending))
+    adjusted = {i: largest for (_, i), largest in zip(ascending, itertools.accumulate(scaled, max), strict=True)}
+    return [adjusted.get(i) for i in range(len(p))]
 
 
 def tost_p(difference: Estimate, margin: float) -> float | None:

@@ -81,9 +81,9 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
         return [None] * len(differences)
     variance = math.fsum((one.df or 0.0) * one.n * (one.se or 0.0) ** 2 for one in tested) / freedom
     sd = inference.sd_bound(math.sqrt(variance), freedom)
-    found: list[float | None] = [None] * len(differences)
-    for place, one in enumerate(differences):
-        if one.se and one.df:
-            pairs = int(one.df) + 1
-            found[place] = inference.resolvable_difference(pairs, sd * math.sqrt(pairs / one.n), family)
-    return found
+    return [
+        inference.resolvable_difference(pairs := int(one.df) + 1, sd * math.sqrt(pairs / one.n), family)
+        if one.se and one.df
+        else None
+        for one in differences
+    ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from results.statistics.inference import Estimate
 
 MIN_SIZES = 4  # the minimum for a fit of two parameters
 
-Points = Mapping[int, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,), error (sizes,)
+Points = Mapping[Any, tuple[np.ndarray, np.ndarray]]  # seed -> compute (sizes,), error (sizes,)
 
 
 @dataclass(frozen=True)

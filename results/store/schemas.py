@@ -502,26 +502,6 @@ class TrialRow(Schema):
         return self
 
 
-FILES: Mapping[str, type[Schema]] = {
-    "result.json": Result,
-    "config.json": TrialConfig,
-    "env.json": Environment,
-    "failure.json": Failure,
-    "lease.json": Lease,
-    "metrics.jsonl": MetricsLine,
-    "an eval": Eval,
-    "plan.json": Plan,
-    "the header": ExportHeader,
-    "a row": TrialRow,
-    "campaign.json": Submission,
-    "private.json": Private,
-    "looks.jsonl": Round,
-    "gave-up.json": GaveUp,
-    "probe.json": NodeChecks,
-    "probes/<device>.json": StepTimes,
-}
-
-
 def stray(content: object, at: str = "") -> str:
     """Return the path of the first field that the schema of a file does not name, or "" if there is none.
 

@@ -67,9 +67,8 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
     """
     own = points.merge(rows[["arm", "at"]], on="arm")
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
-    own = own.assign(error=error)
-    by_seed = {seed: own[own["seed"] == seed] for seed in dict.fromkeys(own["seed"])}
-    return {seed: (one["at"].to_numpy(), one["error"].to_numpy()) for seed, one in by_seed.items()}
+    by_seed = own.assign(error=error).groupby("seed", sort=False)
+    return {seed: (one["at"].to_numpy(), one["error"].to_numpy()) for seed, one in by_seed}
 
 
 def draw_over_compute(

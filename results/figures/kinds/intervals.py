@@ -18,12 +18,12 @@ from results.figures.frame import arms_frame, metric_label, minus_text, rows_of,
 from results.figures.page import HANDLE, is_narrow, text_height, text_width, wrap_text
 from results.figures.theme import GREY, LIGHT, PALE
 from results.records import Table
+from results.statistics.verdict import RESOLVED
 from results.study_results import StudyResults
 from results.style import COLUMN, current
 from results.tables import layout
 from results.units import is_accuracy, unit
 
-RESOLVED = ("better", "worse")
 LABEL_WIDTH = 1.5  # inches, the width at which an arm's name is wrapped
 ROW, NARROW_ROW = 0.44, 0.6  # inches
 DENSE_ROW, NARROW_DENSE_ROW = 0.22, 0.25  # inches, if rows would take more than MOST: verdict on one line
