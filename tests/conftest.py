@@ -7,4 +7,4 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends a comman
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # statsmodels collects garbage at every correction, among all that torch has
+    gc.freeze()  # `make test` within five minutes: statsmodels collects all garbage at every correction

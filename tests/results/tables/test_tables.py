@@ -138,6 +138,8 @@ def test_a_missing_contrast_stays_in_the_family() -> None:
     assert (row.n, row.mean, row.delta, row.p_holm, row.verdict) == (0, None, None, None, None)
     assert of(without, "position=none").p_holm == of(whole, "position=none").p_holm
     assert of(without, "position=2d").p_holm == pytest.approx(min(1, 2 * of(whole, "position=2d").p))
+    planned = of(made(synthetic.position() | {"family": 7}), "position=none")  # four were pruned
+    assert planned.p_holm == pytest.approx(7 * planned.p)
 
 
 def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
