@@ -11,7 +11,7 @@ import pytest
 from disturbance import processes
 from in_process import called
 from small_study import PROFILE, STUDY, SUBMIT, Ablate, Wrap, write
-from waits import close
+from waits import await_empty_queue, close
 
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
@@ -69,6 +69,9 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     assert f"ended     1 trial: {ended['job']}" in shown
     assert "the submission's last job resubmits these" in shown
     assert "\x1b" not in shown  # no colours off a terminal
+    ablate("cancel", "s@r")
+    await_empty_queue(cluster)
+    assert "6 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_trials_whose_waiting_jobs_were_cancelled_say_by_whom(ablate: Ablate, cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from in_process import called
 from small_study import SUBMIT, write
-from waits import queued
+from waits import await_empty_queue, queued
 
 from ablations.cluster import submit as submitting
 from slurm.devcluster import Cluster
@@ -89,12 +89,13 @@ def test_profile_of_drained_nodes_is_submitted_with_a_warning(
 
 
 def test_check_of_drained_nodes_warns_before_it_waits(
-    tmp_path: Path, submit: Command, drained: None, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, submit: Command, drained: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submitting, "answer", lambda *_: {"gpu": "not tried"})
     status, output, errors = submit({}, "profile", "check", "p.yaml")
     assert (status, output, errors.count("\n")) == (1, "FAILED  gpu: not tried\n", 1)
     assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
+    await_empty_queue(cluster)
 
 
 def test_wrong_setting_is_named_where_the_nodes_are_drained_too(

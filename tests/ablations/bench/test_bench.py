@@ -119,6 +119,7 @@ def test_the_floor_has_the_flops_of_a_plain_vit(settings: dict[str, Any]) -> Non
 def test_the_floor_leaves_out_what_other_parts_compute() -> None:
     """The product of queries and offsets is not in the floor, so its share of the FLOPs is below 1."""
     assert 0.5 < floor.Floor(config(position="relative")).share_of_flops < 1
+    assert floor.relative_error("highest") < 1e-6
 
 
 @pytest.mark.parametrize("size", [(2, 3, 5, 8), (1, 1, 1, 4)])

@@ -298,7 +298,7 @@ def test_check_that_is_cut_short_leaves_nothing(
     runs: Path, slurm: Queue, sent: list[Campaign], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def interrupt(seconds: float) -> None:
-        slurm.names = [f"check:{sent[0].tags}0001", "ablate:other:0001"]
+        slurm.names, slurm.answers = [f"check:{sent[0].tags}0001", "ablate:other:0001"], False
         raise error
 
     monkeypatch.setattr(submit, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))

@@ -301,6 +301,7 @@ def test_edited_stage_leaves_earlier_arms_where_they_start(tmp_path: Path) -> No
     grown = prepare(design(tmp_path, edited), runs, 2)
     arms, stages = ({one.name: one for one in some} for some in (grown.arms, grown.stages))
     assert arms["fast"].trials[0] == before["fast"].trials[0]
+    assert {len(one.trials) for one in (*grown.arms, *grown.stages)} == {2}
     assert stages[arms["fast"].parent].config["steps"] == 4
     assert arms["fast"].parent.startswith("pretrain#")
     assert arms["faster"].parent == arms["init_from=pretrain"].parent == "pretrain"

@@ -206,6 +206,7 @@ MISTAKES = [
     (STUDY + "    question: again\n", "duplicate key 'question'"),
     (STUDY + "    claims: ['position=1d > position=none']\n", "is neither 'arm < arm' nor 'arm ~ arm'"),
     (STUDY + "    published: {positon=1d: 0.5}\n", "'positon=1d' names no arm"),
+    (STUDY + "    budget: seconds\n", "budget=seconds: input should be 'steps', 'epochs' or 'flops'"),
     (STUDY + "    margin: 1\n", "margin=1: below 1, as a share of the images (0.03 is 3 points)"),
     (STUDY + "    published: {position=1d: 64.2}\n", "published position=1d=64.2: at most 1"),
     (STUDY.replace("[none, 1d]", "!!python/object/apply:os.system ['true']"), "could not determine a constructor"),

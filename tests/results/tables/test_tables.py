@@ -412,6 +412,7 @@ def test_csv_has_raw_numbers() -> None:
     rows = list(csv.DictReader(io.StringIO(render(found, "csv"))))
     assert [row["arm"] for row in rows] == list(ACCURACIES)
     assert float(rows[0]["mean"]) == of(found, "position=none").mean
+    assert float(rows[0]["delta"]) == of(found, "position=none").delta < 0, "a minus sign starts no formula"
     assert float(rows[0]["delta_ci95_low"]) == of(found, "position=none").delta_ci95[0]
     assert rows[1]["verdict"] == ""
 
