@@ -275,9 +275,8 @@ def retry(
     """
     folder = runs_folder(runs)
     ids = list(dict.fromkeys(trial_ids(folder, words, recipe, arm)))
-    evals_too = failed or not (oom or diverged)
-    wanted = retrying.make_selection(failed=evals_too, oom=oom, diverged=diverged)
-    reopened = retrying.retry([store.trial(folder, key) for key in ids], wanted, evals_too)
+    trials = [store.trial(folder, key) for key in ids]
+    reopened = retrying.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
     meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
     if reopened or not renewed:

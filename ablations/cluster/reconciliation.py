@@ -15,7 +15,6 @@ from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
 from ablations.cluster.queued_tasks import queued_tasks
 from ablations.cluster.shares import send_shares, split_into_shares, start_condition
 from ablations.execution import retry
-from ablations.execution.launch import Place
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
 from results import store
@@ -60,20 +59,6 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     error; `no_last_job` says why.
     """
     settle(campaign.runs)
-    return submit_missing(campaign, inside, withheld)
-
-
-def settle(runs: Path) -> None:
-    """Wait until no further array can appear in the queue from a process that was killed while it ran sbatch."""
-    for campaign in campaigns(runs):
-        for array, intent in read_intents(campaign.folder):
-            if not is_settled(array):
-                age = time.time() - intent.written
-                time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
-                acknowledge(array, None)
-
-
-def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) -> Reconciliation:
     place, plans = campaign.place, campaign.read_plans()
     asked = jobs(plans, campaign.arms)
     renewed = [] if campaign.cancelled else retry.reopen_lost_parents(place.runs, asked, place.code)
@@ -120,13 +105,18 @@ def submit_missing(campaign: Campaign, inside: bool, withheld: Collection[str]) 
     )
 
 
-def reconciliation_of_ended(place: Place, asked: Iterable[Job]) -> Reconciliation:
-    """Return the findings for trials of which none is left to submit, without asking SLURM."""
-    standings = Standings(place.runs, place.code)
-    return count_ended(job.standing(standings) for job in asked)
+def settle(runs: Path) -> None:
+    """Wait until no further array can appear in the queue from a process that was killed while it ran sbatch."""
+    for campaign in campaigns(runs):
+        for array, intent in read_intents(campaign.folder):
+            if not is_settled(array):
+                age = time.time() - intent.written
+                time.sleep(max(0.0, min(SETTLE_SECONDS, SETTLE_SECONDS - age)))
+                acknowledge(array, None)
 
 
 def count_ended(found: Iterable[Standing]) -> Reconciliation:
+    """Return the findings for trials of which none is left to submit."""
     count = Counter(one.kind for one in found)
     over = sum(count[kind] for kind in OVER)
     return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])

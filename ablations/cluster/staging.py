@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ablations.planning.jobs import Job
@@ -21,7 +21,7 @@ from results import store
 from results.store.paths import no_follow
 from vitcore.data.datasets import own_packs
 from vitcore.data.files import reason_with_file
-from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
+from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, find, manifest
 
 SPARE = 2**30  # bytes that stay free
 
@@ -33,8 +33,9 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
     expanded.
     """
     left: Counter[str] = Counter()
-    for job in jobs:
-        left[job.config["data"]] += images_left(job, runs)
+    for job in jobs:  # whose trials still have to read these numbers of images
+        if not (trial := store.trial(runs, job.id)).state().over:
+            left[job.config["data"]] += (job.config["steps"] - trial.step()) * int(job.config["batch"])
     staged = own_packs()
     for name in sorted(name for name in left if left[name]):
         if (source := find(name)) is None:
@@ -65,12 +66,6 @@ def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[s
         os.environ["ABLATE_PACKS"] = before
 
 
-def images_left(job: Job, runs: Path) -> int:
-    """Return how many images a trial still has to read."""
-    trial = store.trial(runs, job.id)
-    return 0 if trial.state().over else (job.config["steps"] - trial.step()) * int(job.config["batch"])
-
-
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
     """Return the folder of a pack's copy under `folder`, after copying what is missing.
 
@@ -81,8 +76,9 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w", opener=no_follow) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first job copies, the others wait
-        missing = [shard for shard in known.shards if not is_complete(target / shard.file, shard)]
-        if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
+        there = {file.name: file.stat().st_size for file in target.iterdir()}
+        missing = [shard for shard in known.shards if there.get(shard.file) != shard.bytes]
+        if not missing and {INDEX, MANIFEST} <= there.keys():
             return target
         if left < known.images:
             raise OSError(f"only {left:,} images are left to train on, but a copy takes all {known.images:,}")
@@ -97,12 +93,6 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
         copy(source / MANIFEST, target / MANIFEST, "")  # last: its presence says that the copy is whole
     say(f"stage: {known.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
     return target
-
-
-def is_complete(path: Path, shard: Shard) -> bool:
-    with suppress(OSError):
-        return path.stat().st_size == shard.bytes
-    return False
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:

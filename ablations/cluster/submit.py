@@ -100,11 +100,11 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
     """
     with campaigns.launcher_lock(place.runs):
-        found = (
-            continue_or_create(plans, place, profile, arms)
-            if trials_to_submit(plans, place, arms)
-            else reconciliation.reconciliation_of_ended(place, jobs(plans, arms))
-        )
+        if trials_to_submit(plans, place, arms):
+            found = continue_or_create(plans, place, profile, arms)
+        else:
+            standings = Standings(place.runs, place.code)
+            found = reconciliation.count_ended(job.standing(standings) for job in jobs(plans, arms))
         published = publish_pending(place.runs, plans) if found.settled else ""
     return "\n".join(filter(None, [submission_message(found, profile), published]))
 

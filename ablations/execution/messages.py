@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ablations.planning.jobs import Job
 from vitcore.analysis.model_cost import Cost
@@ -87,9 +87,7 @@ class Exited:
 
 Event = Ready | Alive | Note | Waiting | Started | Compiling | Progress | Ended
 Heard = Event | Said | Exited  # what the pool receives from a worker
-EVENTS: dict[str, type[Event]] = {
-    kind.__name__: kind for kind in (Ready, Alive, Note, Waiting, Started, Compiling, Progress, Ended)
-}
+EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def event_line(event: Event) -> str:

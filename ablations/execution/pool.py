@@ -31,20 +31,9 @@ SILENT_SECONDS = 300.0  # heartbeats begin once PyTorch is imported, which may t
 LONGEST_LOOK = 1.0  # most silence counted per check, as this process itself may have been suspended
 
 
-class WorkerState(Enum):
-    ABSENT = "absent"
-    STARTING = "starting"
-    IDLE = "idle"
-    BUSY = "busy"
-    LEAVING = "leaving"  # takes no further job
-
-
-class PoolTrialState(Enum):
-    """The state of a trial in the current run."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    ENDED = "ended"
+# LEAVING: takes no further job
+WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVING"])
+PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a trial in the current run
 
 
 class Display(Protocol):
@@ -114,25 +103,22 @@ class Slot:
     said: str = ""  # the last line on its standard error
 
 
+@dataclass
 class Pool:
     """The pool of one run: its slots and its trials.
 
     on_over: called after each trial that ends. summary: where the pool records how trials ended.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        place: Place,
-        slots: list[Slot],
-        display: Display,
-        on_over: Callable[[Job], None],
-        summary: RunSummary,
-    ) -> None:
-        self.trials = {job.id: PoolTrial(job) for job in jobs}  # in the order in which they wait
-        self.place, self.slots, self.display = place, slots, display
-        self.on_over, self.summary = on_over, summary
-        self.on_cpu = all_on_cpu(jobs)
+    jobs: Sequence[Job]
+    place: Place
+    slots: list[Slot]
+    display: Display
+    on_over: Callable[[Job], None]
+    summary: RunSummary
+
+    def __post_init__(self) -> None:
+        self.trials = {job.id: PoolTrial(job) for job in self.jobs}  # in the order in which they wait
         self.events: queue.SimpleQueue[tuple[WorkerProcess, messages.Heard]] = queue.SimpleQueue()
         self.warned: set[str] = set()
         self.memory_kills = oom_kills()
@@ -161,11 +147,9 @@ class Pool:
         waiting = len(self.due(now))
         for slot in self.slots_in(WorkerState.ABSENT):
             if waiting > len(self.slots_in(WorkerState.STARTING, WorkerState.IDLE)):
-                slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
+                slot.worker = WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events)
+                slot.state, slot.silent = WorkerState.STARTING, 0.0
         self.kill_silent(now)
-
-    def start(self, slot: Slot) -> WorkerProcess:
-        return WorkerProcess(self.place, slot.environment, self.on_cpu, self.events)
 
     def slots_in(self, *states: WorkerState) -> list[Slot]:
         return [slot for slot in self.slots if slot.state in states]

@@ -1,42 +1,29 @@
 """The reopening of trials: those that `ablate retry` selects, and parents whose weights are gone."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ablations.execution.attempts import read_or_none
 from ablations.execution.faults import INPUT, MACHINE, MEMORY
 from ablations.planning.jobs import Job
 from results import store
 from results.store import eval_files, lease
-from results.store.schemas import Failure
 from results.store.standing import Kind, Standings
 
-Wanted = Callable[[store.Trial, store.TrialState], bool]
 
-
-def make_selection(*, failed: bool, oom: bool, diverged: bool) -> Wanted:
-    """Return a predicate that selects trials by state: failed, failed for lack of memory (`oom`), or diverged."""
-
-    def is_wanted(trial: store.Trial, state: store.TrialState) -> bool:
-        if state.status != "failed":
-            return diverged and state.status == "diverged"
-        failures = [read_or_none(path / "failure.json", Failure) for path in trial.attempts()[-1:]]
-        return failed or (oom and any(one is not None and one.kind == MEMORY for one in failures))
-
-    return is_wanted
-
-
-def retry(trials: Iterable[store.Trial], wanted: Wanted, evals_too: bool) -> list[bool]:
+def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
     """Reopen the selected trials; return, for each of them, whether it could be reopened.
 
-    evals_too: also forget failed evals. A trial is skipped if a process holds it or if its result has changed since.
+    failed: trials and evals that failed. oom: trials that failed for lack of memory. diverged: trials that diverged. A
+    trial is skipped if a process holds it or if its result has changed since.
     """
     reopened = []
     for trial in trials:
         state = trial.state()
-        selected, failed_evals = wanted(trial, state), evals_too and eval_files.failure(trial) is not None
-        if selected or failed_evals:
-            forgiven = evals_too and eval_files.forgive(trial)
+        failure = trial.failure() if state.status == "failed" else None
+        of_memory = failure is not None and failure.kind == MEMORY
+        selected = {"failed": failed or (oom and of_memory), "diverged": diverged}.get(state.status, False)
+        if selected or (failed and eval_files.failure(trial) is not None):
+            forgiven = failed and eval_files.forgive(trial)
             reopened.append(trial.reopen(lease.Watch(), state.result) if selected else forgiven)
     return reopened
 

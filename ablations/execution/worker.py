@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -48,6 +49,8 @@ from vitcore.training.step import ASKED, NONE
 REPORT_SECONDS = 0.5
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
+
+Past = list[attempts.EndedAttempt]
 
 
 class Worker:
@@ -110,7 +113,7 @@ class Worker:
             )
         return attempt
 
-    def past(self, trial: store.Trial, attempt: store.Attempt) -> list[attempts.EndedAttempt] | None:
+    def past(self, trial: store.Trial, attempt: store.Attempt) -> Past | None:
         """Return the failed attempts before this one; None if they rule it out, after recording the trial as failed."""
         self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
@@ -124,7 +127,7 @@ class Worker:
     def code(self) -> str:
         return provenance.code_digest(self.plugins)
 
-    def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]) -> None:
+    def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
         """Train a trial and publish its result, or record its failure."""
         try:
             with output_to_file(attempt.path / "log"):
@@ -170,9 +173,7 @@ class Worker:
         accuracy, seconds = outcome.metrics.get("test_accuracy"), outcome.train_seconds
         self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
 
-    def train(
-        self, config: Config, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
-    ) -> Outcome:
+    def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
         """Train on as many ranks as the config requests; return the outcome.
 
         If this process would hang because a rank is lost, it records the failure and is killed.
@@ -180,10 +181,7 @@ class Worker:
         data_dir = self.place.data_dir
         parent, weights = self.weights_of(config, "init_from"), self.weights_of(config, "teacher")
         teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
-
-        def hung(lost: RankLost) -> None:
-            self.fail(lost, trial, attempt, past)
-
+        hung = partial(self.fail, trial=trial, attempt=attempt, past=past)
         with rank_processes.joined_ranks(config, self.plugins, data_dir, hung) as ranks:
             return train(
                 config, attempt, data_dir=data_dir, parent=parent, teacher=teacher, stop=self.stop, ranks=ranks
@@ -215,9 +213,7 @@ class Worker:
             if there < needed:
                 raise NoGpu(f"gpus={needed}: this process sees {there}; as many processes without one: device=cpu")
 
-    def fail(
-        self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: list[attempts.EndedAttempt]
-    ) -> None:
+    def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
         """Record the failure of an attempt, and send the pool whether the trial will be tried again."""
         fault, place = faults.classify(error), faults.fault_location(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
@@ -230,12 +226,8 @@ class Worker:
             env = validated(Environment, {**attempt.env, **elsewhere})
             step = env.resumed_from.step if env.resumed_from else None
             past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
-            spent, pause, left = (
-                attempts.no_progress_reason(trial, past),
-                attempts.retry_delay(past),
-                attempts.node_to_leave(past),
-            )
-            cause, again = spent or cause, not spent
+            spent, pause = attempts.no_progress_reason(trial, past), attempts.retry_delay(past)
+            cause, again, left = spent or cause, not spent, attempts.node_to_leave(past)
         self.broken |= fault.fatal
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **elsewhere)
         if again and left:

@@ -10,7 +10,7 @@ The first available source is used:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +28,6 @@ from vitcore.runtime.processor import processor
 START_SECONDS = 5.0  # to start a worker and load its data
 # Training FLOPs per second of a worker, cautious values: a CPU core in `ablate bench`, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
-Rate = Callable[[Entry], float | None]
 CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 
 SOURCES = {  # best first -> text
@@ -117,29 +116,22 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
     return Cost(total / 3600, device, sources)
 
 
-def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterable[tuple[Entry, Estimate]]:
-    """Return each of `arms`, which are arms and stages of the plan, with the estimate for one of its trials."""
+def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
+    """Yield each of `arms`, which are arms and stages of the plan, with the estimate for one of its trials.
+
+    The estimate is from the best available source.
+    """
     measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
     took = plan.cost.of(device.gpu) if plan.cost else None
-    as_stated = took.seconds / plan.cost.work if plan.cost and took else None
-    return [(arm, estimate_arm(arm, runs, device, measured, rate, as_stated)) for arm in arms]
-
-
-def estimate_arm(
-    arm: Entry, runs: Path, device: Device, measured: Mapping[str, float], rate: Rate, stated: float | None
-) -> Estimate:
-    """Return the estimated training time of one trial of an arm, from the best available source.
-
-    measured: step_times.key -> seconds per training step. rate: returns the seconds per training FLOP of other arms'
-    trials. stated: the same, from the recipe.
-    """
-    flops = training_flops(arm)
-    if past := past_trials.seconds(arm, runs, device):
-        return Estimate(fmean(past), "past")
-    if (step := measured.get(step_times.key(arm.config))) is not None:
-        return Estimate(arm.config["steps"] * step, "probe")
-    if (of_others := rate(arm)) is not None:
-        return Estimate(flops * of_others, "others")
-    if stated is not None:
-        return Estimate(flops * stated, "recipe")
-    return Estimate(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")
+    for arm in arms:
+        flops = training_flops(arm)
+        if past := past_trials.seconds(arm, runs, device):
+            yield arm, Estimate(fmean(past), "past")
+        elif (step := measured.get(step_times.key(arm.config))) is not None:
+            yield arm, Estimate(arm.config["steps"] * step, "probe")
+        elif (of_others := rate(arm)) is not None:
+            yield arm, Estimate(flops * of_others, "others")
+        elif plan.cost and took:
+            yield arm, Estimate(flops * (took.seconds / plan.cost.work), "recipe")
+        else:
+            yield arm, Estimate(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")

@@ -40,15 +40,15 @@ class SlurmState:
     accounting: str = ""  # why the accounting is unknown
 
 
+@dataclass
 class RateLimitedAsker:
     """A function that queries SLURM at most once in ASK_SECONDS and returns the last answer in between."""
 
-    def __init__(self, runs: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.runs = runs
-        self.clock = clock
-        self.asked = -ASK_SECONDS
-        self.silent_since = ""
-        self.seen = SlurmState()
+    runs: Path
+    clock: Callable[[], float] = time.monotonic
+    asked: float = -ASK_SECONDS
+    silent_since: str = ""
+    seen: SlurmState = field(default_factory=SlurmState)
 
     def __call__(self) -> SlurmState:
         if self.clock() - self.asked >= ASK_SECONDS:

@@ -31,11 +31,7 @@ COLOURS = {
     "stopped": "yellow",
     "missing": "dim",
 }
-WITHOUT_FAILURE = {
-    "blocked": "blocked",
-    "lost": "waits",
-    "stopped": "stopped",
-}  # not failures
+WITHOUT_FAILURE = {"blocked": "blocked", "lost": "waits", "stopped": "stopped"}  # not failures
 WHO_WRITES = {  # the tables of a study whose trials are done
     "awaited": "the submission's last job writes them",
     "pending": "give the same `ablate submit` again to write them",

@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from vitcore.data.files import reason
+from vitcore.options import ConfigError, Options
 
 FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
 
 
-class Settings(BaseModel):
+class Settings(Options):
     """The content of an ablate.toml, in which every key is optional."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     runs: str = "runs"  #: The run directory: the default of `--runs`.
     data_dir: str | None = None  #: Folder of data sets. It precedes the environment variable `ABLATE_DATA`.
@@ -45,13 +42,8 @@ def read(folder: Path) -> Settings:
         raise ValueError(f"{path}: cannot be read ({reason(error)})") from None
     try:
         return Settings(**tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ValueError(f"{path}: {error}") from None
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        known = ", ".join(Settings.model_fields)
-        raise ValueError(f"{path}: {key}={problem['input']}: {problem['msg'].lower()} (known keys: {known})") from None
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,10 @@ def test_bad_plugin_is_refused(ablate: Ablate, tmp_path: Path) -> None:
     assert (status, errors, output.count("FAILED"), message in output) == (1, "", 1, True)
 
 
-@pytest.mark.parametrize(("text", "message"), [("run = 'here'", "run=here"), ("runs = ", "ablate.toml: ")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("run = 'here'", "ablate.toml: unknown key 'run'; did you mean 'runs'?"), ("runs = ", "ablate.toml: ")],
+)
 def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "ablate.toml").write_text(text)
     status, _, errors = ablate("table")

@@ -86,8 +86,7 @@ def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.M
         return watch()
 
     monkeypatch.setattr(lease, "Watch", meanwhile)
-    wanted = retry.make_selection(failed=False, oom=False, diverged=True)
-    assert retry.retry([trial], wanted, evals_too=False) == [False]
+    assert retry.retry([trial], failed=False, oom=False, diverged=True) == [False]
     assert trial.state().status == "finished"
 
 
