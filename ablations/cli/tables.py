@@ -52,7 +52,7 @@ def table(
         ablate table position-embedding
         ablate table pooling --format latex --columns arm,mean,delta,verdict
     """
-    studies = found_on(runs, words, recipe or [], for_tables=True)
+    studies = found_on(runs, words, recipe or [])
     from results.tables import across_recipes, layout, study_table  # late: SciPy, while the trials are read
 
     with styled(style, source_path(runs)):

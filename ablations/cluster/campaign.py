@@ -100,12 +100,7 @@ def device(profile: profiles.Profile) -> Device:
 
 
 def create(
-    runs: Path,
-    plans: Sequence[str],
-    profile: profiles.Profile,
-    place: Place,
-    name: str = "",
-    arms: Sequence[str] = ALL_ARMS,
+    plans: Sequence[str], profile: profiles.Profile, place: Place, name: str = "", arms: Sequence[str] = ALL_ARMS
 ) -> Campaign:
     """Create the folder of a campaign; return the campaign.
 
@@ -113,8 +108,8 @@ def create(
     beginning of the folder's name; by default, the time.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
-    folder = runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
-    refuse_links(runs, folder)
+    folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
+    refuse_links(place.runs, folder)
     staging = folder.with_name(f".{folder.name}")
     for package in PACKAGES:
         shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -115,7 +115,7 @@ def continue_or_create(
     """Continue the newest submission of these plans, arms and settings, or create one; return its reconciliation."""
     names = [plan.name for plan in plans]
     known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
-    campaign = known[-1] if known else campaigns.create(place.runs, names, profile, place, arms=arms)
+    campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms)
     no_progress.reset(campaign)
     return reconcile(campaign)
 
@@ -245,7 +245,7 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
     short = profile.model_copy(update={"time": 1, "parallel": None})
     preflight(short, place.runs)
-    campaign = campaigns.create(place.runs, (), short, place, "check")
+    campaign = campaigns.create((), short, place, "check")
     try:
         with handling(leave, signal.SIGTERM, signal.SIGHUP):
             function = "ablations.cluster.node_check:check_node"

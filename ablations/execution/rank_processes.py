@@ -113,10 +113,7 @@ class RankOrder:
 
 @contextmanager
 def joined_ranks(
-    config: Config,
-    plugins: Iterable[str],
-    data_dir: Path | None,
-    hung: Callable[[RankLost], None] = lambda lost: None,
+    config: Config, plugins: Iterable[str], data_dir: Path | None, hung: Callable[[RankLost], None] = lambda lost: None
 ) -> Iterator[Ranks]:
     """Start the other ranks of a trial, if any, and yield the communicator of this process, which is rank 0.
 

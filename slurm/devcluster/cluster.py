@@ -10,7 +10,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from slurm.devcluster import files, processes, requirements, teardown
 from slurm.devcluster.client import Client
@@ -45,7 +44,7 @@ class Cluster(Client):
         self.up(guarded=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     # -- up and down -------------------------------------------------------------------------------------------------

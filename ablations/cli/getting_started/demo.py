@@ -49,15 +49,12 @@ def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None)
     seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
     places = len(make_slots(todo, workers))
     takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
-    return "\n".join(
-        [
-            plan.question,
-            f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds",
-            f"  takes      {takes} on idle cores, {places} trials at a time; the first steps measure it",
-            f"  installed  {installed.summary()}",
-            f"  writes     {place.runs}, a few MB; downloads nothing",
-            "",
-        ]
+    return (
+        f"{plan.question}\n"
+        f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds\n"
+        f"  takes      {takes} on idle cores, {places} trials at a time; the first steps measure it\n"
+        f"  installed  {installed.summary()}\n"
+        f"  writes     {place.runs}, a few MB; downloads nothing\n"
     )
 
 
@@ -75,14 +72,9 @@ def results_text(plan: Plan, runs: Path, where: str) -> str:
     table, page = publish(study, runs), runs / "report.html"
     report.write([study], page)
     figure = store.study_folder(runs, study.name) / "figures" / study_figure.file_name(study)
-    return "\n".join(
-        [
-            table,
-            "",
-            f"figure  {figure}",
-            f"report  {page}",
-            "next    ablate list   the other studies and recipes",
-            f"        ablate run position-embedding{where}   all 8 arms of the paper with 5 seeds",
-            "        ablate init FOLDER   the same on your own images",
-        ]
+    return (
+        f"{table}\n\nfigure  {figure}\nreport  {page}\n"
+        "next    ablate list   the other studies and recipes\n"
+        f"        ablate run position-embedding{where}   all 8 arms of the paper with 5 seeds\n"
+        "        ablate init FOLDER   the same on your own images"
     )

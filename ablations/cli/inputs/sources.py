@@ -35,15 +35,13 @@ def found(
         raise
 
 
-def found_on(
-    source: Path | None, words: list[str] | None, recipes: list[str], *, for_tables: bool = False
-) -> "list[StudyResults]":
-    """Return the results of studies on several recipes, ordered by study and then in the order of `recipes`."""
+def found_on(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
+    """Return what tables need of studies on several recipes, ordered by study and then in the order of `recipes`."""
     if len(recipes) < 2:
-        return found(source, words, recipes[0] if recipes else None, for_tables=for_tables)
+        return found(source, words, recipes[0] if recipes else None, for_tables=True)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))
     wanted = asked if plan_names(words, asked[0], source_path(source)) else asked[:1]  # without names: all plans
-    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=for_tables)]
+    studies = [study for recipe in wanted for study in found(source, words, recipe, for_tables=True)]
     meant = {study.name: study for study in studies if study.plan.recipe in asked}
     order = list(dict.fromkeys(study.plan.study for study in meant.values()))
     return sorted(meant.values(), key=lambda s: (order.index(s.plan.study), asked.index(s.plan.recipe)))

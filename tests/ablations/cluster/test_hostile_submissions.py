@@ -32,7 +32,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = synthetic.position()
     synthetic.write(tmp_path, plan)
-    campaign = campaigns.create(tmp_path, [plan["name"]], Profile(gpus=0), Place(tmp_path, None))
+    campaign = campaigns.create([plan["name"]], Profile(gpus=0), Place(tmp_path, None))
     array = campaign.folder / "arrays/0001"
     array.mkdir(parents=True)
     ids = [trial["id"] for trial in plan["arms"][0]["trials"]]

@@ -74,7 +74,7 @@ POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
 
 def submitted(runs: Path, *plans: str, data_dir: Path | None = None, **more: Any) -> Campaign:
     """Make a campaign as `submit` does, without its arrays, and read it from disk."""
-    made = campaigns.create(runs, plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
+    made = campaigns.create(plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
     return campaigns.load(made.folder)
 
 
