@@ -75,10 +75,6 @@ class Campaign:
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
     @property
-    def device(self) -> Device:
-        return device(self.profile)
-
-    @property
     def is_own(self) -> bool:
         """Whether this user owns the campaign's folder and the code that its jobs run."""
         return all(os.lstat(folder).st_uid == os.geteuid() for folder in (self.folder, self.code))

@@ -12,6 +12,7 @@ from pathlib import Path
 from ablations.cluster import campaign as campaigns
 from ablations.cluster import submitted_arrays
 from ablations.cluster.campaign import Campaign
+from ablations.execution.attempts import read_or_none
 from results import store
 from results.store import eval_files
 from results.store.paths import no_follow
@@ -67,7 +68,5 @@ def give_up_message(runs: Path, plan_name: str) -> str:
     Cancelled submissions do not count.
     """
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
-    try:
-        return str(store.read(mine[-1].folder / GAVE_UP, GaveUp).said) if mine else ""
-    except (FileNotFoundError, store.Broken):
-        return ""
+    found = read_or_none(mine[-1].folder / GAVE_UP, GaveUp) if mine else None
+    return found.said if found else ""

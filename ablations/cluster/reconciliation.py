@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablations.cluster import bad_nodes
-from ablations.cluster.campaign import Campaign, campaigns, read_intents
+from ablations.cluster.campaign import Campaign, campaigns, device, read_intents
 from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
 from ablations.cluster.queued_tasks import queued_tasks
 from ablations.cluster.shares import send_shares, split_into_shares, start_condition
@@ -69,7 +69,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     there = {key: task.job.job_id for task in tasks for key in task.share}  # trial id -> job id of its array
     missing = [job for job in asked if found[job.id].to_do and job.id not in there]
     todo = [job for job in missing if job.id not in withheld]
-    seconds = estimate.seconds(plans, campaign.runs, campaign.device)
+    seconds = estimate.seconds(plans, campaign.runs, device(campaign.profile))
     bounds, free = limits.limits(campaign.profile), len(todo)
     if bounds.bound is not None:
         free = free_slots(bounds.bound, len(waiting_last_jobs(campaign, tasks)) + inside)

@@ -25,7 +25,7 @@ from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.faults import RankLost
 from ablations.execution.launch import PLACE, Place
 from ablations.planning.jobs import Job
-from ablations.reporting.cleaning import keeps_weights
+from ablations.reporting.cleaning import kept_weights
 from ablations.reporting.logs import output_to_file
 from ablations.study import plugins
 from results import store
@@ -108,9 +108,8 @@ class Worker:
         attempt = self.patience(lambda: store.claim(trial, self.watch))
         if attempt is not None:
             attempt.patience = self.patience
-            attempt.keep_weights = bool(job.evals) or keeps_weights(
-                self.place.keep_weights, trial.id, store.plans(self.runs)
-            )
+            keep = self.place.keep_weights
+            attempt.keep_weights = bool(job.evals) or kept_weights(keep, store.plans(self.runs))(trial.id)
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> Past | None:

@@ -11,7 +11,7 @@ from ablations.planning import cheaper, data_summary, estimate, resolution
 from ablations.planning.jobs import jobs, matching_arms
 from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
-from ablations.reporting.cleaning import Keep, trials_with_kept_weights
+from ablations.reporting.cleaning import Keep, kept_weights
 from ablations.study.naming import ALL_ARMS
 from results import store, units
 from results.store.planned import objective, trained
@@ -143,11 +143,11 @@ def ranks(plan: Plan) -> int:
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
     """Return the maximum disk space of the trials with these ids, of which `todo` are still to train."""
-    stay = trials_with_kept_weights(keep, [plan])
+    stays = kept_weights(keep, [plan])
     trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
     running = concurrent(plan, todo, workers)
     return Disk(
-        weights=sum(BYTES_A_PARAMETER * params for params, key in trials if keep == "all" or key in stay),
+        weights=sum(BYTES_A_PARAMETER * params for params, key in trials if stays(key)),
         checkpoints=CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
         files=FILES * len(trials),
     )

@@ -5,7 +5,7 @@ learning rate or the number of steps share it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,16 +57,12 @@ def path(runs: Path, device: str) -> Path:
     return runs / "probes" / f"{re.sub(r'[^A-Za-z0-9]+', '-', device).strip('-')}.json"
 
 
-def files(runs: Path) -> Iterator[StepTimes]:
-    """Yield the measurements of each device whose file is readable."""
-    return filter(None, (read_or_none(file, StepTimes) for file in sorted((runs / "probes").glob("*.json"))))
-
-
 def read(runs: Path, device: Device) -> dict[str, float]:
     """Return the seconds per training step of all measurements on the device, by key."""
     found: dict[str, float] = {}
-    for content in files(runs):
-        if content.gpu == device.gpu and device.matches(content.device):
+    for file in sorted((runs / "probes").glob("*.json")):
+        content = read_or_none(file, StepTimes)
+        if content and content.gpu == device.gpu and device.matches(content.device):
             found |= {name: measured.seconds for name, measured in content.paces.items()}
     return found
 

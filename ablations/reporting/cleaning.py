@@ -1,7 +1,7 @@
 """The files that a run directory can do without, which are never results: how they are found and removed."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,25 +24,19 @@ class Waste:
     why: str
 
 
-def keeps_weights(keep: Keep, trial_id: str, plans: Iterable[Plan]) -> bool:
-    """Return whether the final weights of a trial are kept.
+def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
+    """Return a function from a trial's id to whether the trial's final weights are kept.
 
-    Weights from which other trials start are always kept.
+    All weights of stages are kept, because other trials start from them, and under `baseline` those of all baselines.
     """
-    return keep == "all" or trial_id in trials_with_kept_weights(keep, plans)
-
-
-def trials_with_kept_weights(keep: Keep, plans: Iterable[Plan]) -> set[str]:
-    """Return the ids of the trials whose final weights are kept if `keep` is `baseline` or `none`.
-
-    These are all stages, from whose weights other trials start, and under `baseline` all baselines.
-    """
+    if keep == "all":
+        return lambda trial_id: True
     entries: list[Entry] = []
     for plan in plans:
         entries += plan.stages
         if keep == "baseline":
             entries += [arm for arm in plan.arms if arm.name == arm.baseline]
-    return {trial.id for entry in entries for trial in entry.trials}
+    return {trial.id for entry in entries for trial in entry.trials}.__contains__
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
@@ -57,14 +51,13 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
         for entry in trained(plan):
             for planned in entry.trials:
                 owed.setdefault(planned.id, []).extend(evals_of(entry, plan))
-    found, stay = list[Waste](), trials_with_kept_weights(keep, plans)
+    found, stays = list[Waste](), kept_weights(keep, plans)
     for path in store.listed(runs / "trials"):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.over and state.attempt is not None:
             needed = eval_files.left(trial, owed.get(trial.id, []), state.result)
-            mine = keep == "all" or trial.id in stay or bool(needed)
-            found += list(waste_of_finished(trial, state.attempt, mine))
+            found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
         for claim in (path / "attempts").glob(".claim-*"):
             if lease.known(lease.read(claim)) is False:  # killed before the rename that makes it an attempt
                 found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))

@@ -71,10 +71,9 @@ def ask_slurm(runs: Path) -> SlurmState:
     plans = {name for key in current for name in newest[key].campaign.plans}
     try:
         tasks = queued_tasks.queued_tasks(runs, QUEUE_SECONDS)
-    except NoSlurm:
-        return SlurmState(handed=current, plans=plans, answer="no SLURM on this machine: what is queued is unknown")
-    except Unreachable as error:
-        return SlurmState(handed=current, plans=plans, answer=f"{error}: what is queued is unknown")
+    except (NoSlurm, Unreachable) as error:
+        why = "no SLURM on this machine" if isinstance(error, NoSlurm) else error
+        return SlurmState(handed=current, plans=plans, answer=f"{why}: what is queued is unknown")
     queued = {key: (task.job.state, task.job.reason) for task in tasks for key in task.share}
     standings = Standings(runs)
     gone = {key: each for key, each in newest.items() if key not in queued and standings.of(key).kind is Kind.READY}

@@ -75,8 +75,7 @@ def without_recipe_arm(settings: Values) -> Values:
 
 def claim_arms(claim: str, where: object) -> tuple[str, str]:
     """Return the names of the two arms in a claim. Raises ValueError if the claim has no sign."""
-    left, _, right = claim_parts(claim, where)
-    return left, right
+    return claim_parts(claim, where)[::2]
 
 
 def claim_parts(claim: str, where: object) -> tuple[str, str, str]:

@@ -118,12 +118,6 @@ class Profile(BaseModel):
     def _word(cls, value: str | None, about: Any) -> str | None:
         return value if value is None else grammar.require(about.field_name, value, *TEXT[about.field_name])
 
-    @field_validator("time")
-    @classmethod
-    def _time(cls, value: str | int) -> str | int:
-        in_seconds(value)
-        return value
-
     @field_validator("setup", mode="before")
     @classmethod
     def _setup(cls, lines: object) -> tuple[str, ...]:
@@ -142,11 +136,11 @@ class Profile(BaseModel):
             raise ValueError(f"environment={grammar.shown(values)}: names and values")
         return {name: exported(name, value) for name, value in values.items()}
 
-    @field_validator("container")
+    @field_validator("time", "container")
     @classmethod
-    def _container(cls, value: str | None) -> str | None:
+    def _readable(cls, value: Any, about: Any) -> Any:
         if value is not None:
-            split(value)
+            (in_seconds if about.field_name == "time" else split)(value)
         return value
 
     @field_validator("extra", "srun", mode="before")

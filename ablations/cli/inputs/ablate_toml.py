@@ -65,7 +65,8 @@ def places(settings: Settings, explicit: Path | None = None, profile: str | None
     if explicit:
         own = {name: str(explicit / name) for name in named}
         named |= {name: folder for name, folder in own.items() if is_pack(folder)}
-    images = {name: folder for name, folder in named.items() if not is_pack(folder) and has_folders(folder)}
+    # an unfinished pack contains no folders
+    images = {name: folder for name, folder in named.items() if not is_pack(folder) and any(Path(folder).glob("*/"))}
     packs = {name: os.path.abspath(folder) for name, folder in named.items() if name not in images}
     said = [Path(os.path.expanduser(folder)) for folder in (explicit, profile, settings.data_dir) if folder]
     if not said:
@@ -95,15 +96,6 @@ def searched_folders(name: str, settings: Settings, explicit: Path | None = None
 
 def is_pack(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, "manifest.json"))
-
-
-def has_folders(folder: str) -> bool:
-    """Return whether a folder contains folders. An unfinished pack contains none."""
-    try:
-        with os.scandir(folder) as inside:
-            return any(one.is_dir() for one in inside)
-    except OSError:
-        return False
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:

@@ -117,4 +117,4 @@ def test_weights_are_kept_of_whom_they_should(
     """A trial that is the baseline of any study counts as baseline."""
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
-    assert [cleaning.keeps_weights(keep, key, [Plan.model_validate(plan)]) for key in ids] == [baseline, other]
+    assert [*map(cleaning.kept_weights(keep, [Plan.model_validate(plan)]), ids)] == [baseline, other]
