@@ -1,15 +1,9 @@
 """Packages that the base install lacks, and the extra of vit-ablations that installs each."""
 
 EXTRAS = {
-    "safetensors": "train",
-    "sklearn": "train",
-    "timm": "train",
-    "torch": "train",
-    "torchvision": "train",
+    **dict.fromkeys(("safetensors", "sklearn", "timm", "torch", "torchvision"), "train"),
     "submitit": "slurm",
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
+    **{name: name for name in ("tensorboard", "wandb", "mlflow")},
 }
 
 

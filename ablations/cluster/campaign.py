@@ -32,7 +32,7 @@ from results.store import lease
 from results.store.paths import refuse_links
 from results.store.schemas import Kind, Plan, Private, Submission
 from slurm.profiles import profile as profiles
-from slurm.submission.intent import Intent, was_taken
+from slurm.submission.intent import Intent
 from slurm.submission.intent import read as read_intent
 
 PREFIX = "ablate"
@@ -182,17 +182,6 @@ def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
             yield array, read_intent(array)
 
 
-def acknowledged_trials(campaign: Campaign) -> set[str]:
-    """Return the ids of the trials in the arrays that SLURM has confirmed."""
-    return {
-        key
-        for array, intent in read_intents(campaign.folder)
-        if was_taken(array)
-        for share in intent.shares
-        for key in share
-    }
-
-
 def tag(array: Path) -> str:
     """Return the tag that marks the jobs of an array's folder in the queue: ablate:<campaign>:<array>."""
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
@@ -210,8 +199,3 @@ def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextM
 def write_mark(path: Path) -> None:
     """Write a file that marks a campaign or a task as cancelled."""
     store.write_json(path, {"schema": store.SCHEMA, "when": store.now()})
-
-
-def count_share_arrays(campaign: Campaign) -> int:
-    """Return the number of arrays of trials that were submitted so far."""
-    return sum(intent.function == SHARE for _, intent in read_intents(campaign.folder))

@@ -28,7 +28,7 @@ def is_stalled(campaign: Campaign) -> bool:
     The number of arrays so far identifies a round, because a killed last job may record a round twice.
     """
     looks = campaign.folder / LOOKS
-    arrays = campaigns.count_share_arrays(campaign)
+    arrays = len({task.array for task in submitted_arrays.tasks_of(campaign) if task.share})
     with open(looks, "a", opener=no_follow) as file:
         file.write(json.dumps({"arrays": arrays, "progress": progress(campaign)}) + "\n")
     rounds = {line.arrays: line.progress for line in store.read_lines(looks, Round)}

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.cluster.campaign import LAST, PREFIX, WATCH, Campaign, campaigns, read_intents, tag
+from ablations.cluster.campaign import LAST, PREFIX, WATCH, Campaign, campaigns
+from ablations.cluster.submitted_arrays import tasks_of
 from slurm.queries import queue
 from slurm.queries.ask import TIMEOUT
 from slurm.queries.queue import QueuedJob
@@ -31,15 +32,6 @@ def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
 
     timeout: seconds to wait for SLURM. Raises Unreachable if SLURM does not answer, NoSlurm if it is not installed.
     """
-    known = {
-        tag(array): (campaign, intent)
-        for campaign in campaigns(runs)
-        for array, intent in read_intents(campaign.folder)
-    }
-    found = []
-    for job in queue.jobs(f"{PREFIX}:", timeout=timeout):
-        if job.tag in known:
-            campaign, intent = known[job.tag]
-            share = intent.shares[job.index or 0]
-            found.append(QueuedTask(job, campaign, intent.function, tuple(share)))
-    return found
+    tasks = {(task.tag, task.index): task for campaign in campaigns(runs) for task in tasks_of(campaign)}
+    queued = [(job, tasks.get((job.tag, job.index or 0))) for job in queue.jobs(f"{PREFIX}:", timeout=timeout)]
+    return [QueuedTask(job, task.campaign, task.function, task.share) for job, task in queued if task]

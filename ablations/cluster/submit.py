@@ -136,13 +136,13 @@ def reconcile(campaign: Campaign) -> Reconciliation:
     If SLURM refuses or does not answer, a submission without jobs is removed. The error says how many trials were
     queued, if any.
     """
-    before = campaigns.acknowledged_trials(campaign)
+    before = submitted_arrays.acknowledged_trials(campaign)
     try:
         return reconciliation.reconcile(campaign)
     except (Refused, Unreachable) as error:
         if not any(campaigns.read_intents(campaign.folder)):
             shutil.rmtree(campaign.folder)
-        if queued := len(campaigns.acknowledged_trials(campaign) - before):
+        if queued := len(submitted_arrays.acknowledged_trials(campaign) - before):
             raise type(error)(f"{error}; {queued} trials are queued, `ablate submit` adds the rest") from None
         raise
 

@@ -9,13 +9,18 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.reporting.logs import end_of
 from slurm.profiles import profile as profiles
+from slurm.submission.intent import was_taken
 
 
 @dataclass(frozen=True)
 class SubmittedTask:
-    """A task of a submitted job array: the array's folder, its index, and the ids of the trials that it trains."""
+    """A task of a submitted job array: the array's folder, its index, and the ids of the trials that it trains.
+
+    function: what it calls, as "module:function".
+    """
 
     campaign: Campaign
+    function: str
     array: Path
     index: int
     share: tuple[str, ...]
@@ -49,7 +54,12 @@ def tasks_of(campaign: Campaign) -> Iterator[SubmittedTask]:
     """Yield the tasks of a campaign's arrays, except arrays that SLURM refused."""
     for array, intent in campaigns.read_intents(campaign.folder):
         for index, share in enumerate(intent.shares):
-            yield SubmittedTask(campaign, array, index, tuple(share), intent.written)
+            yield SubmittedTask(campaign, intent.function, array, index, tuple(share), intent.written)
+
+
+def acknowledged_trials(campaign: Campaign) -> set[str]:
+    """Return the ids of the trials in the arrays that SLURM has confirmed."""
+    return {key for task in tasks_of(campaign) if was_taken(task.array) for key in task.share}
 
 
 def submitted_tasks(runs: Path) -> dict[str, list[SubmittedTask]]:

@@ -14,12 +14,8 @@ BUG, INPUT, MEMORY, MACHINE = "bug", "input", "memory", "machine"
 FRAMES = 3  # innermost frames that two tracebacks share if they count as the same
 
 MACHINE_ERRORS = {
-    getattr(errno, name)
-    for name in (
-        *("ENOSPC", "EDQUOT", "EIO", "ESTALE", "EROFS", "EREMOTEIO", "ENOTCONN", "ENODEV", "ENXIO"),
-        *("ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EHOSTDOWN", "EHOSTUNREACH", "ENETUNREACH"),
-    )
-    if hasattr(errno, name)
+    *("ENOSPC", "EDQUOT", "EIO", "ESTALE", "EROFS", "EREMOTEIO", "ENOTCONN", "ENODEV", "ENXIO"),
+    *("ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EHOSTDOWN", "EHOSTUNREACH", "ENETUNREACH"),
 }
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")  # their ValueErrors are for users
@@ -79,7 +75,7 @@ def classify(error: BaseException) -> Fault:
         return Fault(MEMORY)
     if isinstance(error, (ConfigError, *MISSING)):
         return Fault(INPUT)
-    if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+    if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in MACHINE_ERRORS:
         return Fault(MACHINE)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     module = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""

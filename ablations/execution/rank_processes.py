@@ -179,15 +179,9 @@ class RankProcesses:
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
         """Start one srun, whose standard input is that of the ranks on the other nodes of the job."""
         others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-        options = {
-            "relative": 1,
-            "nodes": others,
-            "ntasks": others * self.here,
-            "ntasks-per-node": self.here,
-            "cpus-per-task": max(1, cores // self.here),
-            "kill-on-bad-exit": 1,
-        }
-        srun = ["srun", "--overlap", "--unbuffered", *(f"--{name}={value}" for name, value in options.items())]
+        srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
+        srun += [f"--ntasks={others * self.here}", f"--ntasks-per-node={self.here}"]
+        srun += [f"--cpus-per-task={max(1, cores // self.here)}"]
         order = replace(self.order(self.here), tasks=True)
         return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 

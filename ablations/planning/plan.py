@@ -47,19 +47,17 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     at_own_values = tuned(design)
     # The recipe states the spread for its own config only.
     spread = None if design.overrides or study.stages else recipe.spread
+    taken_over = {key: getattr(study, key) for key in ("question", "source", "found", "figure", "budget")}
+    of_design = ("name", "overrides", "metric", "factors", "crosses", "curves", "tune")
+    taken_over |= {key: getattr(design, key) for key in of_design}
     plan = Plan(
-        name=design.name,
+        **taken_over,
         study=study.name,
         recipe=recipe.name,
-        overrides=design.overrides,
-        question=study.question,
-        source=study.source,
         published_of=study.published_of or study.source,
-        found=study.found,
         description=data_summary.description(design),
         data=data_summary.data(design),
         departures=departures(design, made[design.main_baseline]),
-        metric=design.metric,
         evals=[name for name in owed_evals(design) if not is_stage_eval(design, name)],
         margin=margin(design),
         claims=claims(design),
@@ -68,12 +66,6 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         cost=stated_cost(recipe),
         expected=expected(design),
         spread=schemas.StatedSpread(**spread.model_dump()) if spread else None,
-        figure=study.figure,
-        factors=design.factors,
-        crosses=design.crosses,
-        curves=design.curves,
-        tune=design.tune,
-        budget=study.budget,
         baseline=design.main_baseline,
         split=split(describe(design.data)),
         seeds=list(seeds),
