@@ -171,17 +171,18 @@ def plans_at(source: Path) -> list[Plan]:
     return list(store.plans(source))
 
 
-def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name: str | None, source: Path) -> None:
+def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
     """Check that the studies which a command names were planned.
 
-    plans: all plans in `source`. Raises ValueError if a study was not run with the given settings. Raises ValueError
-    too if the file of a study does not exist and no plan has its name.
+    source: a run directory or an exported file. Raises ValueError if a study was not run with the given settings.
+    Raises ValueError too if the file of a study does not exist and no plan has its name.
     """
-    asked, there = split(words or []), {plan.name: plan for plan in plans}
+    asked, there = split(words or []), {plan.name: plan for plan in plans_at(source)}
     with_them = plan_names(words, recipe_name, source)
     for word, name in zip(asked.studies, with_them, strict=bool(with_them)) if there else ():
         study, said = stem(word), assigned(asked.overrides, ", ")
-        base = plain_plan(there, study, recipe_name)
+        plain = [plan for plan in there.values() if plan.study == study and not plan.overrides]
+        base = next((plan for plan in plain if recipe_name is None or plan.recipe == stem(recipe_name)), None)
         if name not in there and base and said and "@" not in word:
             varied = [key for key in asked.overrides if key in {**base.factors, **base.curves}]
             hint = f": {' and '.join(varied)} is what the study varies, its table has every value" if varied else ""
@@ -190,22 +191,12 @@ def refuse_unplanned(plans: Iterable[Plan], words: list[str] | None, recipe_name
             raise ValueError(f"{word}: no such file, and no study '{study}' in {source} (there: {', '.join(there)})")
 
 
-def plain_plan(there: Mapping[str, Plan], study: str, recipe_name: str | None) -> Plan | None:
-    """Return the plan of a study without overrides, or None if it does not exist.
-
-    there: plan name -> plan. recipe_name: None for any recipe.
-    """
-    if recipe_name is not None:
-        return there.get(plan_name(study, stem(recipe_name), {}))
-    return next((plan for plan in there.values() if plan.study == study and not plan.overrides), None)
-
-
 def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
     """Return the plans in a run directory that a command names.
 
     Raises ValueError if a plan does not exist.
     """
-    refuse_unplanned(store.plans(runs), words, recipe_name, runs)
+    refuse_unplanned(words, recipe_name, runs)
     return plans.plans(runs, plan_names(words, recipe_name, runs))
 
 

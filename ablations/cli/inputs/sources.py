@@ -31,7 +31,7 @@ def found(
         return load_studies(path, plan_names(words, recipe_name, path), parts)
     except ValueError:
         if any("=" in word or word.endswith((".yaml", ".yml")) for word in words or []):
-            refuse_unplanned(plans_at(path), words, recipe_name, path)
+            refuse_unplanned(words, recipe_name, path)
         raise
 
 

@@ -131,13 +131,10 @@ def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own
     small = [f"{name} ({count})" for (name, train), count in pairs if train < SMALLEST_CLASS]
     if small:
         more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
-        in_train, in_whole = (
-            f"{SMALLEST_CLASS} in train/",
-            f"{SMALLEST_CLASS + 1} images in all, one of them to test on",
-        )
+        whole = f"{SMALLEST_CLASS + 1} images in all, one of them to test on"
         raise ValueError(
             f"{path}: too few images in {len(small)} of {len(classes)} classes: {', '.join(small[:NAMED])}{more}; "
-            f"each needs {in_train if own_split else in_whole}"
+            f"each needs {f'{SMALLEST_CLASS} in train/' if own_split else whole}"
         )
 
 
