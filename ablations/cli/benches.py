@@ -223,9 +223,9 @@ def set_up(
         require_gpu()
     if out:
         refuse_unwritable(out)
-    files, digests = load_plugins(plugin)
+    plugins = load_plugins(plugin)
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
-    source = Source(data_folder(data_dir), random_images, dict(zip(map(str, files), digests, strict=True)))
+    source = Source(data_folder(data_dir), random_images, plugins)
     return Setup(Asked(asked.studies, asked.overrides | device), settings, source)
 
 

@@ -110,8 +110,8 @@ def create(
     for package in PACKAGES:
         shutil.copytree(HOME / package, staging / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     plugins = []
-    for file, digest in zip(place.plugins, place.plugin_digests, strict=True):
-        copy = f"{file.stem}-{digest}.py"
+    for file, digest in place.plugins.items():
+        copy = f"{Path(file).stem}-{digest}.py"
         (staging / "code" / "plugins").mkdir(exist_ok=True)
         shutil.copyfile(file, staging / "code" / "plugins" / copy)
         plugins.append(str(folder / "code" / "plugins" / copy))
@@ -141,8 +141,7 @@ def load(folder: Path) -> Campaign:
     place = Place(
         folder.parent.parent,
         Path(content.data_dir) if content.data_dir else None,
-        plugins=tuple(map(Path, content.plugins)),
-        plugin_digests=tuple(Path(file).stem.rpartition("-")[2] for file in content.plugins),
+        plugins={file: Path(file).stem.rpartition("-")[2] for file in content.plugins},
         gpu=bool(profile.gpus),
         checkpoints=Path(content.checkpoints).expanduser() if content.checkpoints else None,
         keep_weights=content.keep_weights,

@@ -167,7 +167,7 @@ def is_same_submission(
 def kept_settings(place: Place) -> tuple[Any, ...]:
     """Return the settings of a place that campaign.json records: plug-ins, data, checkpoints and weights to keep."""
     data_dir = place.data_dir.absolute() if place.data_dir else None
-    return sorted(place.plugin_digests), data_dir, place.checkpoints, place.keep_weights
+    return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
 
 
 def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:

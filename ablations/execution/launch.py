@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -31,8 +31,7 @@ class Place:
 
     runs: Path
     data_dir: Path | None
-    plugins: tuple[Path, ...] = ()
-    plugin_digests: tuple[str, ...] = ()
+    plugins: dict[str, str] = field(default_factory=dict)  # file -> digest
     gpu: bool = False  # workers refuse to run without one
     checkpoints: Path | None = None  # scratch space; None: in the run directory
     keep_weights: Keep = "all"
@@ -40,7 +39,7 @@ class Place:
 
     @property
     def code(self) -> str:
-        return "+".join([provenance.source_digest(), *sorted(self.plugin_digests)])
+        return provenance.code_digest(self.plugins)
 
 
 PLACE = TypeAdapter(Place)  # a worker reads its place from the command line

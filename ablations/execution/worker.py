@@ -63,7 +63,7 @@ class Worker:
         self.place, self.runs = place, place.runs
         self.channel = channel
         self.turn = threading.Lock()  # the heartbeat writes to the channel too
-        self.plugins = plugins.load(place.plugins)
+        self.plugins = plugins.load(map(Path, place.plugins))
         self.broken = False  # this process cannot train any more
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()

@@ -222,7 +222,7 @@ def prepared(
         repeats = schemas.Asked(
             study=anywhere(name),
             recipe=anywhere(recipe_name),
-            plugins=[str(path) for path in place.plugins],
+            plugins=[*place.plugins],
             data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
             **({} if asked.margin is None else {MARGIN: asked.margin}),
         )

@@ -55,15 +55,14 @@ def data_home(data_dir: Path | None) -> Path:
     return Path(os.environ["ABLATE_DATA"])
 
 
-def load_plugins(files: list[Path] | None) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Load the plug-ins of ablate.toml and of the command line. Return their absolute paths and their digests."""
+def load_plugins(files: list[Path] | None) -> dict[str, str]:
+    """Load the plug-ins of ablate.toml and of the command line. Return absolute path -> digest."""
     named = [Path(os.path.expanduser(file)) for file in ablate_toml.read(Path()).plugins] + (files or [])
-    paths = tuple(dict.fromkeys(path.resolve() for path in named))
-    if not paths:
-        return (), ()
+    if not named:
+        return {}
     from ablations.study import plugins  # late: torch
 
-    return paths, tuple(plugins.load(paths).values())
+    return plugins.load(dict.fromkeys(path.resolve() for path in named))
 
 
 def make_place(
@@ -79,14 +78,12 @@ def make_place(
     Options that are not given come from ablate.toml. The plug-ins are loaded. runs, data_dir, plugin: the options
     of these names. profile: a SLURM profile, for its folder of data.
     """
-    files, digests = load_plugins(plugin)
-    here = ablate_toml.read(Path())
+    plugins, here = load_plugins(plugin), ablate_toml.read(Path())
     checkpoints = checkpoints or here.checkpoints
     return Place(
         runs_folder(runs).absolute(),
         data_folder(data_dir, profile.data_dir if profile else None),
-        files,
-        digests,
+        plugins,
         checkpoints=ablate_toml.scratch(checkpoints) if checkpoints else None,
         keep_weights=keep_weights or here.keep_weights,
     )

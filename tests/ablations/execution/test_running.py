@@ -59,7 +59,7 @@ def with_plugin(folder: Path, source: str) -> Place:
     """Return a place whose workers load a plug-in of this source."""
     path = folder / "plugin.py"
     path.write_text(source)
-    return Place(folder / "runs", None, (path,), (hashlib.sha256(path.read_bytes()).hexdigest()[:12],))
+    return Place(folder / "runs", None, {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:12]})
 
 
 def wait_for(folder: Path, pattern: str) -> None:
@@ -113,7 +113,7 @@ def bad_jobs(folder: Path, action: str) -> Iterator[tuple[list[Job], Place]]:
     from vitcore.model.position import POSITION
 
     place = with_plugin(folder, PLUGIN.format(action=action))
-    plugins.load(place.plugins)  # to plan
+    plugins.load(map(Path, place.plugins))  # to plan
     study = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [bad, 1d]}}"
     jobs = sorted(jobs_of([plan(folder, study=study, seeds=1)]), key=lambda job: job.arm != "position=bad")
     yield jobs, place
@@ -136,7 +136,7 @@ def test_failed_trials_are_recorded_and_stop_no_other(tmp_path: Path) -> None:
     assert again.failed == tally.failed
     assert len(store.trial(place.runs, bad.id).attempts()) == 2  # the same traceback twice
     assert bad.standing(Standings(place.runs, place.code)).kind is Kind.FAILED
-    assert bad.standing(Standings(place.runs, replace(place, plugin_digests=("0" * 12,)).code)).kind is Kind.READY
+    assert bad.standing(Standings(place.runs, replace(place, plugins={"plugin.py": "0" * 12}).code)).kind is Kind.READY
     if not machine.gpus():
         assert "no usable GPU" in tally.failed[gpu.id]
     assert len(store.trial(place.runs, gpu.id).attempts()) == 1
