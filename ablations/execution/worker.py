@@ -64,6 +64,7 @@ class Worker:
         self.channel = channel
         self.turn = threading.Lock()  # the heartbeat writes to the channel too
         self.plugins = plugins.load(map(Path, place.plugins))
+        self.code = provenance.code_digest(self.plugins)
         self.broken = False  # this process cannot train any more
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.emit(messages.Waiting(why)))
         self.watch = lease.Watch()
@@ -121,10 +122,6 @@ class Worker:
             self.emit(messages.Ended("failed", cause))
             return None
         return past
-
-    @property
-    def code(self) -> str:
-        return provenance.code_digest(self.plugins)
 
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
         """Train a trial and publish its result, or record its failure."""

@@ -54,12 +54,11 @@ def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan |
     try:
         names = {Config.model_fields["data"].default, *values_of_key(asked, "data"), *planned_values(old, "data")}
         data = {name: describe(name).fingerprint for name in sorted(names)}
-        weights = [*values_of_key(asked, "init_from"), *planned_values(old, "init_from")]
-        files = {parents.normalized("init_from", name) for name in weights if is_file(name)}
-        starts = {name: parents.identified("init_from", name) for name in sorted(files)}
-        teachers = {*values_of_key(asked, "teacher"), *planned_values(old, "teacher")}
-        for name in sorted(filter(is_file, teachers)):
-            starts[name] = parents.identified("teacher", parents.normalized("teacher", name))
+        starts: dict[str, Any] = {}
+        for link in parents.LINKS:
+            values = [*values_of_key(asked, link), *planned_values(old, link)]
+            files = {parents.normalized(link, name) for name in values if name.endswith(parents.FILES)}
+            starts |= {name: parents.identified(link, name) for name in sorted(files)}
     except (ConfigError, OSError):
         return ""  # building the plan will say what is wrong
     content = {"asked": asked, "seeds": list(seeds), "data": data, "starts": starts, "code": code}
@@ -83,7 +82,3 @@ def values_of_key(content: Any, key: str) -> Iterator[str]:
     elif isinstance(content, list):
         for value in content:
             yield from values_of_key(value, key)
-
-
-def is_file(init_from: str) -> bool:
-    return init_from.endswith(parents.FILES)
