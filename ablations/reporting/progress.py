@@ -64,7 +64,6 @@ class Live:
         self.workers = max(1, workers)
         self.done = 0.0  # whole trials
         self.partial: dict[int, float] = {}  # slot -> share of its trial done in this run
-        self.first: dict[int, tuple[str, int]] = {}  # slot -> trial, its step when first seen
         self.began = time.monotonic()
         self.finished_here = 0.0
         self.progress = Bars(
@@ -97,10 +96,9 @@ class Live:
             self.pace.begin(slot)
             self.progress.reset(line, description=label, total=None, note="starting", visible=True)
             return
-        if self.first.get(slot, ("", 0))[0] != job.id:
-            self.first[slot] = (job.id, step)
-        self.partial[slot] = (step - self.first[slot][1]) / steps
-        if told := self.pace.of(slot, step, steps):
+        told = self.pace.of(slot, step, steps)
+        self.partial[slot] = (step - self.pace.first[slot][0]) / steps
+        if told:
             self.say(f"{label}: {told}{'' if self.console.is_terminal else self.left()}")
         note = f"step {step:,}/{steps:,}" + (f"  accuracy {accuracy:.1%}" if accuracy is not None else "")
         self.progress.update(line, description=label, total=steps, completed=step, note=note, visible=True)
@@ -119,7 +117,7 @@ class Live:
 
     def idle(self, slot: int) -> None:
         self.partial.pop(slot, None)
-        self.first.pop(slot, None)
+        self.pace.first.pop(slot, None)
         if slot in self.lines:
             self.progress.update(self.lines[slot], visible=False)
 
