@@ -147,9 +147,11 @@ class Pool:
         waiting = len(self.due(now))
         for slot in self.slots_in(WorkerState.ABSENT):
             if waiting > len(self.slots_in(WorkerState.STARTING, WorkerState.IDLE)):
-                slot.worker = WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events)
-                slot.state, slot.silent = WorkerState.STARTING, 0.0
+                slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
         self.kill_silent(now)
+
+    def start(self, slot: Slot) -> WorkerProcess:
+        return WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events)
 
     def slots_in(self, *states: WorkerState) -> list[Slot]:
         return [slot for slot in self.slots if slot.state in states]
