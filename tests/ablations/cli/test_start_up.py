@@ -74,7 +74,7 @@ def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     small = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 2, "batch": 16, "device": "cpu"}
     configs = [Config(**small, position=position) for position in ("1d", "relative")]
     jobs = [Job(trial_id(one), one.model_dump(), "arm", "study", cost=measure(one)) for one in configs]
-    order = {"runs": str(tmp_path), "data_dir": None, "plugins": [], "gpu": False, "checkpoints": None}
+    order = {"runs": str(tmp_path), "data_dir": None, "plugins": {}, "gpu": False, "checkpoints": None}
     words = [json.dumps(order | {"keep_weights": "all"}), *(json.dumps(asdict(job)) for job in jobs)]
     found = imported(tmp_path, WORKER, *words)
     assert all((tmp_path / "trials" / job.id / "result.json").exists() for job in jobs)
