@@ -53,7 +53,7 @@ def tiny(slot: str, name: str) -> Config:
 
 
 def trains(slot: str, name: str) -> None:
-    """Check the shape of the logits, and that finite gradients reach the variant's parameters by the third step."""
+    """Check the shape of the logits, and that weights change and gradients reach all parameters of the variant."""
     learns(tiny(slot, name), slot, name)
 
 
@@ -68,7 +68,7 @@ def beside_prefix(slot: str, name: str) -> None:
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check the shape of the logits and the variant's gradients over three steps.
+    """Check the shape of the logits, that two steps change the weights, and the gradients of the third step.
 
     A head or a branch that starts at zero passes no gradient in the first steps. every: whether gradients must reach
     all of the variant's parameters, or only some.

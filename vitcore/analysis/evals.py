@@ -48,8 +48,8 @@ class Eval(NamedTuple):
     """An entry of EVAL.
 
     metrics: the names of its metrics. compute: called with the model, the integer in the eval's name (0 without one)
-    and the data directory; raises ValueError if data are missing. check: called with the config and the integer; raises
-    ConfigError if the eval does not apply to the model.
+    and the data directory; raises ValueError if data are missing or the eval does not apply. check: called with the
+    config and the integer; raises ConfigError if the eval does not apply to the model.
     """
 
     metrics: tuple[str, ...]
@@ -63,9 +63,10 @@ def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
-    """Return the internals of a ViT, such as attention distances, on at most `images` test images (0: IMAGES).
+    """Return the internals of a ViT, such as attention distances, on test images.
 
-    Raises ValueError if the model is a reference model from timm, or if it merges tokens.
+    images: the largest number of images, or 0 for the default IMAGES. Raises ValueError if the model is a reference
+    model from timm, or if it merges tokens.
     """
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
@@ -84,8 +85,8 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images of `size` x `size` pixels.
 
-    They are resized from the originals, or from a pack, and standardized as in training. Raises ConfigError if the
-    model does not accept the size, or if its objective has no labels.
+    The images are resized from the originals, or from a pack, and standardized as in training. Raises ConfigError if
+    the model does not accept the size, or if its objective has no labels.
     """
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
@@ -106,7 +107,7 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed
 
 
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
-    """Return the test accuracy and loss with `count` tokens merged in each layer (ToMe, arXiv 2210.09461).
+    """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461).
 
     Raises ConfigError if a part of the model is not defined for merged tokens.
     """
@@ -185,7 +186,10 @@ def eval_of(metric: str) -> str:
 
 
 def matched(name: str, pattern: str) -> str | None:
-    """Return the integer in `name` at the placeholder of `pattern` as text ("" without one), or None for no match."""
+    """Return as text the integer in `name` at the placeholder of `pattern`, or None if `name` does not match.
+
+    The result is "" if `pattern` has no placeholder.
+    """
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
     found = re.fullmatch(f"{re.escape(fixed)}({value})", name)

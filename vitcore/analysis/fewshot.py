@@ -93,8 +93,8 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes that are fitted to a few training images per class.
 
     shots: numbers of images per class. A number is omitted if a class has fewer training images. A draw is a random
-    choice of images, whose choice of a larger number contains that of a smaller one. It depends only on the data and
-    the data seed of the trial, so that paired arms see equal images.
+    choice of images. Within a draw, the images for a larger number include those for a smaller one. Draws depend only
+    on the data and the data seed of the trial, so that paired arms see equal images.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

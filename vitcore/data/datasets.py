@@ -97,8 +97,8 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
     """Return the facts about a dataset of torchvision with 10,000 test images.
 
-    size: side of the images in pixels. train: number of training images. md5: torchvision's checksum of the archive, or
-    of the first archive, with the training images.
+    size: side of the images in pixels. train: number of training images. md5: torchvision's checksum of the archive; if
+    there are several, of the one with the training images.
     """
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])

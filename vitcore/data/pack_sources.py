@@ -1,6 +1,6 @@
 """Sources of packs: a folder of images, tar files, or a dataset of timm.
 
-    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone, a fifth of which is the test
+    SOURCE                     train/<class>/*, and test/ or val/; or class folders alone: a fifth of each is the test
     SOURCE.tar                 a tar of these folders; a class may be a tar, as in ILSVRC2012_img_train.tar of ImageNet
     SOURCE/train.tar, val.tar  (or test.tar) one tar for training images and one for test images
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
@@ -143,10 +143,10 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 def from_members(found: list[Member], origin: str) -> Source:
     """Return a source of the given images, in which each image's folder is its class.
 
-    Images whose class folder is in test/, val/ or validation/ are for testing. Without train/ and these folders, a
-    random fifth of each class is. origin: start of the error messages. Raises ValueError if there are no images, or if
-    there are fewer than two classes. It is also raised if an image lies outside of class folders, if a test image's
-    class has no training image, or if there is train/ without test images.
+    Images whose class folder is in test/, val/ or validation/ are for testing. If there is none of these and no train/,
+    a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if there are no
+    images, or if there are fewer than two classes. It is also raised if an image lies at the top or directly in a test
+    folder, if a test image's class has no training image, or if there is train/ without test images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -188,7 +188,8 @@ def open_member(member: Member) -> Image:
 def from_timm(name: str, data_dir: Path | None) -> Source:
     """Return a source from a timm dataset.
 
-    It needs a length and random access, which webdataset and TFDS lack. Raises ValueError if it cannot be read.
+    The dataset needs a length and random access, which webdataset and TFDS lack. Raises ValueError if it cannot be
+    read.
     """
     from timm.data.dataset_factory import create_dataset
 

@@ -397,7 +397,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raise ValueError, and remove the partial file, if its sha256 is not the one in the manifest."""
+    """Raise ValueError, and remove the partial file of `path`, if the sha256 `found` is not `known`."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(

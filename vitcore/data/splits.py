@@ -89,8 +89,8 @@ class Images:
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
         """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
 
-        places: returns by batch number the indices (m,) of images among these. Images on disk are read ahead if batches
-        are requested in order.
+        places: a function from a batch number to the indices (m,) of its images within these images. Images on disk are
+        read ahead if batches are requested in order.
         """
         kept = self.pixels
         if isinstance(kept, Stored):

@@ -459,7 +459,7 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
-    """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are not."""
+    """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are refused too."""
     for name, allowed in kinds.items():
         module = model.get_submodule(name)
         if type(module) not in allowed:
@@ -468,7 +468,10 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError, which names the module, if one differs (see `described`) or is in only one of the models."""
+    """Raise ValueError, which names the module, if a module differs between the models or is in only one of them.
+
+    Modules differ if `described` returns different texts for them.
+    """
     theirs, ours = anatomy(model), anatomy(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):

@@ -34,7 +34,8 @@ def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Dropout in training: elements are zeroed with probability `rate`, and the others are scaled up (arXiv 1207.0580).
+    """Dropout in training: elements are zeroed with probability `rate`, and kept elements are scaled up (arXiv
+    1207.0580).
 
     Masks are derived from `site`, the name of the layer in the model.
     """
@@ -65,7 +66,7 @@ class DropPath(Dropout):
 class PatchDropout(nn.Module):
     """Patch dropout: training leaves out a random fraction `rate` of the patches (arXiv 2208.07220, section 3).
 
-    The patches are drawn for each image. The others stay in order.
+    The fraction is drawn anew for each image, and the kept patches stay in order.
     """
 
     def __init__(self, rate: float) -> None:
@@ -73,7 +74,7 @@ class PatchDropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, keys: Keys) -> Tensor:
-        """Return a random subset (B, n, D), n > 0, of each image's patches x (B, N, D); in evaluation, x.
+        """Return a random subset (B, n, D), n > 0, of each image's patches x (B, N, D); in evaluation, x itself.
 
         keys: the random keys of the images (B,).
         """

@@ -186,7 +186,10 @@ class Differential(SelfAttention):
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries and keys (B, 2 H, T, d_h / 2), two of each a head, values (B, H, T, d_h), and no bias."""
+        """Return queries and keys (B, 2 H, T, d_h / 2), values (B, H, T, d_h), and no bias.
+
+        Each head has two queries and two keys of a token.
+        """
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
         q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on the same device.
 
-    cuts: whether the augmentation takes images as they are stored, and cuts them to `image_size` itself. Otherwise it
-    takes the images that evaluation sees, which are center crops of those in a pack.
+    cuts: whether the augmentation takes images as they are stored, and cuts them to `image_size` itself. If False, it
+    takes images as evaluation sees them, which for a pack are center crops.
     """
 
     slot = "augment"
@@ -64,9 +64,10 @@ class Staged(Augment):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id, which is 1 higher if a stage scales the images to 0-255.
+        """Return the version for the trial id: `numerics`, or 1 more if a stage scales the images to 0-255.
 
-        This package did not scale images before version 0.12. A version that is the hash of a plug-in stays as it is.
+        This package did not scale images before version 0.12. A hash of a plug-in in place of `numerics` stays as it
+        is.
         """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own

@@ -72,15 +72,19 @@ class Distortion(Stage):
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return images, each after its operation (B,) at its level (B,).
+        """Return images, each after its operation at its level.
 
-        sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
+        choices, levels: the number of each image's operation (B,) and its level (B,). sign: 1 or -1 (B,), which only
+        signed operations use. fixed: see `Stage.apply`.
         """
         table, signed = self.amounts(choices.device)
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Return images, each after its operation (B,) by its amount (B,)."""
+        """Return images, each after its operation by its amount.
+
+        choices, amounts: the number of each image's operation (B,) and its amount (B,). fixed: see `Stage.apply`.
+        """
         if fixed:
             return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
         return grouped(images, self.operations, choices, amounts)

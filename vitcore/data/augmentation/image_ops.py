@@ -22,12 +22,12 @@ def identity(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each row left by `amount` (B,) pixels more than that above."""
+    """Return the affine matrices (B, 2, 3) that move each row left by `amount` pixels more than the row above."""
     return affine(x=[torch.ones_like(amount), amount, amount * (images.shape[-2] / 2)])
 
 
 def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each column up by `amount` pixels more than that to its left."""
+    """Return the affine matrices (B, 2, 3) that move each column up by `amount` pixels more than its left neighbor."""
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
@@ -189,7 +189,10 @@ def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def stretched(levels: Tensor, images: Tensor) -> Tensor:
-    """Map uint8 `levels` (B, C, ...) linearly so that the range of each channel of the images becomes 0 to 255."""
+    """Map uint8 `levels` (B, C, ...) linearly so that the range of each channel of the images becomes 0 to 255.
+
+    Levels of a channel of one value stay unchanged.
+    """
     low = images.amin(dim=(2, 3), keepdim=True).float()
     high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low

@@ -34,7 +34,7 @@ class Absolute(Position):
     even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
 
     class Options(Position.Options):
-        """Options of absolute position embeddings: how a vector joins the patch token, and its width."""
+        """Options of absolute position embeddings: how a vector joins the patch token, and the vector's width."""
 
         combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels of a concatenated vector. 0: half of the model's width.
@@ -124,7 +124,7 @@ class Learned(Absolute):
         return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
 
     def of(self, layer: int, table: Table) -> Tensor:
-        """Return the table of `layer`, of a list or shared by all layers."""
+        """Return the table of `layer`, which is the same for all layers unless `table` is a list."""
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:

@@ -63,7 +63,9 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach, or the nearer bound."""
+    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach, or the nearer bound if there is
+    none.
+    """
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2

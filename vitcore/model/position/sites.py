@@ -48,9 +48,9 @@ class Position(Part):
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id, which is 1 higher if `init=big-vision` drew other values in 0.12.
+        """Return the version for the trial id: `numerics`, or 1 more if `init=big-vision` drew other values in 0.12.
 
-        A version that is the hash of a plug-in stays as it is.
+        A hash of a plug-in in place of `numerics` stays as it is.
         """
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
