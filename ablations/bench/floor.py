@@ -1,7 +1,8 @@
 """The floor: the time of a training step's matrix products and attention alone, a lower bound on step time.
 
-Each runs in the fastest sufficiently accurate backend. On a GPU they run as one CUDA graph, because Python launches
-small kernels more slowly than they run. The FLOPs counted in the model check the shapes, which come from the config.
+Each operation runs in the fastest sufficiently accurate backend. On a GPU they run as one CUDA graph, because Python
+launches small kernels more slowly than they run. The FLOPs counted in the model check the shapes, which come from the
+config.
 """
 
 import warnings

@@ -44,7 +44,7 @@ FREE = {"threads", "attention", "compile", "cuda_graph"}  # may differ: `ablate 
 
 
 def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result:
-    """Measure the wall time of a small study by `ablate run` and by two loops, with `seeds` per position embedding.
+    """Measure the wall time of a small study by `ablate run` and by two loops, with `seeds` seeds per arm.
 
     Raises ValueError if the script of the loops cannot do an equal training, or if a process fails.
     """
@@ -155,7 +155,10 @@ RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # words of `
 
 
 def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads. positions: of embeddings, the baseline first."""
+    """Write the study and the recipe that `ablate run` reads.
+
+    positions: kinds of position embedding, the baseline's first.
+    """
     study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": [*positions]}}
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
     (folder / "bench-study.yaml").write_text(json.dumps(study))

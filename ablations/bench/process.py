@@ -89,5 +89,5 @@ def run(command: Sequence[str], own: dict[str, str], **how: Any) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables of this process, with which a new process imports this code."""
+    """Return this process's environment variables, with a PYTHONPATH from which a new process imports this code."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))}

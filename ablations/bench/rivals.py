@@ -1,4 +1,4 @@
-"""The rivals: usual training steps with timm's or torchvision's model, the weights and the batches of this suite's.
+"""The rivals: usual training steps with timm's or torchvision's model, and with this suite's weights and batches.
 
 Their first losses must equal this suite's, because a wrong step may be fast. For this comparison, a head of zeros and a
 warm-up are replaced, because first losses would not depend on the model.

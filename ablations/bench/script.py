@@ -1,7 +1,7 @@
 """One trial as a usual script trains it, with timm's model, a DataLoader and AdamW: `ablate bench loop` runs it.
 
 It imports nothing from this project. Without augmentation, images become tensors before training, which is faster than
-in most scripts. Otherwise, torchvision transforms them one by one as PIL images.
+in most scripts. With augmentation, torchvision transforms them one by one as PIL images.
 """
 
 import json

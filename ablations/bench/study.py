@@ -28,7 +28,7 @@ def chosen(design: Design, globs: Sequence[str]) -> list[Arm]:
 def bench(design: Design, arms: Sequence[Arm], rounds: int, calls: int, source: Source) -> Result:
     """Measure the step time and memory of arms of a study, in `rounds` turns of `calls` steps per arm.
 
-    Arms with an equal step share a measurement.
+    Arms with an equal step share a measurement. Raises ValueError if a process fails.
     """
     how = conditions(design.reference, source, rounds, calls)
     baselines = {arm.name: arm.config for arm in design.arms}

@@ -179,7 +179,7 @@ def startup(
 ) -> None:
     """Measure a process's first step; takes minutes.
 
-    Starts with an empty and with a full compile cache.
+    Starts with an empty compile cache, with a filled one, and without compilation.
 
     Examples:
         ablate bench startup
@@ -204,7 +204,8 @@ def set_up(
     """Return the resolved arguments of a benchmark. studies: whether the words must name a study.
 
     Raises ValueError if a study is missing, or if the words name a study that the benchmark does not take. Raises
-    ValueError too if it cannot measure a setting.
+    ValueError too if the benchmark cannot measure a setting or use a GPU that is asked for. Raises OSError if `out`
+    cannot be written.
     """
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu
@@ -230,7 +231,10 @@ def set_up(
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Check that a file can be written, without changing it. Raises OSError if it cannot."""
+    """Check that a file can be written, without changing it. Raises OSError if it cannot.
+
+    The folders above the file are created.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.is_dir():
         raise IsADirectoryError(f"{out}: is a folder; --out takes a file")

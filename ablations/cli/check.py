@@ -23,7 +23,7 @@ def check_word(word: str, recipe: str) -> bool:
     """Return whether all checks of `word` pass, after printing one line per check.
 
     word: a plug-in, study or recipe, or "all". recipe: the recipe on which studies are checked. Raises ValueError if
-    `word` names nothing to check.
+    `word` names nothing to check, or a study or recipe that is invalid.
     """
     if word == "all":
         return check_everything(recipe)
@@ -41,7 +41,8 @@ def check_word(word: str, recipe: str) -> bool:
 def check_everything(recipe: str) -> bool:
     """Return whether every part, study and recipe of the package passes its checks.
 
-    Errors are printed and do not stop the checks. recipe: the recipe on which studies are checked.
+    Errors are printed and do not stop the checks. Recipes whose pack is missing are skipped. recipe: the recipe on
+    which studies are checked.
     """
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged("studies"), *packaged("recipes")):
@@ -54,7 +55,7 @@ def check_everything(recipe: str) -> bool:
 
 
 def without_data(name: str) -> bool:
-    """Return whether a recipe's pack is missing. If it is missing, print that the recipe is skipped."""
+    """Return whether `name` is a recipe whose pack is missing. If so, print that the recipe is skipped."""
     data = read_recipe(name).config["data"] if name in packaged("recipes") else "digits"
     if data in BUILT_IN or pack_of(data) is not None:
         return False
@@ -65,7 +66,7 @@ def without_data(name: str) -> bool:
 def check_plugin(file: Path) -> bool:
     """Return whether a plug-in loads and every part that it adds passes the contract tests.
 
-    Raises ValueError if the plug-in adds no part.
+    Raises ValueError if the file cannot be read or adds no part.
     """
     before = {(slot, name) for slot, parts in VARIANTS.items() for name in parts}
     try:
@@ -112,7 +113,7 @@ def last_place(error: BaseException, file: Path | None) -> str:
 
 
 def message_line(error: BaseException) -> str:
-    """Return the exception's message as one line."""
+    """Return the exception's message as one line, or the name of its type if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -135,7 +136,7 @@ def check_study(file: str, recipe: str) -> bool:
 def check_recipe(file: str) -> bool:
     """Build the models of a recipe, its arms and its stages, print a line for each, and return True.
 
-    Raises ValueError if a model cannot be built.
+    Raises ValueError if a config is invalid or a model cannot be built.
     """
     recipe = read_recipe(file)
 

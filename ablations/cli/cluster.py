@@ -78,7 +78,7 @@ def ensure_submittable(
 ) -> None:
     """Check that the trials to submit can run.
 
-    Raises ValueError if data are missing or damaged, or if a trial needs more GPUs than a job has. Raises ValueError
+    Raises ValueError if data are missing or damaged, or if a job of the profile cannot run a trial. Raises ValueError
     too if the trials would take more than `max_hours` device hours.
     """
     from ablations.cluster import submit as submitting

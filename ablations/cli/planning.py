@@ -108,7 +108,7 @@ def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) ->
 
 
 def measure_steps(plans: list[Plan], place: Place) -> None:
-    """Measure the step times of arms that are missing for this device, and print each on standard error."""
+    """Measure the step times that are missing for this device, and print each on standard error."""
     from ablations.planning.measure_steps import measure_missing
 
     guards.ensure_data(jobs(plans), place)

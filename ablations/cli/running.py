@@ -86,7 +86,7 @@ def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours
     """Check that trials can run on this machine, before anything is written.
 
     Raises ValueError if a trial needs more GPUs or memory than the machine has. Raises ValueError too if data are
-    missing or damaged, or a folder cannot be written. The same holds for more than `max_hours` device hours in all.
+    missing or damaged, or a folder cannot be written. Trials that take more than `max_hours` device hours are refused.
     """
     from ablations.planning import estimate
 
@@ -195,10 +195,10 @@ def train_here(
     on_over: Callable[[Job], None] = lambda job: None,
     above: "RenderableType | None" = None,
 ) -> "RunSummary":
-    """Train the trials that are not done on this machine. Return which trials ended, and how.
+    """Train, on this machine, the trials that are not done. Return which trials ended, and how.
 
-    workers: maximum number of trials at a time, or None for the default. on_over: called with each trial that ended.
-    above: what a terminal shows above the progress bars.
+    Parents whose weights are gone are trained again. workers: maximum number of trials at a time, or None for the
+    default. on_over: called with each trial that ended. above: what a terminal shows above the progress bars.
     """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole

@@ -37,7 +37,10 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts before `current`, oldest first, without those that ran other code than `code`."""
+    """Return the failed attempts before `current`, oldest first.
+
+    Attempts that ran other code than `code`, or that came before the last `ablate retry`, are left out.
+    """
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -80,7 +83,7 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
     """Return why the failed attempts `past`, oldest first, rule out another attempt; "" if they do not.
 
-    WITHOUT_PROGRESS machine faults without a newer checkpoint do.
+    WITHOUT_PROGRESS machine faults without a newer checkpoint rule it out.
     """
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
@@ -93,15 +96,15 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
     """Return whether a trial may be tried again after an exception and the failed attempts `past`.
 
-    place: its type and innermost frames. An earlier exception at the same place rules it out, and so do EXCEPTIONS in
-    all.
+    place: the type and innermost frames of the exception. An earlier exception at the same place rules another attempt
+    out, and so do EXCEPTIONS exceptions in all.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """Return the node on which the newest attempt and an earlier one of `past` failed; "" if there is none."""
+    """Return the node on which the newest attempt and an earlier one of `past` failed; "" without such a node."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
@@ -109,7 +112,8 @@ def node_to_leave(past: Sequence[EndedAttempt]) -> str:
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
     """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass.
 
-    They grow by a factor of 5 with each machine fault. Kills add no delay, because preemption looks like a kill.
+    They grow by a factor of 5 with each machine fault, up to LONGEST_PAUSE. Kills add no delay, because preemption
+    looks like a kill.
     """
     count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

@@ -93,7 +93,10 @@ def one_line(error: BaseException) -> str:
 
 
 def fault_location(error: BaseException) -> list[str]:
-    """Return the type of an exception and its innermost frames (file:function:line), which identify its cause."""
+    """Return the type of an exception and its innermost frames (file:function:line), which identify its cause.
+
+    For RankLost, they are those of the exception that the lost rank reported, if any.
+    """
     if isinstance(error, RankLost) and error.where:
         return error.where
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]

@@ -56,7 +56,8 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
     """Yield, for each worker, the environment variables in which it differs from this process.
 
     ranks: the number of GPUs per trial. asked: the number of workers; None for machine.default_workers. Workers are
-    spread evenly over the GPUs, and share them if there are more workers than GPUs.
+    spread evenly over the GPUs, and share them if there are more workers than GPUs. Trials over several nodes have one
+    worker.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1

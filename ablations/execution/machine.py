@@ -28,8 +28,8 @@ def cores() -> int:
 def gpus() -> list[str]:
     """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    If it is set, these are its entries up to the first invalid one, as CUDA reads it. Otherwise GPUs are numbered from
-    0, because device files in a container may have other numbers.
+    If this variable is set, the names are its entries up to the first invalid one, as CUDA reads it. Otherwise GPUs are
+    numbered from 0, because device files in a container may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

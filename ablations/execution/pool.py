@@ -161,13 +161,14 @@ class Pool:
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin; end those before it or make them wait."""
+        """Return the first waiting trial that may begin, or None. Trials before it are ended or made to wait."""
         return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
         """Return whether a trial may begin, according to the disk.
 
-        Otherwise it is ended if it is over or blocked, or waits for another run or for its parent.
+        A trial that is not to do is ended. A trial that cannot begin yet waits for another run or for its parent, or is
+        interrupted.
         """
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.to_do:
@@ -238,7 +239,7 @@ class Pool:
                 self.settle(trial, event)
 
     def show_error_line(self, slot: Slot, line: str) -> None:
-        """Keep a line of a worker's standard error, and show it unless the worker is still starting.
+        """Keep a line of a worker's standard error, and show it unless the worker is starting or leaving.
 
         The last line of a traceback sums it up.
         """
@@ -252,7 +253,7 @@ class Pool:
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited with status `code`, and resume or give up its trial."""
+        """Free the slot of a worker that has exited with status `code`, and let its trial wait or interrupt it."""
         trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
         assert slot.worker is not None
         slot.worker.close()
@@ -321,7 +322,7 @@ class Pool:
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
-        """End a trial that cannot go on in this run; its checkpoints stay for the next one."""
+        """End a trial that cannot go on in this run; its checkpoints stay for the next run."""
         trial.state = PoolTrialState.ENDED
         self.summary.interrupted[trial.job.id] = cause
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")

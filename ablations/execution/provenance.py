@@ -37,7 +37,7 @@ def source_digest(home: Path = HOME) -> str:
 def code_digest(plugins: dict[str, str]) -> str:
     """Return the digests of the packages and of the plug-ins (file -> digest), joined by "+".
 
-    A recorded failure counts only while it stays equal.
+    A recorded failure counts only while this text stays the same.
     """
     return "+".join([source_digest(), *sorted(plugins.values())])
 

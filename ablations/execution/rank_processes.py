@@ -61,7 +61,10 @@ class RankFailure:
 
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report the exception that ends this rank to rank 0; return whether this rank, not a lost one, caused it."""
+    """Report the exception that ends this rank to rank 0; return whether the exception arose in this rank.
+
+    It arose elsewhere if this rank ends because another rank was lost.
+    """
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)

@@ -44,7 +44,10 @@ def images_text(data: PlannedData, plan: Plan) -> str:
 
 
 def data_text(data: PlannedData) -> str:
-    """Return, for example, "pets: 240 images to train on and 60 to test on, 10 classes"."""
+    """Return the name, the numbers of images and the classes of a data set as text.
+
+    For example: "pets: 240 images to train on and 60 to test on, 10 classes".
+    """
     images = f"{data.train:,} images to train on and {data.test:,} to test on"
     if data.folds:
         images = f"{data.train + data.test:,} images in {data.folds} folds"
@@ -52,7 +55,10 @@ def data_text(data: PlannedData) -> str:
 
 
 def description(design: "Design") -> str:
-    """Return a description of the data (the recipe's, if it is of these data), the baseline's model and training."""
+    """Return a description of the data, of the baseline's model and of its training.
+
+    The recipe describes the data, if it is a recipe for these data.
+    """
     config, own = design.reference, design.stated.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"

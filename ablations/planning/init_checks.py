@@ -21,7 +21,8 @@ GO_ON = ("finished", "interrupted", "running")
 def check(config: Config, parent: Config | None) -> None:
     """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights.
+    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights. The
+    images that a file was trained on are unknown, so only its fit is checked.
     """
     if parent is not None:
         check_no_leak(config, parent)
@@ -53,11 +54,11 @@ def check_no_leak(config: Config, parent: Config) -> None:
 
 
 def ancestors(config: Config, runs: Path) -> list[Job]:
-    """Return the jobs in `runs` that must run before a trial with this config, oldest first.
+    """Return the jobs in `runs` that must have finished before a trial with this config begins, oldest first.
 
-    The chain ends at the nearest ancestor that has weights. Finished ancestors without weights are trained again,
-    interrupted ones resumed. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or does
-    not fit.
+    The oldest is the nearest ancestor that has finished and has weights, if there is one. Finished ancestors without
+    weights are trained again, interrupted ones resumed. Raises ConfigError if an ancestor is missing, has failed,
+    cannot be trained again, or does not fit.
     """
     found: list[Job] = []
     while link := parent_of(config):

@@ -28,7 +28,8 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Raises ValueError if another run has changed plan.json to anything but `plan`.
+    Writes nothing if the plan on disk equals `plan`. Raises ValueError if another run has changed plan.json to anything
+    else.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -87,7 +88,7 @@ class Job:
     cost: Cost | None = None  # cost of the model, if the plan records it
 
     def standing(self, known: Standings) -> Standing:
-        """Return whether the trial is over, running, ready to begin, or waiting for a parent."""
+        """Return the standing of the trial, such as over, failed, running, ready to begin or waiting for a parent."""
         return known.of(self.id, self.evals, self.parents)
 
     @property

@@ -28,7 +28,8 @@ FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, corre
 class TrialCounts:
     """The numbers of trials of a plan.
 
-    shared: unfinished trials that an earlier plan of the command already contains. todo: the other unfinished trials.
+    finished: finished or diverged trials, except parents to train again because their weights are gone. shared:
+    unfinished trials that an earlier plan of the command already contains. todo: all other unfinished trials.
     """
 
     planned: int
@@ -39,7 +40,10 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class HoursSource:
-    """The source of the estimated hours, of a core or GPU. sources: key of estimate.SOURCES -> number of arms."""
+    """The device and the unit of the estimated hours, and their sources.
+
+    sources: key of estimate.SOURCES -> number of arms.
+    """
 
     device: str
     unit: str

@@ -38,7 +38,11 @@ Extended = TypeVar("Extended", bound=Entry)
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
-    """Return the plan of a design; raise ValueError if an arm cannot be built, trained or evaluated."""
+    """Return the plan of a design.
+
+    Raises ValueError if an arm cannot be built, trained or evaluated, or has an undeclared difference. Raises
+    ValueError too if the study uses an unknown name, or percentages where fractions are meant.
+    """
     study, recipe = design.study, design.stated
     check(design)
     made = {arm.name: arm for arm in design.arms}
@@ -82,7 +86,10 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
 
 def check(design: Design) -> None:
-    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name."""
+    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name.
+
+    Raises ValueError too if a margin or a published accuracy looks like a percentage.
+    """
     check_names(design)
     check_shares(design)
     check_tests(design)
@@ -97,7 +104,7 @@ def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
 def check_names(design: Design) -> None:
     """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
 
-    The message suggests the nearest known name.
+    An arm that exists only with the values of another recipe is known. The message suggests the nearest known name.
     """
     study, arms = design.study, [arm.name for arm in design.arms]
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
@@ -117,9 +124,10 @@ def check_names(design: Design) -> None:
 
 
 def check_shares(design: Design) -> None:
-    """Raise ValueError if the margin or a published accuracy is above 1, as percentages would be.
+    """Raise ValueError if the margin is 1 or more, or a published accuracy above 1, as percentages would be.
 
-    A margin of 3, meant as percentage points, would make every arm equivalent.
+    A margin of 3, meant as percentage points, would make every arm equivalent. Only metrics that are accuracies are
+    checked.
     """
     if not units.is_accuracy(design.metric):
         return
@@ -253,7 +261,8 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
 def departures(design: Design, entry: Arm | Stage) -> Settings:
     """Return the explicitly written settings of an arm or stage that differ from the recipe's config.
 
-    Settings that change only how a trial runs, not what it computes, are left out.
+    Settings that change only how a trial runs, not what it computes, are left out. Returns {} if the recipe's config is
+    invalid with the data of `entry`.
     """
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
@@ -311,8 +320,9 @@ def arm_entry(
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps.
 
-    Returns None unless the baseline has exactly the recipe's config, the budget is `steps` and the metric is
-    test_accuracy.
+    Returns None if the recipe states none, or if its number does not apply. It applies only if the baseline has exactly
+    the recipe's config, the budget is `steps` and the metric is test_accuracy. The arm must have no co-changes. A named
+    arm must be the recipe's own.
     """
     known, study = design.stated.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
@@ -371,7 +381,7 @@ def published(design: Design, arm: Arm) -> float | None:
 def grown(old: Plan, new: Plan) -> Plan:
     """Return the new plan extended by the arms, stages, tuned arms and interactions of the old plan.
 
-    Raises ValueError if their baselines or metrics differ, or if an old arm has an undeclared difference.
+    Raises ValueError if the baselines or metrics of the plans differ, or if an old arm has an undeclared difference.
     """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}
@@ -437,10 +447,10 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
 def extended(
     arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
 ) -> Extended:
-    """Return an arm or stage of the old plan with a trial for each of `seeds` that its parent has.
+    """Return an arm or stage of the old plan with a trial for each of `seeds`.
 
-    If its config is no longer valid, it keeps its old trials. stages: name -> plan entry. names: old stage name -> new
-    name.
+    Seeds that its parent lacks are left out. If its config is no longer valid, it keeps its old trials. stages: name ->
+    plan entry. names: old stage name -> new name.
     """
     arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
     parent = stages.get(arm.parent)

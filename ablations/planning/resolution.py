@@ -35,9 +35,11 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    All are in the unit of the metric, and None while the standard deviation of differences is unknown. smallest_margin:
-    the smallest within which equal arms are shown equivalent. margin_seeds: the number of seeds that shows this within
-    `margin`. seeds_for: difference -> number of seeds that resolves it.
+    Differences and margins are in the unit of the metric. While the standard deviation of differences is unknown,
+    nothing is computed from it. smallest_margin: the smallest margin within which equal arms are shown equivalent.
+    margin: the declared margin. margin_reachable: whether `seeds` seeds show equal arms equivalent within it.
+    margin_seeds: the number of seeds that does so. seeds_for: difference -> number of seeds that resolves it. A number
+    of seeds is None above power.MOST_SEEDS.
     """
 
     spread: Spread | None = None
@@ -108,7 +110,10 @@ def finite_or_none(value: float) -> float | None:
 
 
 def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
-    """Return the resolution as lines of text. The arms' training objective is part of the metric's name."""
+    """Return the resolution as lines of text.
+
+    objective: the arms' training objective, which is part of the metric's name.
+    """
     unit = units.unit(metric)
     spread = found.spread
     if spread is None:

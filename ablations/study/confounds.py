@@ -106,7 +106,10 @@ def change(value: float, reference: float) -> str:
 
 
 def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
-    """Yield notes on undeclared differences in steps and warm-up, and on a difference in images seen."""
+    """Yield notes on undeclared differences in steps and warm-up.
+
+    If the batch sizes differ, a note on a difference in images seen follows.
+    """
     own, other = arm.config, baseline.config
     said = arm.change.declared
     if own.steps != other.steps and "steps" not in said:
@@ -145,7 +148,7 @@ def extra_labels(start: Config, own: Config) -> str:
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield the percentage of an arm's initial weights that equal the baseline's, unless all are equal.
+    """Yield a note on how many of an arm's initial weights equal the baseline's, unless all are equal.
 
     Both are drawn with an equal seed. Yields nothing if a model is from timm or starts from a stage.
     """
@@ -162,7 +165,10 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError if an arm of the plan differs from its baseline in an undeclared setting."""
+    """Raise ValueError if an arm of the plan differs from its baseline in an undeclared setting.
+
+    Raises ValueError too if their stages differ in one.
+    """
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)

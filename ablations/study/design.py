@@ -71,7 +71,11 @@ class Arm:
 
 @dataclass(frozen=True)
 class Design:
-    """A study on a recipe with command-line overrides, and its arms in the table's order."""
+    """A study on a recipe with command-line overrides, and its arms in the table's order.
+
+    Raises ValueError if the recipe lacks settings for fine-tuning that the study needs. Raises ValueError too if the
+    recipe or an override sets a seed. No override may set what the study varies.
+    """
 
     study: Study
     recipe: Recipe
@@ -369,7 +373,7 @@ class Design:
     def baseline_name(self) -> str:
         """The baseline's name: its values of the factors that vary one at a time.
 
-        If all factors are crossed, their values form the name.
+        If all factors are crossed, their values form the name. Without factors, it is `baseline`.
         """
         named = self.study.factors or self.factors
         return assigned({name: self.baseline[name] for name in named}) or "baseline"
@@ -385,7 +389,8 @@ class Design:
     def changes(self) -> list[Change]:
         """The changes of all arms, each once for all points of the curves.
 
-        The baseline comes where it is first listed.
+        The baseline comes where it is first listed, or first if it is not. Raises ValueError if two arms have the same
+        name, or if a name in `with` matches no arm.
         """
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
@@ -440,9 +445,9 @@ class Design:
         return kept
 
     def excluded(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """Return the names of the arms that an entry of `exclude` matches. Raises ValueError if it matches none.
+        """Return the names of the arms that an entry of `exclude` matches.
 
-        pairs: arm name -> change and point.
+        pairs: arm name -> change and point. Raises ValueError if the entry has an unknown key or matches no arm.
         """
         known = {*self.factors, *self.curves, "arm"}
         if unknown := entry.keys() - known:
@@ -466,7 +471,7 @@ class Design:
         return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
 
     def schedule(self, name: str, settings: Values) -> Values:
-        """Return the setting `steps` that meets the study's budget, or {} if the recipe's own steps meet it.
+        """Return the setting `steps` that meets the study's budget, or {} if the arm keeps the steps in `settings`.
 
         Raises ValueError with the arm's name if no whole number of steps meets it, or the config is not valid.
         """

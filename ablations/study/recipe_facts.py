@@ -27,7 +27,7 @@ class Figure(Options):
 
 
 class Expected(Figure):
-    """An expected result: the mean of a metric, measured with the recipe or cited from others."""
+    """An expected result: the mean of a metric, measured with the recipe, derived or cited."""
 
     settings: dict[str, Any] = {}  #: The settings of the command line that it holds for, such as `epochs: 300`.
     metric: str = "test_accuracy"  #: The metric's name.

@@ -57,7 +57,10 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of the trial with this seed, which starts from the parent's trial with an equal seed."""
+    """Return the config of the trial with this seed.
+
+    With a parent, the trial starts from, or learns from, the parent's trial with an equal seed.
+    """
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}

@@ -25,7 +25,10 @@ def check_study(study: Study, path: Path) -> None:
 
 
 def check_recipe(recipe: Recipe, path: Path) -> None:
-    """Raise ValueError, with the file and the key, if a setting of a recipe is unknown or its axis repeats a value."""
+    """Raise ValueError if a setting of a recipe is unknown or an axis repeats a value.
+
+    The message has the file and the key.
+    """
     known = [*Config.model_fields, *Config.shorthands]
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
         for key in layer:
@@ -37,7 +40,11 @@ def check_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def check_varied(study: Study, path: Path) -> None:
-    """Raise ValueError if nothing varies, a setting varies twice, or a list is empty or repeats a value."""
+    """Raise ValueError if nothing varies, a setting cannot vary or varies twice, or an arm has no name.
+
+    Raises ValueError too if a list of values is empty or repeats a value. A cross of fewer than two factors is an error
+    as well.
+    """
     axes = list(itertools.chain.from_iterable(group.items() for group in study.axes()))
     if not axes and not study.arms:
         raise ValueError(f"{path}: nothing varies: give factors, crosses, curves or arms")
@@ -62,7 +69,10 @@ def check_varied(study: Study, path: Path) -> None:
 
 
 def check_text_names(study: Study, path: Path) -> None:
-    """Raise ValueError if a name in `published`, `with` or `claims` cannot be the name of an arm."""
+    """Raise ValueError if a name in `published`, `with` or `claims` cannot be the name of an arm.
+
+    Raises ValueError too if a claim has no sign, or if `with` sets a setting that the study varies.
+    """
     varied = list(dict.fromkeys(key for group in study.axes() for key in group))
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
@@ -127,9 +137,9 @@ def check_setting(key: str, where: str = "") -> None:
 
 
 def check_overrides(study: Study, varied: Iterable[str], overrides: Values) -> None:
-    """Raise ValueError if a command-line setting belongs neither to one stage nor to all stages.
+    """Raise ValueError if a command-line setting has an unknown key, or sets for all stages what the study sets.
 
-    varied: keys that the study varies.
+    A setting of one stage, such as pretrain.lr, may replace what the study sets. varied: keys that the study varies.
     """
     alone = [*study.stages, FINETUNE]
     for key, one in overrides.items():

@@ -62,7 +62,7 @@ def grid(settings: Settings) -> list[Job]:
 
 
 def accuracy(runs: Path, job: Job) -> float:
-    """Return the validation accuracy of a trial, or 0 if the trial diverged or has no result."""
+    """Return the validation accuracy of a trial, or 0 if the trial has none."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 

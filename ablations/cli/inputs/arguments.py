@@ -118,10 +118,10 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
-    """Return the name of a study's plan.
+    """Return the name of a study's plan on the named recipe.
 
-    The plan is on the named recipe. If no recipe is named, the plan is on the default recipe. If that plan does not
-    exist either, it is the study's only plan with these overrides. there: the names of existing plans.
+    If no recipe is named, the plan on the default recipe is meant. If it does not exist, the study's only plan with
+    these overrides is meant. there: the names of existing plans.
 
     Raises ValueError if there are several such plans.
     """

@@ -33,7 +33,7 @@ def found_at(runs: Path | None) -> str:
 
 
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
-    """Return the default folder of data sets, or None if only the variable ABLATE_DATA names it.
+    """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None if none does.
 
     data_dir: the option --data-dir. profile: the data_dir of a SLURM profile. Sets environment variables by which this
     process and its children find packs, because configs depend on the manifests of packs.
@@ -48,7 +48,10 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder to write data sets to. Raises ValueError if neither an option nor ABLATE_DATA names it."""
+    """Return the folder to write data sets to.
+
+    Raises ValueError if neither --data-dir, ablate.toml nor ABLATE_DATA names it.
+    """
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")

@@ -27,7 +27,10 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
 
 
 def ensure_fits(jobs: list[Job]) -> None:
-    """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than it has."""
+    """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than there is.
+
+    Memory is checked only for trials on the CPU.
+    """
     from vitcore.runtime.memory_limits import check_memory, host_limits
 
     slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
