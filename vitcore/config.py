@@ -124,7 +124,7 @@ class Config(Options):
     # how it runs, not what is learned
     device: str = "auto"  #: `cpu`, `cuda`, or `auto`: a GPU if the machine has one.
     threads: Annotated[int, Field(ge=1, le=1024)] = 1  #: PyTorch's threads on a CPU.
-    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, if the training has at least 1,000 steps.
+    #: Whether `torch.compile` compiles the model. `auto`: on a GPU, for at least 1,000 steps of one patch size.
     compile: Literal["auto", True, False] = "auto"
     cuda_graph: Literal["auto", "off"] = "auto"  #: On a GPU: a step as one launch, if it can be captured.
     #: On a GPU, `pinned` gives all arms one attention kernel, and `fastest` leaves it to PyTorch.

@@ -91,8 +91,7 @@ class PostNorm(TwoBranches):
 
 
 class Parallel(Block):
-    """A parallel block, MSA(LN(z)) + MLP(LN(z)) + z, with a norm that both branches share (arXiv 2302.05442, section
-    2.1).
+    """A parallel block, MSA(LN(z)) + MLP(LN(z)) + z, with one norm for both branches (arXiv 2302.05442, section 2.1).
 
     As in timm's `ParallelScalingBlock`, layer scale and stochastic depth apply to the sum of the branches.
     """

@@ -34,8 +34,7 @@ def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Dropout in training: elements are zeroed with probability `rate`, and kept elements are scaled up (arXiv
-    1207.0580).
+    """Dropout in training: elements are zeroed with probability `rate`, and the rest is scaled up (arXiv 1207.0580).
 
     Masks are derived from `site`, the name of the layer in the model.
     """

@@ -135,8 +135,8 @@ class ConvStem(Stem):
     """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
 
     For P = 1, the stem has a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, which couples the images of a
-    batch. The default is therefore a group norm. ViT_C has one encoder block fewer than the corresponding ViT, which is
-    `fewer_blocks=1`.
+    batch. The default is therefore a group norm. With `fewer_blocks=1`, the model has one encoder block fewer than the
+    corresponding ViT, as ViT_C has.
     """
 
     numerics = 1
@@ -227,7 +227,7 @@ class HMLPStem(Stem):
 
     @staticmethod
     def sides(patch: int) -> list[int]:
-        """Return the kernel side of each convolution in pixels, with the product `patch`."""
+        """Return the kernel side of each convolution in pixels, whose product is `patch`."""
         twos = 2 if patch % 4 == 0 and patch > 4 else 1 if patch % 2 == 0 and patch > 2 else 0
         return [patch >> twos, *[2] * twos]
 

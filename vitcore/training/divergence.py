@@ -36,7 +36,7 @@ class Suspicion:
     def confirmed_by(self, step: int) -> bool:
         """Return whether a divergence at `step` confirms this suspicion.
 
-        One at the suspected step does. The third suspicion is confirmed by any.
+        A divergence at the suspected step does. Any divergence confirms the third suspicion.
         """
         return step == self.step or self.count == VERIFICATIONS
 

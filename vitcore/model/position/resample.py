@@ -63,8 +63,9 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach, or the nearer bound if there is
-    none.
+    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach.
+
+    If there is none, the result is the nearer bound.
     """
     low, high = 1.01, 1.5
     while high - low > 1e-6:
