@@ -52,11 +52,12 @@ def is_number(value: object) -> bool:
 def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Return a data frame with a row per arm, in the style's order.
 
-    Columns: arm, label, x (value of `x_setting`), tick (the style's label of x, or ""), series and line (name and label
-    of the other settings), reference (whether the arm is a baseline), n and planned (numbers of finished and planned
-    trials), gap (why trials are absent), mean, low, high, delta, delta_low, delta_high, verdict, published, flops. low
-    and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta. Metrics are in
-    display units. Unknown values are NaN, and so are the intervals of fewer than FEWEST seeds.
+    Columns: arm, label, x (value of `x_setting`, by default the arm's name), tick (the style's label of x, or ""),
+    series and line (name and label of the other settings), reference (whether the arm is a baseline), n and planned
+    (numbers of finished and planned trials), gap ("1 diverged, 2 missing", or "" if no trial is absent), mean, low,
+    high, delta, delta_low, delta_high, verdict, published, flops. low and high are the 95% interval of the mean,
+    delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown values are NaN, and so
+    are the intervals of fewer than FEWEST seeds.
     """
     plan, x, rows = study.plan, x_setting(study.plan), {row.arm: row for row in table.rows}
     ordered = sorted(plan.arms, key=lambda arm: current().rank(arm.name))
