@@ -160,7 +160,10 @@ def fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return softmax(q.k / sqrt(D)) v by two batched products and a softmax; all of them (B, H, N, D)."""
+    """Return softmax(q.k / sqrt(D)) v by two batched products and a softmax.
+
+    q, k, v and the result: (B, H, N, D).
+    """
     shape = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))
     logits = torch.baddbmm(q.new_zeros(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=shape[-1] ** -0.5)

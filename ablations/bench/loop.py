@@ -1,7 +1,7 @@
 """The benchmark of a small study: `ablate run` against the usual loop of one process per trial, one or two at a time.
 
-Both train two kinds of position embedding with several seeds, on equal images, batches, schedules and evaluations.
-Wall time is the time from the command to the last result; that of `ablate run` includes its table.
+All train two kinds of position embedding with several seeds, on equal images, batches, schedules and evaluations. Wall
+time is the time from the command to the last result. That of `ablate run` includes its table.
 """
 
 import json

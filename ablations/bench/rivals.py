@@ -129,9 +129,9 @@ def refuse(name: str, config: Config) -> None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return this suite's step and the rivals that can train this config, and why others cannot, all by name.
+    """Return, by name, the steps that can train this config, and why each other rival cannot.
 
-    compiled: whether to include timm's compiled model.
+    This suite's step is the first. compiled: whether to include timm's compiled model.
     """
     sides: Sides = {OURS: Ours(config, data)}
     left_out = {}

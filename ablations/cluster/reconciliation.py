@@ -116,7 +116,7 @@ def settle(runs: Path) -> None:
 
 
 def count_ended(found: Iterable[Standing]) -> Reconciliation:
-    """Return the findings for trials of which none is left to submit."""
+    """Return the findings with the numbers of trials that are over, failed or blocked."""
     count = Counter(one.kind for one in found)
     over = sum(count[kind] for kind in OVER)
     return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])

@@ -1,8 +1,8 @@
 """The decision whether a trial gets another attempt, which every machine takes from the attempts on disk.
 
 An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
-the process was killed or the machine failed. Attempts that ran other code do not count, nor do those before the last
-`ablate retry`.
+the process was killed or the machine failed. Attempts that ran other code, or that came before the last `ablate retry`,
+do not count.
 """
 
 import os

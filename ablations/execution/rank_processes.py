@@ -205,7 +205,7 @@ class RankProcesses:
     def loss(self) -> RankLost | None:
         """Return the first failure of a rank; None if no rank has failed after WORDS_SECONDS.
 
-        The report of a rank that ended because another was lost counts only if there is no other failure.
+        The report of a rank that ended because another rank was lost counts only if there is no other failure.
         """
         deadline = time.monotonic() + WORDS_SECONDS
         while True:

@@ -48,9 +48,9 @@ def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> l
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Reopen the parents whose weights are gone; return the names of those reopened.
+    """Reopen the parents whose weights are gone; return the names of the reopened parents.
 
-    One that a process holds or that has been reopened already is skipped. code: as in `lost_parents`.
+    A parent that a process holds or that has been reopened already is skipped. code: as in `lost_parents`.
     """
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():

@@ -71,7 +71,10 @@ def description(design: "Design") -> str:
 
 
 def notes(design: "Design") -> list[str]:
-    """Return a note if changed data make the recipe's equivalence margin invalid and the study sets none."""
+    """Return the notes of a plan: one if changed data make the recipe's equivalence margin invalid, else none.
+
+    A study that sets a margin of its own needs no note.
+    """
     own = design.recipe.margin
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []

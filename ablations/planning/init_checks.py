@@ -43,7 +43,7 @@ def read_shapes(path: str, sha256: str) -> transfer.Weights:
 def check_no_leak(config: Config, parent: Config) -> None:
     """Raise ConfigError if the parent was trained on this trial's test images.
 
-    It was if both use folds of equal data, with different values of data_seed.
+    It was if both configs use folds of equal data, but differ in data_seed.
     """
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:

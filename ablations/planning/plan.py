@@ -142,7 +142,7 @@ def check_shares(design: Design) -> None:
 
 
 def margin(design: Design) -> float | None:
-    """Return the equivalence margin of the study, or of the recipe if the study sets none."""
+    """Return the equivalence margin of the study, or of the recipe if the study sets none; None if neither does."""
     return design.study.margin if design.study.margin is not None else design.stated.margin
 
 
@@ -153,7 +153,7 @@ def claimable(design: Design) -> list[str]:
 
 
 def claims(design: Design) -> list[str]:
-    """Return the study's claims, without those about arms that this recipe does not have."""
+    """Return the study's claims, without claims about arms that this recipe does not have."""
     there = {*claimable(design)}
     return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
 
@@ -211,7 +211,10 @@ def expected(design: Design) -> list[schemas.Expected]:
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the training time that the recipe states for one trial, if any, with the trial's training FLOPs."""
+    """Return the training time that the recipe states for one trial, with the trial's training FLOPs.
+
+    Returns None if the recipe states no time.
+    """
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -423,9 +426,10 @@ def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
 
 
 def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return the stages of the new plan and the old stages that `arms` need, by name, and old name -> new name.
+    """Return stages by name, and the new name of each old stage by its old name.
 
-    Trials identify a stage: an edited stage is a new stage, and both are kept.
+    The stages are those of the new plan, and the old stages that `arms` need. Trials identify a stage: an edited stage
+    is a new stage, and both are kept.
     """
     found = {stage.name: stage for stage in new.stages}
     before = dependencies.by_name(old)

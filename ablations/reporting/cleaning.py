@@ -27,7 +27,8 @@ class Waste:
 def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
     """Return a function from a trial's id to whether the trial's final weights are kept.
 
-    All weights of stages are kept, because other trials start from them, and under `baseline` those of all baselines.
+    Under `all`, the weights of every trial are kept. Weights of stages are always kept, because other trials start from
+    them. Under `baseline`, the weights of baselines are kept too.
     """
     if keep == "all":
         return lambda trial_id: True

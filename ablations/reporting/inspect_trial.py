@@ -61,7 +61,10 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the only id that begins with `prefix`; raise ValueError if there is none or several in `where`."""
+    """Return the only id in `there` that begins with `prefix`.
+
+    where: the place of the ids, for messages. Raises ValueError if there is no such id or more than one.
+    """
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")

@@ -41,7 +41,7 @@ SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
 def render(views: Sequence[StudyStatus], where: str = "") -> Text:
-    """Return the text of `ablate status` for these studies. where: the --runs option for the commands in it."""
+    """Return the text of `ablate status` for these studies. where: the --runs option for the commands in the text."""
     texts = []
     for view in views:
         entries = [*view.stages, *view.arms]
