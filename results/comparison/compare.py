@@ -452,21 +452,20 @@ def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
     """Return the known values that each field of provenance has over all trials of A or B."""
-    found: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = defaultdict(set)
     for study in studies:
         own = ((name, study.columns[name]) for name in ("revision", "host"))
         for name, values in (*mixed.comparable_columns(study.columns), *own):
-            found.setdefault(name, set()).update(values)
+            found[name].update(values)
     return {name: sorted(values - {""}) for name, values in found.items()}
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
     """Return the recipes and settings whose values over all matched arms differ, with the values in A and B."""
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]
         for name, left, right in recipes if trained_alike(a, b) else recipes + differing_settings(a, b):
-            values = found.setdefault(name, (set(), set()))
-            values[0].add(str(left))
-            values[1].add(str(right))
+            found[name][0].add(str(left))
+            found[name][1].add(str(right))
     return {name: {"a": sorted(a), "b": sorted(b)} for name, (a, b) in found.items() if a != b}

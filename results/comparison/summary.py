@@ -24,17 +24,11 @@ def render(comparison: Comparison, format: str) -> str:
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
     """Return one row of the comparison as a dict from CSV column to value."""
-    both = {
-        f"{name}_{field}": getattr(side, field, None)
-        for name, side in (("a", row.a), ("b", row.b))
-        for field in ("mean", "n", "planned")
-    }
-    rest = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
-    return (
-        {name: getattr(row, name) for name in ("study", "recipe", "arm", "metric")}
-        | both
-        | layout.flat({name: getattr(row, name) for name in ("delta", "delta_ci95", *rest)})
-    )
+    values = {name: getattr(row, name) for name in ("study", "recipe", "arm", "metric")}
+    for name, side in (("a", row.a), ("b", row.b)):
+        values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
+    tested = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
+    return layout.flat(values | {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)})
 
 
 def as_grid(comparison: Comparison) -> Grid:
