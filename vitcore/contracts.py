@@ -34,8 +34,8 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
     """Return the contracts of a variant as pairs (description, check).
 
-    They consist of the contracts of all variants, the contracts of model parts if the slot is a part of the model, and
-    the contracts of the slot. Raises AssertionError if the variant does not exist.
+    They are the contracts of all variants and those of the slot. A slot that is a part of the model adds the contracts
+    of model parts. Raises AssertionError if the variant does not exist.
     """
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}

@@ -117,9 +117,9 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Return the indices (count * K,) of `count` random training images of each of K classes, for a draw from 0.
+    """Return the indices (count * K,) of `count` random training images of each of K classes.
 
-    labels: the class of each training image (n,).
+    labels: the class of each training image (n,). draw: the number of the random choice, from 0.
     """
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])

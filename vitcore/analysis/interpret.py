@@ -307,7 +307,7 @@ def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[
     """Return sums over the images of a batch, by name.
 
     "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
-    layers and heads (N, N), and "centre_bias" that of the middle query (L, H, N).
+    layers and heads (N, N). "centre_bias" is then the bias of the middle query for each layer and head (L, H, N).
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]

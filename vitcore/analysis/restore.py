@@ -45,6 +45,9 @@ def seen_by(model: Model, data_dir: Path | None = None) -> Data:
 
 @torch.no_grad()
 def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Return the outputs of `function` for n images, standardized by `data`, in batches and training's precision."""
+    """Return the outputs of `function` for n images, standardized by `data`, in the precision of the training.
+
+    The images are processed in batches.
+    """
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])

@@ -42,7 +42,7 @@ def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
     """Draw a box (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
     keys: (B,), on the CPU. side: the images' side in pixels. The distribution equals torchvision's
-    RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio): a box is the first of ten random
+    RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio). A box is the first of ten random
     ones that lies within the image, or the whole image if none does.
     """
     uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)

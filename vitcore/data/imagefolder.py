@@ -99,8 +99,8 @@ def check_images(root: Path, channels: int) -> None:
 def list_folder(root: Path) -> Listing:
     """Return the images of a folder, their labels and their split.
 
-    Raises ConfigError if the folder is missing or cannot be read, lacks a part, has fewer than two classes, or has a
-    class with too few images.
+    Raises ConfigError if the folder is missing, cannot be read or lacks a part. Raises ConfigError if it has fewer than
+    two classes, or a class with too few images.
     """
     if not root.is_dir():
         refuse(root, "no such folder")

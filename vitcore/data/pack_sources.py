@@ -145,8 +145,8 @@ def from_members(found: list[Member], origin: str) -> Source:
 
     Images whose class folder is in test/, val/ or validation/ are for testing. If there is none of these and no train/,
     a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if there are no
-    images, or if there are fewer than two classes. It is also raised if an image lies at the top or directly in a test
-    folder, if a test image's class has no training image, or if there is train/ without test images.
+    images, fewer than two classes, or train/ without test images. Raises ValueError if an image lies at the top or
+    directly in a test folder. Raises ValueError if a test image's class has no training image.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:

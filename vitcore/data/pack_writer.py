@@ -92,9 +92,9 @@ def pack(
     crops therefore never reach the ends of the longer side. The side of the center crop for evaluation is by default
     7/8 of `size`, such as 224 of 256.
 
-    A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k, and 0.2 ms of a
-    core to read. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but 1.2 ms of a core to
-    decode in every epoch.
+    A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading it takes
+    0.2 ms of a core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but decoding takes
+    1.2 ms of a core in every epoch.
 
     advance: called with the number of images packed since the last call. Raises ValueError if the name or an option is
     invalid, or an image is unreadable. It is also raised if the folder has a finished pack, another unfinished pack or

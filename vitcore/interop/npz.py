@@ -239,7 +239,7 @@ def side(arrays: Arrays) -> int:
 def positions(arrays: Arrays, config: Config) -> Weights:
     """Return the position embedding of the patches (N, D) and of the class token (D,), by parameter name.
 
-    That of the class token is 0 for big_vision, which has none, and is left out if the model has no class token. Raises
+    That of the class token is 0 for big_vision, which has none. Without a class token, it is left out. Raises
     ValueError if the width is not D.
     """
     name = arrays.layout.positions

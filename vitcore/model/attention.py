@@ -16,9 +16,9 @@ def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return the output of attention (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
 
-    bias: added to the logits, and expands to (B, H, T, T). On a CPU, a learned bias takes two matrix products, because
-    no fused kernel computes its gradient and PyTorch's fallback copies q and k once more. A CPU computes bf16 tensors
-    in float32, because the gradient of its kernel is many times slower in bf16.
+    bias: added to the logits, in a shape that expands to (B, H, T, T), or None. On a CPU, a learned bias takes two
+    matrix products, because no fused kernel computes its gradient and PyTorch's fallback copies q and k once more. A
+    CPU computes bf16 tensors in float32, because the gradient of its kernel is many times slower in bf16.
     """
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         with torch.autocast("cpu", enabled=False):

@@ -113,8 +113,8 @@ class PatchStem(Stem):
 def resized(weight: Tensor, resize: Tensor) -> Tensor:
     """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix (Q, P) `resize`.
 
-    This is FlexiViT's PI-resize: for patches of white noise, resized from P x P to Q x Q pixels, it minimizes the
-    expected squared difference from the original projections (arXiv 2212.08013, section 3.4).
+    This is FlexiViT's PI-resize (arXiv 2212.08013, section 3.4). It minimizes the expected squared difference from the
+    original projections, for patches of white noise that are resized to Q x Q pixels.
     """
     resize = resize.to(weight)
     return resize @ weight @ resize.T

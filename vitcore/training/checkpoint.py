@@ -28,8 +28,8 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
     """Return the tensors of a checkpoint by name.
 
     payload: the checkpoint as safetensors. own: state of the training that resumes. steps: length of the whole
-    training. Raises ConfigError if a tensor is missing or does not fit, or if the step, the number of losses or the
-    micro-batch size is impossible.
+    training. Raises ConfigError if a tensor is missing or does not fit. Raises ConfigError if the step, the number of
+    losses or the micro-batch size is impossible.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)

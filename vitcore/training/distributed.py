@@ -1,8 +1,8 @@
 """Training in several processes (ranks) with DistributedDataParallel: `gpus=N`, each on its share of every batch.
 
 All ranks hold equal models, optimizers and averages, and take equal steps. All ranks read the data. Only rank 0 writes
-files, reads checkpoints and other trials' weights, and makes the decisions that depend on a clock or a signal. NCCL
-transfers tensors on GPUs, and gloo those on the host.
+files, and reads checkpoints and other trials' weights. Only rank 0 makes the decisions that depend on a clock or a
+signal. NCCL transfers tensors on GPUs, and gloo those on the host.
 """
 
 from __future__ import annotations

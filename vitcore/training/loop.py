@@ -70,9 +70,9 @@ def train(
     every step. ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`,
     `teacher` and `stop`.
 
-    Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory. It is also
-    raised if the weights of `init_from` or `teacher` cannot be loaded, if the checkpoint does not fit, or if
-    `config.gpus` is not the number of ranks.
+    Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory. Raises
+    ValueError if the weights of `init_from` or `teacher` cannot be loaded. Raises ValueError if the checkpoint is not
+    of this training, or if `config.gpus` is not the number of ranks.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -405,8 +405,8 @@ def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
 def evaluation_batch(config: Config, device: torch.device) -> int:
     """Return the number of images to evaluate at once.
 
-    On a CPU they have at most 64 MiB in float32: larger batches are no faster, and packs read a few batches ahead into
-    memory.
+    On a CPU, these images have at most 64 MiB in float32. Larger batches are no faster, and packs read a few batches
+    ahead into memory.
     """
     if device.type != "cpu":
         return EVALUATION_BATCH

@@ -87,8 +87,8 @@ class TrainStep:
     """A training step with its model and optimizer. It runs eagerly or as one CUDA graph, compiled or not.
 
     start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: how long
-    the compilation took or why it failed, and on a GPU whether the step is a CUDA graph or why not. The training loop
-    records the facts in env.json and then empties the dict.
+    the compilation took or why it failed. On a GPU, facts also say whether the step is a CUDA graph or why not. The
+    training loop records the facts in env.json and then empties the dict.
     """
 
     def __init__(
@@ -269,9 +269,10 @@ class TrainStep:
     def captured(self, inputs: Inputs, step: int) -> Tensor:
         """Take a step eagerly, capture it as a CUDA graph, replay it from the first state, and return the loss.
 
-        The model advances by one step. If the graph's gradients differ from the eager ones by more than rounding, or if
-        an error occurs, the state is restored and an eager step is taken. The eager step comes first because it finds
-        operations that a graph cannot hold, and frees its memory before the graph allocates about as much.
+        The model advances by one step. The graph is dropped if its gradients differ from the eager ones by more than
+        rounding, or if an error occurs. Then the state is restored and an eager step is taken. The eager step comes
+        first because it finds operations that a graph cannot hold, and frees its memory before the graph allocates
+        about as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]

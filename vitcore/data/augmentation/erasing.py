@@ -32,8 +32,8 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
     """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
-    An image is erased with `probability`, by the first of ten random rectangles that fits in an image of rows x columns
-    pixels. Without erasing, or if none of the ten fits, the rectangle is all zeros.
+    An image of rows x columns pixels is erased with `probability`, by the first of ten random rectangles that fits.
+    Without erasing, or if none of the ten fits, the rectangle is all zeros.
     """
     uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)

@@ -1,8 +1,8 @@
 """Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899), as timm.data.Mixup in mode 'batch'.
 
-Image i is mixed with image B - 1 - i, its partner, and one weight ~ Beta(alpha, alpha) is drawn for the batch. A batch
-is mixed with probability `mix_prob`. If both mixup and CutMix have an alpha above 0, a batch uses CutMix with
-probability `mix_switch_prob` and mixup otherwise. All draws are a pure function of (seed, step).
+Image i is mixed with image B - 1 - i, its partner. One weight ~ Beta(alpha, alpha) is drawn for the batch. A batch is
+mixed with probability `mix_prob`. If both mixup and CutMix have an alpha above 0, a batch uses CutMix with probability
+`mix_switch_prob` and mixup otherwise. All draws are a pure function of (seed, step).
 """
 
 from __future__ import annotations

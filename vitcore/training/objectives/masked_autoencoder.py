@@ -1,7 +1,7 @@
 """The masked autoencoder of arXiv 2111.06377, section 3.
 
 The encoder processes only the visible patches, and the decoder processes all patches. Shapes: B images, C channels, P
-patch size, N patches in raster order, M masked patches, T tokens, D width of the encoder, d width of the decoder.
+patch size, N patches in raster order, M masked patches, T tokens. The encoder has width D, and the decoder width d.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
     """Return the optimizer of `config` for the parameters of `model`.
 
-    Each parameter group has the keys `weight_decay` and `lr_scale`, the factor of the learning rate.
+    Each parameter group has the keys `weight_decay`, `apart` and `lr_scale`, the factor of the learning rate.
     """
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
@@ -60,8 +60,8 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 def decays(name: str, parameter: nn.Parameter) -> bool:
     """Return whether a parameter is the weight of a dense layer or convolution outside the position embedding.
 
-    Unless `weight_decay_on` is "all", weight decay applies only to these: not to biases, norms, position embeddings,
-    class token, registers and other parameters of no layer.
+    Unless `weight_decay_on` is "all", weight decay applies only to these weights. It does not apply to biases, norms,
+    position embeddings, the class token, registers and other parameters of no layer.
     """
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 

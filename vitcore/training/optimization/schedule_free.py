@@ -49,8 +49,8 @@ class ScheduleFreeAdamW(optim.Optimizer):
     def begin(self, y: Tensor) -> dict[str, Tensor]:
         """Create and return the state of a parameter.
 
-        It is z, the running average of squared gradients, the number of steps, the highest learning rate and the sum of
-        the weights in the average.
+        It holds z, the running average of squared gradients and the number of steps. It also holds the highest learning
+        rate and the sum of the weights in the average.
         """
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
         scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
