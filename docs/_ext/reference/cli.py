@@ -4,10 +4,9 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
@@ -92,7 +91,7 @@ def words(function: Any) -> Iterator[Word]:
         default = prose(stated[1]) if stated else value and code(value)
         meaning = [DEFAULT.sub("", help_text).strip(), limits(info)]
         if choice(kind):
-            meaning.append(f"One of {choices(one.value for one in kind)}.")
+            meaning.append(f"One of {choices(get_args(kind))}.")
         is_option = isinstance(info, OptionInfo)
         yield Word(
             spelt=spelling(name, kind, info) if is_option else info.metavar or name.upper(),
@@ -110,7 +109,7 @@ def plain(kind: Any) -> Any:
 
 
 def choice(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Enum)
+    return get_origin(kind) is Literal
 
 
 def spelling(name: str, kind: Any, info: OptionInfo) -> str:
@@ -119,7 +118,7 @@ def spelling(name: str, kind: Any, info: OptionInfo) -> str:
     names = [one for one in declared if str(one).startswith("-")] or [f"--{name.replace('_', '-')}"]
     if kind is bool:
         return ", ".join(names)
-    value = info.metavar or ("|".join(one.value for one in kind) if choice(kind) else PLACEHOLDER[kind])
+    value = info.metavar or ("|".join(get_args(kind)) if choice(kind) else PLACEHOLDER[kind])
     return ", ".join(f"{one} {value}" for one in names)
 
 
@@ -137,8 +136,6 @@ def limits(info: Any) -> str:
 
 def written(default: Any) -> str:
     """A default as it would be typed; "" where there is none to speak of."""
-    if isinstance(default, Enum):
-        return str(default.value)
     if isinstance(default, list | tuple):
         return " ".join(map(str, default))
     return "" if default is inspect.Parameter.empty or default in (None, False, True) else str(default)
