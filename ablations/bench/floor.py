@@ -103,7 +103,10 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, in the backend with the shortest of TURNS timed turns."""
+        """Add work that a step does `count` times, in the fastest backend.
+
+        A backend is judged by the shortest of its TURNS timed turns.
+        """
         seconds = {}
         for backend, call in backends.items():
             with float32_precision(backend.split()[-1]):

@@ -79,7 +79,7 @@ def python(module: str, *words: str) -> list[str]:
 def run(command: Sequence[str], own: dict[str, str], **how: Any) -> str:
     """Run a command with additional environment variables; return its standard output.
 
-    how: arguments of subprocess.run. Raises ValueError, with the last line of its standard error, if it fails.
+    how: arguments of subprocess.run. Raises ValueError, with the last line of standard error, if the command fails.
     """
     done = subprocess.run(command, env=environment() | own, capture_output=True, text=True, **how)
     if done.returncode:

@@ -8,9 +8,9 @@
     runs/submissions/<campaign>/cancelled.json    written by `ablate cancel`
     runs/submissions/turns/                       a lock: one process submits at a time, over all machines
 
-SLURM's queue shows which trials are queued, by the tags of their jobs. The disk shows which trials are finished. All
-other trials are submitted. Any process may be killed at any point, because the next reconciliation starts from queue
-and disk again.
+SLURM's queue shows which trials are queued, by the tags of their jobs. The disk shows which trials are finished, failed
+or blocked. All other trials are submitted. Any process may be killed at any point, because the next reconciliation
+starts from queue and disk again.
 """
 
 import os
@@ -91,7 +91,7 @@ class Campaign:
 
 
 def device(profile: profiles.Profile) -> Device:
-    """Return the device of a profile's jobs: a GPU by SLURM's name, or any CPU."""
+    """Return the device of a profile's jobs: a GPU, by SLURM's name if the profile gives it, or any CPU."""
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
@@ -100,8 +100,8 @@ def create(
 ) -> Campaign:
     """Create the folder of a campaign; return the campaign.
 
-    The folder holds a copy of the code, so that later edits do not change waiting jobs. plans: names. name: the
-    beginning of the folder's name; by default, the time.
+    The folder holds a copy of the code, so that later edits do not change waiting jobs. plans: names of the plans to
+    submit. name: the beginning of the folder's name; by default, the time.
     """
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
@@ -152,7 +152,10 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """Return the fields of the profile that may hold tokens, empty for other users and in older campaigns."""
+    """Return the fields of the profile that may hold tokens.
+
+    They are empty for other users and in campaigns of earlier versions.
+    """
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):

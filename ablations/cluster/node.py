@@ -92,7 +92,7 @@ def stop_margin(campaign: Campaign) -> float:
 
 
 def on_notice(end: float) -> None:
-    """Stop the run on SIGUSR2, unless it announces the time limit `end`, for which the run has a deadline.
+    """Stop the run on SIGUSR2, unless the signal announces the time limit `end`, for which the run has a deadline.
 
     end: seconds of the monotonic clock.
     """

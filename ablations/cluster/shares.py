@@ -77,7 +77,7 @@ def send(
 def start_condition(after: Sequence[int], start: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Return the sbatch options that hold a job until all jobs in `after` have ended, in whatever state.
 
-    start: further options such as `begin`, whose dependency must hold as well.
+    start: further options, such as `begin`. A dependency among them must hold as well.
     """
     dependency = ",".join(filter(None, [queue.ends(after) if after else "", start.get("dependency")]))
     return {**start, "dependency": dependency} if dependency else dict(start)

@@ -98,7 +98,7 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
 def copy(source: Path, target: Path, sha256: str) -> None:
     """Copy a file under a temporary name, then rename it.
 
-    Raises ValueError if its checksum is not `sha256`, unless that is "".
+    sha256: the expected checksum, or "" to check none. Raises ValueError if the checksum differs.
     """
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:

@@ -266,7 +266,10 @@ def check_line(what: str, why: str) -> str:
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, because its id may be unknown; if SLURM fails, print how to."""
+    """Cancel the job of a check by its name, because its id may be unknown.
+
+    If SLURM does not answer, print the command that cancels it.
+    """
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)

@@ -25,8 +25,8 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 class EndedAttempt:
     """A failed attempt.
 
-    machine: True for a machine fault or a kill, False for an exception. step: the step at which training began; None if
-    the attempt ended before. where: the type and innermost frames of an exception. node: SLURM's name of the node.
+    machine: True for a machine fault or a kill, False for any other exception. step: the step at which training began;
+    None if it never began. where: the type and innermost frames of an exception. node: SLURM's name of the node.
     """
 
     machine: bool
@@ -50,7 +50,7 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 def failure_of(path: Path, code: str) -> EndedAttempt | None:
     """Return how the attempt in a directory failed; None if it ran other code than `code`, or did not fail.
 
-    It did not fail if it released its lease on request or wrote a result.
+    An attempt without a recorded failure did not fail if it released its lease on request or wrote a result.
     """
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):

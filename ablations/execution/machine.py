@@ -15,7 +15,10 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
-    """Return the number of usable CPU cores: the least of affinity, SLURM's allocation and control group's quota."""
+    """Return the number of usable CPU cores, at least 1.
+
+    It is the least of the process's affinity, SLURM's allocation and the control group's quota.
+    """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -38,7 +41,10 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """Return the default number of trials that run at once, each on `ranks` GPUs, or cores if there are no GPUs."""
+    """Return the default number of trials that run at once.
+
+    Each trial uses `ranks` GPUs, or `ranks` cores if there are no GPUs.
+    """
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 

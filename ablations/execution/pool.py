@@ -4,7 +4,7 @@
              any --Exited--> ABSENT; a slot whose workers do not start is removed
     trial    WAITING --job--> RUNNING --Ended--> ENDED, or WAITING if it continues later
              RUNNING --Exited--> WAITING; ENDED if too many workers died of it
-             WAITING --the disk says that it is over or blocked--> ENDED
+             WAITING --the disk says that it is over, failed or blocked--> ENDED
 
 ablations.execution.runner passes the time, the signals and the messages of the workers to the pool, one at a time.
 """
@@ -50,7 +50,10 @@ class Display(Protocol):
 
 @dataclass
 class RunSummary:
-    """The trials of a run by how they ended: ids, or id -> cause."""
+    """The trials of a run by how they ended.
+
+    done: ids of the finished and diverged trials. failed, blocked, interrupted: id -> cause.
+    """
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)

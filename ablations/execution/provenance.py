@@ -44,7 +44,10 @@ def code_digest(plugins: dict[str, str]) -> str:
 
 @cache
 def revision() -> str | None:
-    """Return the git revision, with the suffix -dirty after uncommitted changes; None outside a git checkout."""
+    """Return the git revision, with the suffix -dirty after uncommitted changes.
+
+    Returns None outside a git checkout, or if git fails.
+    """
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]

@@ -70,9 +70,9 @@ def renewal_line(names: Sequence[str]) -> str:
 
 
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """Return a message with the number of trials that were reopened, of the `asked` ones considered.
+    """Return a message with the number of trials that were reopened.
 
-    reopened: whether each selected trial could be reopened.
+    asked: the number of trials that were considered. reopened: whether each selected trial could be reopened.
     """
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:

@@ -352,7 +352,7 @@ def matches(own: Any, wanted: Any) -> bool:
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config of an arm or stage without its seeds and its parent, which differs by seed.
+    """Return the resolved config of an arm or stage without what differs by seed: seeds and the parent's id.
 
     `data_seed` stays if it was set explicitly.
     """

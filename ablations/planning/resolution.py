@@ -80,7 +80,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 def spread(plan: Plan, runs: Path) -> Spread | None:
     """Return the standard deviation of the study's per-seed differences so far, pooled over arms.
 
-    Without results it is the recipe's, or None if that states none for the metric.
+    Without results it is the recipe's, or None if the recipe states none for the metric.
     """
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())

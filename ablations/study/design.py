@@ -320,7 +320,7 @@ class Design:
     def own_value(self, key: str) -> Any:
         """Return the baseline's value of a setting, before a point of the curves is applied.
 
-        For a stage that the baseline does not start from, return the value that is written, or None.
+        A setting of a stage that the baseline does not use has the value that is written for it, or None.
         """
         if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
             return self.base.get(key)

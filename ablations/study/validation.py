@@ -125,7 +125,7 @@ def check_stages(study: Study, path: Path) -> None:
 
 
 def check_setting(key: str, where: str = "") -> None:
-    """Raise ValueError if a key such as pretrain.lr names no setting of a stage.
+    """Raise ValueError if a key such as pretrain.lr names no setting that a stage may have of its own.
 
     where: the beginning of the message.
     """

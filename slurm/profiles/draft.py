@@ -83,7 +83,8 @@ def scalar(value: str) -> str:
 def share(nodes: Nodes, whole: int, most: int) -> int:
     """Return how many of a node's cores, or of its GB of memory, to request for one GPU.
 
-    whole: all that the node has. most: the upper limit.
+    whole: all that the node has. most: the upper limit. Returns at least 1. A node without GPUs counts as a node with
+    one.
     """
     return max(1, min(most, whole // max(1, sum(nodes.gpus.values()))))
 

@@ -180,7 +180,7 @@ class Profile(BaseModel):
 
     @property
     def gres(self) -> str | None:
-        """The value of sbatch's option --gres: GPUs and other generic resources, or None without any.
+        """The value of sbatch's option --gres: GPUs and other generic resources, or None if there are none.
 
         GPUs are asked for with --gres because every SelectType of SLURM understands it.
         """

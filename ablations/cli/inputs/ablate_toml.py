@@ -99,7 +99,7 @@ def is_pack(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Return settings in which each image folder in `data` or `STAGE.data` is 'imagefolder:' and its absolute path.
+    """Return settings in which `data` and `STAGE.data` name image folders as 'imagefolder:' and the absolute path.
 
     images: name -> folder. Names of packs are unchanged.
     """
@@ -116,7 +116,7 @@ def named(content: Any, images: Mapping[str, str]) -> Any:
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder of checkpoints. Raises ValueError if the path is not absolute, or is not a folder.
+    """Return the folder of checkpoints. Raises ValueError if the path is not absolute, or exists and is no folder.
 
     A path with %, '..' or control characters is refused too, because it may mean another folder on another machine.
     """

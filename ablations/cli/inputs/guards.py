@@ -10,7 +10,10 @@ from results import store
 
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
-    """Check the data that trials need. Raises ValueError if they are missing or damaged."""
+    """Check the data that trials need. Raises ValueError if they are missing or damaged.
+
+    The images of a folder are checked only if trials are left to train on them.
+    """
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of

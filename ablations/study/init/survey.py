@@ -64,7 +64,10 @@ def survey(path: Path) -> Survey:
 
 
 def of_pack(path: Path) -> Survey:
-    """Return the survey of a pack from its index, without decoding images."""
+    """Return the survey of a pack from its index, without decoding images.
+
+    Raises ValueError if a class is too small.
+    """
     known = manifest(path, path.name)
     labels = read_index(path, known)["label"][: known.train]
     counts = np.bincount(labels, minlength=len(known.classes)).tolist()
