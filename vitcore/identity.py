@@ -116,9 +116,9 @@ def trial_ids(
 ) -> Iterator[str]:
     """Yield the id of the trial of `config` with each of `seeds`.
 
-    data_seed: the value that the config sets. None means that it equals the seed of each trial, and is left out of the
-    identity. starts: the id of the parent trial for each seed, if the trials have parents. key: the setting that names
-    the parent trial.
+    data_seed: the value that the config sets, or None if it equals the seed of each trial. A data seed that equals the
+    seed is left out of the identity. starts: the id of the parent trial for each seed, if the trials have parents. key:
+    the setting that names the parent trial.
     """
     shared = unseeded(config)
     for seed in seeds:

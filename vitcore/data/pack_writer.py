@@ -318,7 +318,7 @@ class Writer:
     advance: Advance
 
     def write(self, path: Path, part: range) -> Written:
-        """Write the images `part` of the source as a shard and its note, unless these files exist.
+        """Write the images `part` of the source as a shard and its note, unless both files exist.
 
         Raises ValueError if an image is unreadable or the note is damaged.
         """

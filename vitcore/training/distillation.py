@@ -91,9 +91,9 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
 
 
 def check(config: Config, parent: Config) -> None:
-    """Raise ConfigError unless a trial of `parent` is a classifier with the data and image size of `config`.
+    """Raise ConfigError unless the trial with the config `parent` can teach a trial of `config`. No model is built.
 
-    No model is built.
+    It has to be a classifier with the same data and image size.
     """
     where = f"teacher={config.teacher}"
     if parent.objective != "classification":

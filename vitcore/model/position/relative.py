@@ -143,7 +143,7 @@ class RoPE2D(Position):
     class Options(Position.Options):
         """Options of the rotation: whether its rates are learned, and the base of the rates."""
 
-        mixed: bool = False  #: Learned frequencies that mix rows and columns, instead of fixed axial frequencies.
+        mixed: bool = False  #: Learned rates that mix rows and columns, instead of fixed axial rates.
         base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: RoPE-ViT's, 100 or, if mixed, 10.
 
         @model_validator(mode="after")
