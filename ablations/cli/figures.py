@@ -76,7 +76,8 @@ def plot(
 def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     """Return whether --out names a file rather than a folder.
 
-    Raises ValueError if the file's ending is not a format of figures, or if it contradicts --format.
+    Raises ValueError if the ending of the file is not a format of figures, or if it contradicts --format. An existing
+    file without such an ending is refused too.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 

@@ -128,7 +128,7 @@ def check(
     """Test a plug-in, a study or a recipe.
 
     Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
-    recipe. `all` stands for every packaged part, study and recipe. Exits with 1 if something fails.
+    recipe. `all` stands for every packaged part, study and recipe. Exits with an error if something fails.
 
     Examples:
         ablate check fourier.py

@@ -43,10 +43,11 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
-    """Return a digest of all inputs of a plan, or "" if it cannot be computed; equal digests mean equal plans.
+    """Return a digest of all inputs of a plan; equal digests mean equal plans.
 
-    code: provenance.code_digest. old: the plan that the new plan extends. The order of keys in study and recipe counts,
-    because it names and orders the arms.
+    Returns "" if an input cannot be read, if plug-ins are loaded, or without `code`. code: provenance.code_digest. old:
+    the plan that the new plan extends. The order of keys in study and recipe counts, because it names and orders the
+    arms.
     """
     if not code or "+" in code:
         return ""  # a plug-in may import any file

@@ -79,7 +79,7 @@ def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[
     """Return the classes that a plug-in added to the dictionaries of variants.
 
     before: slot -> its dictionary before the plug-in was loaded. Raises Refused if the plug-in changed the dictionaries
-    in another way.
+    in another way, or added something invalid.
     """
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():

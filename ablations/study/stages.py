@@ -121,8 +121,8 @@ class Stages:
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
         """Separate a trial's settings from the stage that it starts or learns from.
 
-        Returns the settings without init_from or teacher, and the stage or None. mine: the settings of the trial.
-        written: all settings of the arm. after: names of the stages already followed, to detect a cycle. Raises
+        Returns the settings without the setting that names the stage, and the stage or None. mine: the settings of the
+        trial. written: all settings of the arm. after: names of the stages already followed, to detect a cycle. Raises
         ValueError for a cycle, or if init_from and teacher both name a stage.
         """
         links = [key for key in LINKS if mine.get(key) in self.own]
