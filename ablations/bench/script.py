@@ -55,7 +55,10 @@ def tensors(data: dict[str, Array], part: str, settings: Namespace) -> TensorDat
 
 
 def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train a model on arrays such as train_pixels; return it, and step, train_loss and val_accuracy of evaluations."""
+    """Train a model on arrays such as train_pixels.
+
+    Returns the model, and step, train_loss and val_accuracy of each evaluation.
+    """
     torch.manual_seed(settings.seed)
     device = torch.device(settings.device)
     examples: Dataset[Any] = tensors(data, "train", settings)

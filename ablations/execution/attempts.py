@@ -66,7 +66,10 @@ def failure_of(path: Path, code: str) -> EndedAttempt | None:
 
 
 def failed_node(failure: Failure | None, env: Environment | None) -> str:
-    """Return SLURM's name of the node on which an attempt failed, of the failed rank if recorded; "" if unknown."""
+    """Return SLURM's name of the node on which an attempt failed; "" if unknown.
+
+    If the failure names the node of a lost rank, this node is returned.
+    """
     if failure is not None and failure.node is not None:
         return failure.node
     return env.node if env else ""

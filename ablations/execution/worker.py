@@ -232,7 +232,10 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the missing evals of a trial, and send the event of its end with the training time `seconds`."""
+        """Compute the missing evals of a trial, and send the event of its end with the training time `seconds`.
+
+        The event is `held` if the trial has no result yet, or if another worker computes its evals.
+        """
         result = trial.state().result
         if result is None:
             return self.emit(messages.Ended("held"))

@@ -280,6 +280,6 @@ def is_over(counts: Mapping[str, int]) -> bool:
 def is_settled(views: Collection[StudyStatus]) -> bool:
     """Return whether no study will change by itself.
 
-    Its trials must be done, with no last job that will write its tables, or its submission must have given up.
+    For each study, the submission has given up, or no trial is left to train and no last job will write tables.
     """
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

@@ -57,7 +57,10 @@ class Study(Options):
         return [self.factors, *self.crosses, self.curves, self.tune]
 
     def layers(self) -> list[Values]:
-        """Return the written settings of the baseline, of each stage, of each co-change and of each named arm."""
+        """Return the written settings of the baseline, of each stage, of each co-change and of each named arm.
+
+        Arms that are the recipe's are left out.
+        """
         named = [without_recipe_arm(settings) for settings in self.arms.values() if isinstance(settings, dict)]
         return [self.baseline, *self.stages.values(), *self.co_changes.values(), *named]
 
