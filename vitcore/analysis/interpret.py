@@ -61,7 +61,10 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention of one layer for a batch: the weights and, if any, the bias of their logits, (B, H, T, T) each."""
+    """The attention weights (B, H, T, T) of one layer for a batch.
+
+    bias: the bias of the attention logits (B, H, T, T), or None.
+    """
 
     weights: Tensor
     bias: Tensor | None

@@ -1,7 +1,8 @@
 """The built-in datasets, whose pinned sizes and checksums are verified when the images are read.
 
-The digits come with scikit-learn. Torchvision downloads all others, and reads all but CIFAR (`vitcore.data.cifar`). The
-checksums of MNIST and Fashion-MNIST are of the archives, and a deleted archive is not checked.
+The digits come with scikit-learn. Torchvision downloads the other datasets, and reads all of them but CIFAR
+(`vitcore.data.cifar`). The checksums of MNIST and Fashion-MNIST are of the archives, and a deleted archive is not
+checked.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ class Pack:
             self.read_one(int(places[row]), into[row])
 
     def read_one(self, place: int, into: Bytes) -> None:
-        """Read an image into an array (S, S, C); raise ValueError, which names the shard, if it is damaged."""
+        """Read an image into an array (S, S, C); raise ValueError, which names the shard, if the shard is damaged."""
         record, shard = self.records[place], int(self.shard_of[place])
         path, plain = self.folder / self.manifest.shards[shard].file, self.manifest.format == "bytes"
         content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))

@@ -70,7 +70,11 @@ class Arrays:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array; raise ValueError if it is missing or has other than `dimensions` dimensions, if given."""
+        """Return an array.
+
+        dimensions: the number of dimensions that it must have, or None for any number. Raises ValueError if the array
+        is missing or has another number of dimensions.
+        """
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)

@@ -55,7 +55,8 @@ def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
     PyTorch unpickles and runs the files in it, so nobody else may write to it. PyTorch's default is a folder in /tmp
-    with a predictable name. Raises ValueError if the private folder belongs to another user or others may write to it.
+    with a predictable name. Raises ValueError if the private folder belongs to another user, or if other users may
+    write to it.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):

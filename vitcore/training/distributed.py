@@ -131,10 +131,10 @@ ALONE = Ranks()
 class Replica(Generic[Batch]):
     """The copy of the model on one rank, with the exchange of gradients between ranks.
 
-    The last backward pass of a step averages the gradients and waits for all ranks. An out-of-memory error on one would
-    block the others. The first step is therefore tried without communication, with smaller and smaller micro-batches,
-    until it fits on all ranks. Later steps have this micro-batch size. The first step also shows which parameters the
-    loss does not use.
+    The last backward pass of a step averages the gradients and waits for all ranks. An out-of-memory error on one rank
+    would block the other ranks. The first step is therefore tried without communication, with smaller and smaller
+    micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The first step also shows which
+    parameters the loss does not use.
     """
 
     def __init__(self, ranks: Ranks, model: Model) -> None:
@@ -200,7 +200,7 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
     """Connect this process with the other ranks for the duration of the block.
 
     store: key-value store by which the ranks find each other. All ranks leave the block together, but after an error a
-    rank leaves at once, because the others may have ended.
+    rank leaves at once, because the other ranks may have ended.
     """
     cuda = device.type == "cuda"
     if cuda:

@@ -216,8 +216,8 @@ def rotations(rates: Tensor, places: Tensor) -> Tensor:
 def slopes(heads: int) -> list[float]:
     """Return ALiBi's slope for each of H heads, in a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is not a power of 2, the first slopes are the series for the next lower power P. The others are from the series
-    for 2 P heads.
+    If H is not a power of 2, the first slopes are the series for the next lower power P. The remaining slopes are the
+    first, third, fifth and so on of the series for 2 P heads.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

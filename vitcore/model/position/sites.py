@@ -39,7 +39,7 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Return whether a learned table is not as wide as the model, so that version 0.12 drew it otherwise.
+        """Return whether a learned table is not as wide as the model, so that version 0.12 drew it differently.
 
         With `init=big-vision`, version 0.12 scaled the values by the width of the table instead of the width of the
         model.
