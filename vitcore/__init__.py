@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vitcore.model.block import BLOCK, Block
     from vitcore.model.build import build
     from vitcore.model.head import HEAD, Head
+    from vitcore.model.initialization import constant, normal
     from vitcore.model.mlp import MLP, FeedForward
     from vitcore.model.norm import NORM, Norm
     from vitcore.model.pooling import POOLING, Pooling
@@ -34,7 +35,8 @@ __all__ = [
     "AUGMENT", "BLOCK", "HEAD", "MLP", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION", "SCHEDULE",
     "SELF_ATTENTION", "STEM", "Augment", "Block", "Config", "ConfigError", "Context", "FeedForward", "Grid", "Head",
     "Norm", "Objective", "Optimizer", "Options", "Pooling", "Position", "Schedule", "SelfAttention", "Stem", "ViT",
-    "build", "from_timm", "from_torchvision", "load_npz", "measure", "to_timm", "train", "trial_id",
+    "build", "constant", "from_timm", "from_torchvision", "load_npz", "measure", "normal", "to_timm", "train",
+    "trial_id",
 ]  # fmt: skip
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
@@ -45,6 +47,7 @@ MODULES = {
     "vitcore.model.block": ["BLOCK", "Block"],
     "vitcore.model.build": ["build"],
     "vitcore.model.head": ["HEAD", "Head"],
+    "vitcore.model.initialization": ["constant", "normal"],
     "vitcore.model.mlp": ["MLP", "FeedForward"],
     "vitcore.model.norm": ["NORM", "Norm"],
     "vitcore.model.pooling": ["POOLING", "Pooling"],

@@ -12,13 +12,14 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from vitcore.config import Config, merge
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
 from vitcore.model.build import build
-from vitcore.model.initialization import nearest_owner
+from vitcore.model.initialization import Initial, nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.training.loop import Training, train
@@ -102,6 +103,34 @@ def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
     kind = VARIANTS[slot][name]
     inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
     return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
+
+
+def declares_its_values(slot: str, name: str) -> None:
+    """Check that no value set in `__init__` is replaced by the setting `init`, which draws bare tables.
+
+    An entry of `draws` or an own `initial` gives a parameter its initial values. PyTorch fills empty tensors with NaN
+    while its algorithms are deterministic, which tells them from values.
+    """
+    found: list[tuple[nn.Module, str]] = []
+
+    def registered(module: nn.Module, parameter_name: str, parameter: nn.Parameter) -> None:
+        if parameter is not None and not parameter.isnan().all():
+            found.append((module, parameter_name))
+
+    before, hook = torch.are_deterministic_algorithms_enabled(), register_module_parameter_registration_hook(registered)
+    try:
+        torch.use_deterministic_algorithms(True)
+        model = build(tiny(slot, name))
+    finally:
+        hook.remove()
+        torch.use_deterministic_algorithms(before)
+    names = {id(module): module_name for module_name, module in model.named_modules()}
+    for module, parameter_name in found:
+        full = ".".join(filter(None, [names.get(id(module), ""), parameter_name]))
+        if full in of_part(model, slot, name):
+            owner, own_name = nearest_owner(model, full)
+            replaced = type(owner).initial is Initial.initial and owner.draw_of(own_name) is owner.draw_table
+            assert not replaced, f"{full}: its value in __init__ is drawn over: draws = {{'{own_name}': constant(...)}}"
 
 
 def deterministic(slot: str, name: str) -> None:
@@ -343,6 +372,7 @@ CONTRACTS: dict[str, Contract] = {
     "says what it is": documented,
 }
 CONTRACTS_OF_PARTS: dict[str, Contract] = {
+    "declares its initial values": declares_its_values,
     "runs at another resolution or says why not": other_resolution,
     "exports": exports,
     "is unchanged by compile": compiles,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 Setting = str | bool | int | float | Sequence["Setting"] | Mapping[str, "Setting"] | None  # plain JSON
 Settings = dict[str, Setting]  # field or dotted option -> value
@@ -60,7 +61,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     problem = problems[0]
     if problem["loc"] == ("data_seed",):  # it equals the seed unless set: then the error is in the seed
         problem = next((one for one in problems if one["loc"] == ("seed",)), problem)
-    key = ".".join(str(part) for part in problem["loc"])
+    key = key_of(problem)
     known = [field.alias or name for name, field in model.model_fields.items()]
     known += getattr(model, "shorthands", ())
     match problem["type"]:
@@ -74,7 +75,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "missing":
             return f"'{key}' is missing"
         case _:
-            return f"{key}={problem['input']}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+            messages = [one["msg"][:1].lower() + one["msg"][1:] for one in problems if key_of(one) == key]
+            return f"{key}={problem['input']}: {' or '.join(messages)}"
+
+
+def key_of(problem: ErrorDetails) -> str:
+    """Return the key of a problem, such as factors.heads, without the types that Pydantic tried, such as list[any]."""
+    return ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
 
 
 def unsigned_zeros(value: Any) -> Any:

@@ -4,6 +4,7 @@ import re
 import traceback
 from pathlib import Path
 
+import vitcore
 from ablations.planning.plan import check
 from ablations.study import plugins, strict_yaml
 from ablations.study.confounds import footnotes
@@ -76,7 +77,7 @@ def check_plugin(file: Path) -> bool:
         return False
     added = [(slot, name) for slot, parts in VARIANTS.items() for name in parts if (slot, name) not in before]
     if not added:
-        raise ValueError(f"plugin {file}: adds nothing to {', '.join(map(str.upper, VARIANTS))}")
+        raise ValueError(f"plugin {file}: adds nothing to {', '.join(filter(str.isupper, dir(vitcore)))}")
     print(file)
     return all([check_part(slot, name, file) for slot, name in added])
 

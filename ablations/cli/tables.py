@@ -108,8 +108,10 @@ def compare(
 
     if fail_on not in (None, "worse"):
         raise ValueError(f"--fail-on {fail_on}: must be 'worse'")
-    if margin is not None and (not fail_on or not margin > 0):
-        raise ValueError(f"--margin {margin:g}: must be a number above 0, with --fail-on worse")
+    if margin is not None and not margin > 0:
+        raise ValueError(f"--margin {margin:g}: must be a number above 0")
+    if margin is not None and not fail_on:
+        raise ValueError(f"--margin {margin:g}: needs --fail-on worse")
     shown = "json" if as_json else format
     if b == published.NAME:
         if fail_on:

@@ -117,4 +117,6 @@ def clean(
     if as_json:
         files = [{"path": str(one.path), "bytes": one.size, "why": one.why} for one in found_waste]
         return show_json([{"files": files, "bytes": total, "removed": yes}])
-    print(f"{total / 1e6:10.2f} MB in all" + (", removed" if yes else "; remove with --yes" if found_waste else ""))
+    if not found_waste:
+        return print("nothing to remove")
+    print(f"{total / 1e6:10.2f} MB in all{', removed' if yes else '; remove with --yes'}")

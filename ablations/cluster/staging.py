@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ablations.planning.jobs import Job
@@ -21,7 +21,7 @@ from results import store
 from results.store.paths import no_follow
 from vitcore.data.datasets import own_packs
 from vitcore.data.files import reason_with_file
-from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, find, manifest
+from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest
 
 SPARE = 2**30  # bytes that stay free
 
@@ -76,9 +76,8 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
     target.mkdir(parents=True, exist_ok=True)
     with open(target / ".lock", "w", opener=no_follow) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first job copies, the others wait
-        there = {file.name: file.stat().st_size for file in target.iterdir()}
-        missing = [shard for shard in known.shards if there.get(shard.file) != shard.bytes]
-        if not missing and {INDEX, MANIFEST} <= there.keys():
+        missing = [shard for shard in known.shards if not is_complete(target / shard.file, shard)]
+        if not missing and all((target / name).exists() for name in (INDEX, MANIFEST)):
             return target
         if left < known.images:
             raise OSError(f"only {left:,} images are left to train on, but a copy takes all {known.images:,}")
@@ -93,6 +92,12 @@ def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Cal
         copy(source / MANIFEST, target / MANIFEST, "")  # last: its presence says that the copy is whole
     say(f"stage: {known.name}: {wanted / 1e9:,.1f} GB copied to {folder} in {time.monotonic() - began:.0f} s")
     return target
+
+
+def is_complete(path: Path, shard: Shard) -> bool:
+    with suppress(OSError):
+        return path.stat().st_size == shard.bytes
+    return False
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:

@@ -69,7 +69,7 @@ def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_
 
 
 class WorkerProcess:
-    """A worker process that runs the code of this process.
+    """A process that imports this copy of the package and trains the jobs that it is sent.
 
     own: environment variables for this worker alone. events: where threads put the worker's messages and its exit.
     """

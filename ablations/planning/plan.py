@@ -189,9 +189,9 @@ def enlarged_evals(design: Design) -> list[str]:
 
 
 def check_starts(design: Design) -> None:
-    """Raise ValueError if an arm or stage does not fit its data or its initial weights.
+    """Raise ValueError if an arm or stage does not fit its data, its initial weights or its teacher.
 
-    Initial weights that were trained on the test images do not fit.
+    Initial weights and teachers that were trained on the test images do not fit.
     """
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]

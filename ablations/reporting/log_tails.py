@@ -38,10 +38,10 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the last `lines` lines of each trial's newest log and, for some trials, of the SLURM task's log.
+    """Yield the last `lines` lines of each trial's newest log, which ends with the traceback of a failure.
 
-    ids: the trials. only_failed: whether to skip trials that have not failed. The log of a task that trains several
-    trials comes once.
+    For a trial that never began or was interrupted, the end of its SLURM task's log follows. The log of a task that
+    trains several trials comes once. ids: the trials. only_failed: whether to skip trials that have not failed.
     """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = submitted_arrays.submitted_tasks(runs)

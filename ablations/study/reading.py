@@ -35,7 +35,9 @@ def find(kind: str, name: str) -> Path:
             raise ValueError(f"--recipe {name}: is a folder: `ablate init {name}` writes a recipe for its images")
         if path.with_name(f"{path.name}.yaml").is_file():
             raise ValueError(f"unknown name '{name}'; did you mean the file '{name}.yaml'?")
-        single = {"studies": "study", "recipes": "recipe"}[kind]
+        single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
+        if name in packaged(other):
+            raise ValueError(f"{name}: is one of the {other}, not a {single}")
         raise ValueError(f"unknown {single} '{name}'{nearest(name, known)} (known: {listed([*known, 'a .yaml file'])})")
     return HERE / kind / f"{name}.yaml"
 
@@ -47,7 +49,7 @@ def read_study(name: str) -> Study:
     """
     path = find("studies", name)
     study = typed(Study, path)
-    validation.check_study(study, path)
+    validation.validate_study(study, path)
     return study
 
 
@@ -58,7 +60,7 @@ def read_recipe(name: str) -> Recipe:
     """
     path = find("recipes", name)
     recipe = typed(Recipe, path)
-    validation.check_recipe(recipe, path)
+    validation.validate_recipe(recipe, path)
     return recipe
 
 

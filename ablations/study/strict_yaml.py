@@ -51,9 +51,9 @@ class Loader(yaml.CSafeLoader):
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise refused(f"key {key!r} is not a word", node)
+                raise refused(f"key {key!r} is not a word", key_node)
             if key in mapping:
-                raise refused(f"duplicate key '{key}'", node)
+                raise refused(f"duplicate key '{key}'", key_node)
             mapping[key] = self.construct_object(value_node, deep)
         return mapping
 

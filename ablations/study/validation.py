@@ -17,14 +17,14 @@ STAGE = re.compile("[a-z][a-z0-9-]*")
 RESERVED = {*Config.model_fields, "none", FINETUNE, "arm"}  # no names of stages
 
 
-def check_study(study: Study, path: Path) -> None:
+def validate_study(study: Study, path: Path) -> None:
     """Raise ValueError, with the file and the key, if a setting, value or name of a study cannot be used."""
     check_varied(study, path)
     check_stages(study, path)
     check_text_names(study, path)
 
 
-def check_recipe(recipe: Recipe, path: Path) -> None:
+def validate_recipe(recipe: Recipe, path: Path) -> None:
     """Raise ValueError if a setting of a recipe is unknown or an axis repeats a value.
 
     The message has the file and the key.

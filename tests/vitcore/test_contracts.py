@@ -140,6 +140,7 @@ BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
     ("pool", Wide, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
     ("position", NotBeside, "works beside prefix tokens", "position=mine: logits are not finite"),
     ("position", Unused, "trains", "position.unused: no gradient reaches it"),
+    ("position", Unused, "declares its initial values", "position.unused: its value in __init__ is drawn over"),
     ("position", Unused, "says where a patch is", "position=mine: shuffling the patches leaves the logits as they"),
     ("position", Stuck, SIZES, "not with a ValueError that names the part or the sizes: no"),
     ("position", Random, "deterministic", "position=mine: two trainings with one seed end differently"),

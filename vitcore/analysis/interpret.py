@@ -211,10 +211,10 @@ def cosine(vectors: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the cosine similarity (H, N, N) of a vector of ones after rotation to each pair of locations.
+    """Return the cosine similarity (H, N, N) between a vector of ones rotated to one location and to another.
 
-    The result is None if the position embedding does not rotate. Ones have equal energy in every plane of rotation, so
-    this is the mean cosine of the angle between the locations.
+    The result is None if the position embedding does not rotate. Ones have equal energy in every plane of rotation. The
+    result is thus the cosine of the angle between two locations, averaged over the planes.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)

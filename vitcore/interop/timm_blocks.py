@@ -70,6 +70,6 @@ def packed(weights: Weights) -> Weights:
 
 
 def of_block(name: str) -> tuple[str, str]:
-    """Split a parameter name into a block's prefix, such as 'blocks.3.', or '' outside of blocks, and the rest."""
+    """Split a parameter name into its block's prefix ('blocks.3.', or '' outside of blocks) and the rest."""
     match = re.match(r"blocks\.\d+\.", name)
     return (match[0], name[match.end() :]) if match else ("", name)

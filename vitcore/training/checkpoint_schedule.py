@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+SECONDS = 2.0  # between two checkpoints, unless the caller says otherwise
 SHARE = 0.02  # largest share of the time spent on checkpoints
 
 

@@ -32,7 +32,7 @@ from vitcore.runtime.device import computing, in_precision, sent, torch_device
 from vitcore.runtime.memory import capacity, shrinking
 from vitcore.runtime.memory_limits import check_memory
 from vitcore.training import checkpoint
-from vitcore.training.checkpoint_schedule import CheckpointSchedule
+from vitcore.training.checkpoint_schedule import SECONDS, CheckpointSchedule
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -57,7 +57,7 @@ def train(
     parent: bytes | None = None,
     teacher: Trained | None = None,
     stop: Callable[[], bool] = lambda: False,
-    checkpoint_seconds: float = 2.0,
+    checkpoint_seconds: float = SECONDS,
     ranks: Ranks = ALONE,
 ) -> Outcome:
     """Train `config` to the end, or until it diverges or `stop()` is true, and return the outcome.

@@ -59,9 +59,15 @@ class Places:
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
     """Return the folders in which data sets are found.
 
-    explicit: --data-dir. profile: the data_dir of a SLURM profile.
+    explicit: --data-dir. profile: the data_dir of a SLURM profile. Raises ValueError if a folder has the name of a
+    built-in data set.
     """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
+    if named:
+        from vitcore.data.datasets import BUILT_IN  # late: numpy
+
+        for name in sorted(named.keys() & BUILT_IN.keys()):
+            raise ValueError(f"ablate.toml: data.{name}={settings.data[name]}: is the name of a built-in data set")
     if explicit:
         own = {name: str(explicit / name) for name in named}
         named |= {name: folder for name, folder in own.items() if is_pack(folder)}

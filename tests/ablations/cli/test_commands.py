@@ -74,6 +74,8 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
 
 BAD = [
     ("run positon-embedding", "unknown study 'positon-embedding'; did you mean 'position-embedding'?"),
+    ("run digits", "digits: is one of the recipes, not a study"),
+    ("compare a b --margin 0.03", "--margin 0.03: needs --fail-on worse"),
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
     ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),

@@ -203,6 +203,7 @@ MISTAKES = [
     (STUDY.replace("factors", "factor"), "unknown key 'factor'; did you mean 'factors'?"),
     (STUDY.replace("none, 1d", "none, none"), "position lists none twice"),
     (STUDY.replace("none, 1d", "nine, 1d"), "position=nine: one of none, 1d, 2d, relative"),
+    (STUDY.replace("[none, 1d]", "none"), "factors.position=none: input should be a valid list or"),
     (STUDY + "    question: again\n", "duplicate key 'question'"),
     (STUDY + "    claims: ['position=1d > position=none']\n", "is neither 'arm < arm' nor 'arm ~ arm'"),
     (STUDY + "    published: {positon=1d: 0.5}\n", "'positon=1d' names no arm"),

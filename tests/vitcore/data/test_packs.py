@@ -487,6 +487,9 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     (config,) = Path("runs").glob("trials/*/config.json")
     assert json.loads(config.read_text())["config"]["data"] == "pets"
     assert named_data({"data": "plain"}, None) == {"data": f"imagefolder:{folder}"}
+    Path("ablate.toml").write_text(f'[data]\ndigits = "{folder}"\n')
+    with pytest.raises(ValueError, match=r"^ablate\.toml: data\.digits=.*built-in data set"):
+        named_data({"data": "digits"}, None)
 
 
 def test_a_pack_keeps_the_size_of_small_images(folder: Path, home: Path, ablate: Ablate) -> None:

@@ -134,7 +134,10 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return tokens (B, T, D) scaled by their numbers of patches, so that a mean counts every patch once."""
+        """Return tokens (B, T, D) scaled so that their mean counts every patch once, also after token merging.
+
+        The factor of a token is its number of patches over the mean number. Without merging, x itself is returned.
+        """
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
