@@ -107,7 +107,8 @@ def check_names(config: Config) -> None:
     named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
-            raise ConfigError(f"{field}={name}: one of {listed(known)}{nearest(name, known)}")
+            hint = nearest(name, known) or ("; a plug-in's needs --plugin FILE" if field in VARIANTS else "")
+            raise ConfigError(f"{field}={name}: one of {listed(known)}{hint}")
     for key in config.options:
         if key.partition(".")[0] not in VARIANTS:
             raise ConfigError(f"unknown key '{key}': options are spelled {', '.join(VARIANTS)} + '.name'")

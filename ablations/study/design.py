@@ -361,6 +361,8 @@ class Design:
         try:
             return stages.trial(settings, parent, self.base.get("seed", 0))
         except ConfigError as error:
+            if str(error).partition("=")[0] in self.study.baseline.keys() - self.overrides.keys():
+                raise ConfigError(f"study '{self.study.name}', baseline: {error}") from None
             own = stages.of_stage(stages.FINETUNE, self.overrides) if self.study.stages else {}
             raise stages.as_written(error, stages.FINETUNE, own) from None
 

@@ -20,6 +20,9 @@ RESERVED = {*Config.model_fields, "none", FINETUNE, "arm"}  # no names of stages
 def validate_study(study: Study, path: Path) -> None:
     """Raise ValueError, with the file and the key, if a setting, value or name of a study cannot be used."""
     check_varied(study, path)
+    refuse_unknown(study.baseline, f"{path}: baseline")
+    for name, layer in study.arms.items():
+        refuse_unknown(layer if isinstance(layer, dict) else {}, f"{path}: {name}")
     check_stages(study, path)
     check_text_names(study, path)
 
@@ -29,14 +32,19 @@ def validate_recipe(recipe: Recipe, path: Path) -> None:
 
     The message has the file and the key.
     """
-    known = [*Config.model_fields, *Config.shorthands]
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
-        for key in layer:
-            if "." not in key and key not in (*known, RECIPE_ARM):
-                meant = nearest(OTHER_NAMES.get(key, key), known) or ": `ablate list --settings` names all"
-                raise ValueError(f"{path}: {where}: unknown key '{key}'{meant}")
+        refuse_unknown(layer, f"{path}: {where}")
     for axis, values in recipe.axes.items():
         refuse_duplicates(path, axis, values)
+
+
+def refuse_unknown(layer: Values, where: str) -> None:
+    """Raise ValueError if a key is no setting, or not spelled as an option. where: the beginning of the message."""
+    known = [*Config.model_fields, *Config.shorthands]
+    for key in layer:
+        if "." not in key and key not in (*known, RECIPE_ARM):
+            meant = nearest(OTHER_NAMES.get(key, key), known) or ": `ablate list --settings` names all"
+            raise ValueError(f"{where}: unknown key '{key}'{meant}")
 
 
 def check_varied(study: Study, path: Path) -> None:

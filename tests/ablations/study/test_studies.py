@@ -219,6 +219,9 @@ MISTAKES = [
     (STUDY.replace("question: Which?", "question: [unclosed"), "line"),
     ("- a list", "is not a mapping"),
     (STUDY + "    arms: {a: {recipe_arm: wide}}\n", "takes its arm wide from the recipe, and recipe 'r' has no"),
+    (STUDY.replace("{position: 1d}", "{pol: cls}"), "s.yaml: baseline: unknown key 'pol'; did you mean 'pool'?"),
+    (STUDY.replace("{position: 1d}", "{position: 1d, lr: x}"), "study 's', baseline: lr=x: input should be a valid"),
+    (STUDY + "    arms: {a: {pol: cls}}\n", "s.yaml: a: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
