@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from results import store
-from results.store import inspection_data, planned
+from results.store import inspection_data, plan_files
 from results.store.inspection_data import Inspection
 from results.store.record import PARTS
 from results.study_results import StudyResults, load_plans
@@ -22,8 +22,8 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
         found = {study.name: study for study in read_export(source)}
-        return [found[name] for name in planned.select([study.plan for study in found.values()], studies, source)]
-    return load_plans(source, planned.plans(source, studies), parts)
+        return [found[name] for name in plan_files.select([study.plan for study in found.values()], studies, source)]
+    return load_plans(source, plan_files.named_plans(source, studies), parts)
 
 
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from results import store
-from results.store.planned import trained
+from results.store.plan_files import trained
 from results.store.schemas import Plan
 
 

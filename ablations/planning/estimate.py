@@ -21,7 +21,7 @@ from ablations.planning.jobs import Job
 from ablations.planning.past_trials import training_flops
 from ablations.planning.step_times import Device
 from results import store
-from results.store.planned import trained
+from results.store.plan_files import trained
 from results.store.schemas import Entry, Plan
 from vitcore.runtime.processor import processor
 

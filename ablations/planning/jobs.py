@@ -9,7 +9,7 @@ from ablations.study.naming import ALL_ARMS, matching
 from results import store
 from results.store import dependencies, lease
 from results.store.paths import refuse_links
-from results.store.planned import evals_of
+from results.store.plan_files import evals_of
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
 from vitcore.analysis.model_cost import Cost

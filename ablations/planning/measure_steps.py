@@ -9,7 +9,7 @@ from ablations.execution.provenance import source_digest
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
-from results.store.planned import trained
+from results.store.plan_files import trained
 from results.store.schemas import Plan, StepTime
 from vitcore.config import Config, merge
 from vitcore.data.splits import load

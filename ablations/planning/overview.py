@@ -14,7 +14,7 @@ from ablations.planning.step_times import Device
 from ablations.reporting.cleaning import Keep, kept_weights
 from ablations.study.naming import ALL_ARMS
 from results import store, units
-from results.store.planned import objective, trained
+from results.store.plan_files import objective, trained
 from results.store.schemas import Expected, Plan
 from results.store.standing import Standings
 

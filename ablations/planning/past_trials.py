@@ -10,7 +10,7 @@ from typing import Any
 from ablations.execution.attempts import read_or_none
 from ablations.planning.step_times import Device
 from results import store
-from results.store.planned import trained
+from results.store.plan_files import trained
 from results.store.schemas import Entry, Environment, Plan
 
 ENOUGH = 20  # the largest number of past trials that are used per arm

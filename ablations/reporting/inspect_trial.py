@@ -12,7 +12,7 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import matching_arms
 from results import store
 from results.store import inspection_data as inside
-from results.store import planned
+from results.store import plan_files
 from results.store.inspection_data import Inspection
 from results.store.schemas import Plan
 
@@ -49,7 +49,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
     Raises ValueError if there is no such trial, more than one, or no run directory.
     """
     if not runs.is_dir():
-        raise planned.absent(runs)
+        raise plan_files.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
     known = f"{runs}: it has {len(there)} trials, named by 12 hex digits"
     trial = store.trial(runs, unique_match(prefix, there, known))

@@ -14,7 +14,7 @@ from ablations.cluster import job_outcomes, no_progress, queued_tasks, written_r
 from ablations.cluster import submitted_arrays as handed
 from results import store
 from results.store import dependencies, lease
-from results.store.planned import evals_of, trained
+from results.store.plan_files import evals_of, trained
 from results.store.schemas import Entry, Failure, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 from slurm.queries.ask import NoSlurm, Unreachable

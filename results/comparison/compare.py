@@ -17,7 +17,7 @@ from results.records import ChangedContrast, ComparedRow, Comparison, Contents, 
 from results.statistics import contrast, inference, power, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
-from results.store.planned import objective
+from results.store.plan_files import objective
 from results.store.schemas import Arm
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table

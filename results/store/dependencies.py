@@ -5,14 +5,14 @@ from functools import cache
 from pathlib import Path
 
 from results import store
-from results.store import eval_files, planned
+from results.store import eval_files, plan_files
 from results.store.schemas import Entry, Metrics, Plan, Settings, Stage
 
 
 def trials_with_parents(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the id of each trial that has parents, with a dict of its parents: id -> name, nearest first."""
     stages = by_name(plan)
-    for entry in planned.trained(plan):
+    for entry in plan_files.trained(plan):
         for seed, key in entry.ids.items() if entry.parent else ():
             yield key, parents(entry, stages, seed)
 

@@ -18,7 +18,7 @@ from results.statistics import interim as looks
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
 from results.store import eval_files
-from results.store.planned import objective
+from results.store.plan_files import objective
 from results.store.schemas import Arm, EvalSummary, Plan
 from results.study_results import StudyResults
 from results.style import current

@@ -14,8 +14,7 @@ from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
 from ablations.study.naming import ALL_ARMS, assigned, plan_name, stem
 from results import store
-from results.store import planned as plans
-from results.store import schemas
+from results.store import plan_files, schemas
 from results.store.schemas import Plan, Settings
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> lis
     Raises ValueError if a plan does not exist.
     """
     refuse_unplanned(words, recipe_name, runs)
-    return plans.plans(runs, plan_names(words, recipe_name, runs))
+    return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:

@@ -19,7 +19,7 @@ from ablations.execution.launch import Place
 from ablations.reporting import cleaning, log_tails, publish, status
 from ablations.reporting.status_view import render
 from results import store
-from results.store import lease, planned
+from results.store import lease, plan_files
 from results.store.schemas import Plan
 from slurm.profiles.profile import Profile
 from slurm.queries import queue
@@ -245,11 +245,11 @@ def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Pat
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
     one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
-    assert planned.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
+    assert plan_files.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
     with pytest.raises(ValueError, match="no study 's@r'"):
-        planned.select([one, other], ["s@r"], Path("runs"))
+        plan_files.select([one, other], ["s@r"], Path("runs"))
     with pytest.raises(ValueError, match="no study 's@q'"):
-        planned.select([one], ["s@q"], Path("runs"))
+        plan_files.select([one], ["s@q"], Path("runs"))
 
 
 @pytest.mark.parametrize("spared", ["another host", "an old result", ""])

@@ -39,7 +39,7 @@ from results.comparison import compare, summary
 from results.figures import study_figure
 from results.load import load_studies
 from results.store import lease
-from results.store.planned import trained
+from results.store.plan_files import trained
 from results.store.schemas import Plan, Result
 from results.store.standing import WEIGHTS_GONE, Kind, Parent, Standings, start_of
 from results.tables import layout, study_table
