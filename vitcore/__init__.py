@@ -1,8 +1,8 @@
 """The Vision Transformer, its training, and the analysis of trained models.
 
-The package imports PyTorch, but no other package of this repository. Public names load on first use, so that importing
-vitcore alone does not import PyTorch: `from vitcore import Config, ViT, train`. A new variant needs a base class and a
-dictionary of variants: `from vitcore import Options, Position, POSITION`.
+The package depends on PyTorch, but on no other package of this repository. `import vitcore` alone does not load
+PyTorch, because public names load on first use: `from vitcore import Config, ViT, train`. A new variant is a subclass
+of its base class, and an entry in the dictionary of variants: `from vitcore import Options, Position, POSITION`.
 """
 
 from importlib import import_module

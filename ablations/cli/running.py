@@ -83,10 +83,11 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
 
 
 def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours: float | None) -> None:
-    """Check that trials can run on this machine, before anything is written.
+    """Check that the trials can run on this machine, before any is trained.
 
-    Raises ValueError if a trial needs more GPUs or memory than the machine has. Raises ValueError too if data are
-    missing or damaged, or a folder cannot be written. Trials that take more than `max_hours` device hours are refused.
+    Raises ValueError if a trial needs more GPUs or memory than the machine has, if data are missing or damaged, or if a
+    folder cannot be written. max_hours: the most core-hours or GPU-hours that all unfinished trials may take together;
+    None: no limit. Raises ValueError if they would take more.
     """
     from ablations.planning import estimate
 

@@ -247,7 +247,7 @@ class RankProcesses:
     def end_silent(self) -> None:
         """Kill the ranks that have sent no heartbeat for SILENT_SECONDS, such as suspended processes.
 
-        A rank on another node is ended by terminating its srun.
+        For a silent rank on another node, the srun is terminated, which ends all ranks on other nodes.
         """
         for rank, (beats, seconds) in self.beats.items():
             now = int(self.words.add(f"{BEAT}/{rank}", 0))

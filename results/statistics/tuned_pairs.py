@@ -1,8 +1,8 @@
-"""Tests between two tuned arms, each at its best value, where neither best value is known for certain.
+"""Tests between two arms, each at its best value if it is tuned, where that value is not known for certain.
 
-The seeds of an arm choose nearly equal values, so an interval over seeds lacks the uncertainty of that choice. The arm
-that is ahead, at its tuned value, must therefore differ from the other arm at every point of the grid. Each single test
-has level 5%, and so does this intersection-union test (Berger 1982).
+Seeds choose nearly equal values, so an interval over seeds leaves out the uncertainty of that choice. The arm ahead, at
+its tuned value, must therefore beat the other arm at every grid point as well. Each single test has level 5%, and so
+does this intersection-union test (Berger 1982).
 """
 
 from collections.abc import Collection, Mapping

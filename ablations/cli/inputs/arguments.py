@@ -137,7 +137,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Print a note on standard error if a study was run on other recipes, but the default recipe is used now."""
+    """Print a note on standard error for each study run only on other recipes, if the default recipe is used."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in plans_at(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
