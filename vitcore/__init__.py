@@ -1,4 +1,4 @@
-"""The Vision Transformer, its training, and the analysis of trained models.
+"""The Vision Transformer, its data, its training, and the conversion and analysis of models.
 
 The package depends on PyTorch, but on no other package of this repository. `import vitcore` alone does not load
 PyTorch, because public names load on first use: `from vitcore import Config, ViT, train`. A new variant is a subclass

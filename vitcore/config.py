@@ -138,9 +138,10 @@ class Config(Options):
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
 
-        Raises ConfigError if the data or a named size is unknown. Raises ConfigError if a reference model from timm is
-        combined with a setting that it fixes, such as `width`. Raises ConfigError if the name of a variant stands in a
-        wrong place, as in `swiglu=true`.
+        Raises ConfigError if the data or a named size is unknown, or if both `steps` and `epochs` are set. Raises
+        ConfigError if `epochs`, a setting that converts it to steps, or `options` is invalid. Raises ConfigError if a
+        reference model from timm is combined with a setting that it fixes, such as `width`. Raises ConfigError if the
+        name of a variant stands in a wrong place, as in `swiglu=true`.
         """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules

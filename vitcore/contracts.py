@@ -69,10 +69,10 @@ def beside_prefix(slot: str, name: str) -> None:
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check the shape of the logits, that two steps change the weights, and the gradients of the third step.
+    """Check that logits have their shape and are finite, that two steps change weights, and the third step's gradients.
 
-    A head or a branch that starts at zero passes no gradient in the first steps. every: whether gradients must reach
-    all of the variant's parameters, or only some.
+    The gradients are checked late because a head or a branch that starts at zero passes none in the first steps. every:
+    whether gradients must reach all of the variant's parameters, or only some.
     """
     training = Training(config, load(config))
     batch = training.batch()
@@ -106,10 +106,10 @@ def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def declares_its_values(slot: str, name: str) -> None:
-    """Check that no value set in `__init__` is replaced by the setting `init`, which draws bare tables.
+    """Check that the setting `init`, which draws bare tables, replaces no value that the variant sets in `__init__`.
 
-    An entry of `draws` or an own `initial` gives a parameter its initial values. PyTorch fills empty tensors with NaN
-    while its algorithms are deterministic, which tells them from values.
+    A variant keeps such a value by an entry of `draws` or by its own `initial`. During the check, PyTorch fills empty
+    tensors with NaN, so that they can be told from tensors with values.
     """
     found: list[tuple[nn.Module, str]] = []
 

@@ -2,8 +2,8 @@
 
 A field at its neutral value, which stands for the behavior before the field existed, is left out. A new field therefore
 leaves the ids of existing trials unchanged. Paths, and settings that only determine how a trial runs, are also left
-out. A data set enters by its fingerprint, and a variant by its version number `numerics`. The tests pin the ids of some
-configs (tests/vitcore/test_identity.py).
+out. A data set enters by its fingerprint, and a variant by its version: `numerics`, or the hash of a plug-in's file.
+The tests pin the ids of some configs (tests/vitcore/test_identity.py).
 """
 
 import hashlib

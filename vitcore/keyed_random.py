@@ -35,7 +35,7 @@ def code(site: str) -> int:
 
 
 def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
-    """Return a random boolean mask (B, elements) that is True with probability 1 - rate.
+    """Return a random boolean mask (B, elements), in which each element is True with probability 1 - rate.
 
     keys: the keys of the images (B,). site: the code of the site.
     """

@@ -65,7 +65,7 @@ def bias_of(config: Config) -> Bias:
 
 
 def model_key(config: Config) -> str:
-    """Return the settings that a model's cost depends on, as JSON, which is the key of the stored cost."""
+    """Return the settings that a model's cost depends on, as JSON, which is the key of the stored results."""
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Evals: metrics that can be computed later from the weights of a finished trial.
+"""Evals: metrics, or data of figures, that can be computed later from the weights of a finished trial.
 
 A new eval is a function and a line in EVAL. Upper-case letters at the end of a name stand for a positive integer:
 `test@16` is an eval of the entry `test@SIZE`.
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Computed:
     """The result of an eval.
 
-    metrics, arrays: values by name. notes: remarks, such as omitted metrics. details: further content of the eval's
-    JSON file.
+    metrics: values by name. notes: remarks, such as omitted metrics. details: further content of the eval's JSON file.
+    arrays: arrays by name, or None if the eval computes none.
     """
 
     metrics: dict[str, float]
@@ -66,7 +66,7 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
     """Return the internals of a ViT, such as attention distances, on test images.
 
     images: the largest number of images, or 0 for the default IMAGES. Raises ValueError if the model is a reference
-    model from timm, or if it merges tokens.
+    model from timm or merges tokens, or if data are missing or damaged.
     """
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
@@ -86,7 +86,8 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images of `size` x `size` pixels.
 
     The images are resized from the originals, or from a pack, and standardized as in training. Raises ConfigError if
-    the model does not accept the size, or if its objective has no labels.
+    the model does not accept the size, or if its objective has no labels. Raises ValueError if data are missing or
+    damaged.
     """
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
@@ -97,7 +98,8 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
 def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images cut into patches of `patch` x `patch` pixels.
 
-    Raises ConfigError if the model does not accept the patch size, or if its objective has no labels.
+    Raises ConfigError if the model does not accept the patch size, or if its objective has no labels. Raises ValueError
+    if data are missing or damaged.
     """
     check_patch(model.config, patch)
     assert isinstance(model, ViT), "check_patch takes no other"
@@ -109,7 +111,8 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461).
 
-    Raises ConfigError if a part of the model is not defined for merged tokens.
+    Raises ConfigError if the model is a reference model from timm, or has a part that is not defined for merged tokens.
+    Raises ValueError if data are missing or damaged.
     """
     check_merge(model.config, count)
     merging = build(model.config.model_copy(update={"token_merging": count}))
@@ -151,7 +154,10 @@ def check_size(config: Config, size: int) -> None:
 
 
 def check_merge(config: Config, count: int) -> None:
-    """Raise ConfigError if the model of `config` has a part that is not defined for merged tokens."""
+    """Raise ConfigError if the model of `config` cannot merge `count` patches in each layer.
+
+    This is a reference model from timm, or a model with a part that is not defined for merged tokens.
+    """
     if config.model:
         raise ConfigError(f"token_merging={count}: model={config.model} has none")
     type(config)(**config.model_dump() | {"token_merging": count})
@@ -188,7 +194,7 @@ def eval_of(metric: str) -> str:
 def matched(name: str, pattern: str) -> str | None:
     """Return as text the integer in `name` at the placeholder of `pattern`, or None if `name` does not match.
 
-    The result is "" if `pattern` has no placeholder.
+    If `pattern` has no placeholder and equals `name`, the result is "".
     """
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""

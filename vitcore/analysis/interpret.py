@@ -116,9 +116,9 @@ def uniform_distance(grid: Grid, patch: int) -> float:
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    weights: the attention weights (B, H, T, T) of each layer. Their mean over heads A becomes 0.5 A + 0.5 I, for the
-    residual connection, with rows that sum to 1. The rollout is the product of these matrices from the first layer to
-    the last (arXiv 2005.00928, section 3).
+    weights: the attention weights (B, H, T, T) of each layer. A layer's matrix is 0.5 A + 0.5 I with rows scaled to sum
+    to 1. A is the mean over heads, and I stands for the residual connection. The rollout is the product of the layers'
+    matrices, with the last layer on the left (arXiv 2005.00928, section 3).
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -130,9 +130,10 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """Return the share (B, N) of each input patch in the class token, or in the mean of the patches.
+    """Return the share (B, N) of each input patch in the class token, or in the mean of the output patches.
 
-    rolled: the attention rollout (B, T, T).
+    rolled: the attention rollout (B, T, T). prefix: number of tokens before the patches. class_token: whether the
+    shares are those in the class token.
     """
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
@@ -166,8 +167,8 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
     """Return the similarity of patches at each site of the model's position embedding.
 
     bias: the bias of the attention logits (N, N), averaged over layers and heads. centre_bias: that of the middle query
-    for every layer and head (L, H, N). Both are None without a bias. If the position embedding has no site to show, the
-    list has one entry, with site "".
+    for every layer and head (L, H, N). Both are None unless every layer has a bias. If the position embedding has no
+    site to show, the list has one entry, with site "".
     """
     position, count = model.position, len(model.encoder.blocks)
     found = [added(position, layer, grid, model.config.width) for layer in range(count)]
@@ -183,7 +184,7 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Return a Similarity from maps (L', H', N, N), with one layer or head if all are equal."""
+    """Return a Similarity from maps (L', H', N, N), in which equal layers, or equal heads, are reduced to one."""
     maps = maps[:1] if (maps == maps[:1]).all() else maps
     maps = maps[:, :1] if (maps == maps[:, :1]).all() else maps
     return Similarity(name, note, maps.mean(dim=(0, 1)), maps[:, :, middle(grid)])
@@ -234,7 +235,7 @@ def absent(kind: str, position: Position) -> str:
 class PartCost:
     """The cost of one part of the model for one image: the shape of its output, its parameters and its FLOPs.
 
-    A multiply-add is 2 FLOPs.
+    The shape is without the batch, and [] for a part that has no output of its own. A multiply-add is 2 FLOPs.
     """
 
     part: str
@@ -309,8 +310,9 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return sums over the images of a batch, by name.
 
-    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
-    layers and heads (N, N). "centre_bias" is then the bias of the middle query for each layer and head (L, H, N).
+    "distance" is the mean attention distance (L, H) in pixels. The other sums are present only if every layer has a
+    bias. "bias" is the mean bias over layers and heads (N, N). "centre_bias" is the bias of the middle query for each
+    layer and head (L, H, N).
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]

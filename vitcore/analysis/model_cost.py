@@ -8,8 +8,8 @@ class Cost:
     """The cost of a model.
 
     flops: FLOPs of one forward pass of one image, where a multiply-add is 2. tokens: the length of the sequence, with
-    prefix tokens. attention_bias: whether the attention logits have a bias. The last three fields are None for a
-    reference model from timm.
+    prefix tokens. class_token: whether the model has one. attention_bias: whether the attention logits have a bias. The
+    last three fields are None for a reference model from timm.
     """
 
     params: int

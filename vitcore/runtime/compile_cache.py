@@ -25,7 +25,7 @@ LONG = 1_000  # steps from which the minute that compiling takes pays off on a G
 def compiles(config: Config, device: str) -> bool:
     """Return whether the model is compiled on `device`, "cuda" or "cpu".
 
-    With compile=auto, a model is compiled on a GPU, for at least 1000 steps with a single patch size.
+    With compile=auto, a model is compiled only on a GPU, and only for at least 1000 steps with a single patch size.
     """
     if config.compile != "auto":
         return config.compile
@@ -55,8 +55,8 @@ def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
     PyTorch unpickles and runs the files in it, so nobody else may write to it. PyTorch's default is a folder in /tmp
-    with a predictable name. Raises ValueError if the private folder belongs to another user, or if other users may
-    write to it.
+    with a predictable name. Raises ValueError if the private folder is a link, belongs to another user, or is writable
+    by others. Raises OSError if it cannot be created.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):
@@ -72,8 +72,8 @@ def cache_home() -> Path:
 def private_folder(path: Path) -> Path:
     """Return `path`, a folder that is created with mode 0700 if it is missing.
 
-    Raises ValueError if it is a link or no folder, belongs to another user, or is writable by others. Raises OSError if
-    it cannot be created.
+    Raises ValueError if it is a link to a folder, belongs to another user, or is writable by others. Raises OSError if
+    it cannot be created or is no folder.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)

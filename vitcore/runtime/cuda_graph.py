@@ -39,7 +39,10 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Make operations within the block raise RuntimeError if they wait for a GPU, as none in a CUDA graph may."""
+    """Make operations within the block raise RuntimeError if they wait for a GPU.
+
+    A CUDA graph cannot contain such operations. On a CPU, nothing is changed.
+    """
     if device.type != "cuda":
         yield
         return

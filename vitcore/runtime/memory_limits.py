@@ -54,9 +54,9 @@ def process_limits() -> Iterator[float]:
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Yield the memory limits in bytes of a control group, an absolute path, and its parents.
+    """Yield the memory limits in bytes of a control group and its parents.
 
-    root: where the control groups, version 1 or 2, are mounted.
+    root: where the control groups, version 1 or 2, are mounted. group: absolute path of the control group below `root`.
     """
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):

@@ -1,4 +1,4 @@
-"""The content of a training's checkpoints: written if it is finite, validated when it is read."""
+"""The content of a training's checkpoints, which is written only if it is finite, and validated when it is read."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ SCALAR = torch.tensor(0.0)
 
 
 def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
-    """Save a checkpoint if all tensors of the state are finite.
+    """Save a checkpoint, but only if all tensors of the state are finite.
 
-    If one is not, the next evaluation reports a divergence.
+    If one is not finite, the next evaluation reports a divergence.
     """
     if all(bool(tensor.isfinite().all()) for tensor in state.values()):
         run.save_checkpoint(step, safetensors.torch.save(dict(state)))
@@ -45,8 +45,8 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     """Raise ConfigError if the optimizer's state in a checkpoint does not fit the model.
 
-    Each tensor must be a scalar or have the shape of its parameter, and no parameter may lack a tensor that another
-    has. own: state of the training that resumes.
+    Each tensor must be a scalar or have the shape of its parameter. A parameter must not have only some of the tensors
+    that another parameter has. own: state of the training that resumes.
     """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():

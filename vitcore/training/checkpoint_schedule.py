@@ -1,4 +1,4 @@
-"""When a training saves a checkpoint: after some seconds, and for at most 2% of the time."""
+"""When a training saves a checkpoint: after a number of seconds, and less often if writing is slow."""
 
 import time
 from collections.abc import Callable

@@ -91,9 +91,9 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
 
 
 def check(config: Config, parent: Config) -> None:
-    """Raise ConfigError unless the trial with the config `parent` can teach a trial of `config`. No model is built.
+    """Raise ConfigError unless the trial with the config `parent` can teach a trial of `config`.
 
-    It has to be a classifier with the same data and image size.
+    The teacher has to be a classifier with the same data and image size. No model is built for the check.
     """
     where = f"teacher={config.teacher}"
     if parent.objective != "classification":

@@ -72,7 +72,8 @@ def train(
 
     Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory. Raises
     ValueError if the weights of `init_from` or `teacher` cannot be loaded. Raises ValueError if the checkpoint is not
-    of this training, or if `config.gpus` is not the number of ranks.
+    of this training, or if `config.gpus` is not the number of ranks. Raises OutOfMemory if the smallest possible
+    micro-batch or evaluation batch does not fit into memory.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -217,9 +218,9 @@ class Training:
         return self.train_step.batch(self.train_step.sent(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step, on the CPU, except pixels, which are on the training's device.
+        """Return the inputs of the next step: pixels on the training's device, and all other inputs on the CPU.
 
-        Pixels are among them only if the data are streamed, or if images are augmented before the step.
+        Pixels are present only if the data are streamed, or if images are augmented before the step.
         """
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None

@@ -234,7 +234,7 @@ class ScheduleFree(Optimizer):
     numerics = 1
 
     class Options(Moments):
-        """The options of AdamW: two decay rates and epsilon."""
+        """The options beta1, beta2 and epsilon, of which beta1 has another meaning than in AdamW."""
 
         #: Gradients are computed at beta1 times the averaged weights plus 1 - beta1 times the newest weights.
         beta1: Annotated[float, Field(gt=0, lt=1)] = 0.9
