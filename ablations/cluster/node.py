@@ -101,7 +101,7 @@ def on_notice(end: float) -> None:
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of workers of a share; None for the default of the pool, on GPUs.
+    """Return the number of workers of a share; on GPUs None, which stands for the pool's default.
 
     Without GPUs, a worker gets as many cores of the task as the largest trial has ranks.
     """
@@ -125,7 +125,7 @@ class Lines:
 
 @plain_output()
 def last(folder: str) -> int:
-    """Submit missing trials or, if none is left, write tables and report; return the exit status of the job.
+    """Submit missing trials or, if none is left to train, write tables and report; return the job's exit status.
 
     The status is FAILED if the campaign gives up, or if trials failed, are blocked or were cancelled. The job runs
     after all other jobs of the campaign. It gives up after rounds without progress (ablations.cluster.no_progress).

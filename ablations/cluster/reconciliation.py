@@ -1,4 +1,4 @@
-"""The reconciliation of queue and disk: the trials of a campaign that are neither done nor queued are submitted.
+"""The reconciliation of queue and disk: the trials of a campaign that are still to train and not queued are submitted.
 
 A share is the list of trials that one task of a job array trains.
 """
@@ -51,12 +51,12 @@ class Reconciliation:
 
 
 def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str] = ()) -> Reconciliation:
-    """Submit the trials that are neither done nor queued, and a last job; return the findings.
+    """Submit the trials that are still to train and not queued, and a last job; return the findings.
 
-    The caller must hold `launcher_lock`. inside: whether the caller is a job of the campaign, which takes one of the
-    user's slots. withheld: ids of trials not to submit. Raises Unreachable if SLURM does not answer, NoSlurm if it is
-    not installed, Refused if it refuses a job. Outside a job, if trials were submitted, a missing last job raises no
-    error; `no_last_job` says why.
+    Trials for which the queue has no free slot wait. The caller must hold `launcher_lock`. inside: whether the caller
+    is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises
+    Unreachable if SLURM does not answer, NoSlurm if it is not installed, Refused if it refuses a job. Outside a job, if
+    trials were submitted, a missing last job raises no error; `no_last_job` says why.
     """
     settle(campaign.runs)
     place, plans = campaign.place, campaign.read_plans()

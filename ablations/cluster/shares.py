@@ -37,7 +37,8 @@ def send_shares(
     """Submit shares as one array; return its job id, or None if the queue is full.
 
     avoided: nodes to avoid; if SLURM refuses the array, it is submitted again without them. when: sbatch options for
-    the start. Raises Refused if SLURM refuses the array for a reason other than a full queue.
+    the start. Raises Refused if SLURM refuses the array for a reason other than a full queue, Unreachable if it is
+    unknown whether SLURM has it.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)

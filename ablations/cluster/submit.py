@@ -95,7 +95,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms
 
 
 def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Submit the trials that are neither done nor queued; return a summary for the user.
+    """Submit the trials that are still to train and not queued; return a summary for the user.
 
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
     """
@@ -152,7 +152,7 @@ def is_same_submission(
 ) -> bool:
     """Return whether an earlier submission can be continued with these plans, arms, profile and settings.
 
-    It must have the code of this process, belong to this user and not be cancelled.
+    Its code must equal the code of this process. It must belong to this user and not be cancelled.
     """
     mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
     theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place))
@@ -280,7 +280,8 @@ def cancel_check(campaign: Campaign) -> None:
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:
     """Wait for the result of a check job; return check -> "", or the reason of its failure.
 
-    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds.
+    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds. Raises
+    Unreachable if SLURM does not answer, NoSlurm if it is not installed.
     """
     began = in_queue = time.monotonic()
     while True:

@@ -31,8 +31,8 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
     """Yield the remaining fraction of the training FLOPs and the setting as text, for each cheaper setting.
 
-    Cheaper settings are half the image size, half the steps and twice the patch size. Those that the study varies or
-    that make the config invalid are left out.
+    Cheaper settings are half the image size, half the steps and, without `model`, twice the patch size. Those that the
+    study varies or that make the config invalid are left out.
     """
     from vitcore.analysis.cost import measure
 

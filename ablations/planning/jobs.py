@@ -69,7 +69,7 @@ def check_same_table(old: Plan, new: Plan) -> None:
 
 
 def settings_of_baseline(plan: Plan) -> Settings:
-    """Return the settings of the baseline and of its stages, which have keys such as 'pretrain.lr'."""
+    """Return the settings of the baseline and of its stages. Those of a stage have keys such as 'pretrain.lr'."""
     lineage = dependencies.lineage(plan.baseline_arm, dependencies.by_name(plan))
     above = {f"{one.stage}.{key}": value for one in lineage for key, value in one.config.items()}
     return {**plan.baseline_arm.config, **above}
@@ -100,8 +100,8 @@ class Job:
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     """Return the jobs of all plans, each trial once, ordered by plan and seed, parents first.
 
-    arms: glob patterns of arm names, whose stages are included. Raises ValueError if a pattern matches no arm of a
-    plan.
+    arms: glob patterns of arm names. The stages of matching arms are included. Raises ValueError if a pattern matches
+    no arm of a plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:

@@ -22,7 +22,8 @@ ALIKE = ("data", "threads", "precision")
 def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
     """Return the training seconds of at most `most` finished trials of the arm on the device.
 
-    Only trials with the arm's numbers of threads and ranks count. Diverged trials, which ended early, do not count.
+    Only trials with the arm's number of ranks and, on a CPU, of threads count. Diverged trials, which ended early, do
+    not count.
     """
     found: list[float] = []
     for key in arm.ids.values():
@@ -39,7 +40,7 @@ def seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[
 
 
 def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
-    """Return a function from an arm to the median seconds per training FLOP of comparable past trials.
+    """Return a function from an arm to the median seconds per training FLOP of comparable trials on the device.
 
     The function returns None if there are no such trials. Trials are comparable if they have the plan's recipe, in any
     study of the run directory, and equal comparable_settings.

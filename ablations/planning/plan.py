@@ -172,7 +172,7 @@ def possible_in_other_recipe(study: Study, name: str) -> bool:
 
 
 def check_tests(design: Design) -> None:
-    """Raise ValueError if an eval that the study asks for cannot test an arm."""
+    """Raise ValueError if an eval that the study asks for is unknown or cannot test an arm."""
     for name in owed_evals(design):
         entry, number = find(name)
         for arm in design.arms:
@@ -384,7 +384,8 @@ def published(design: Design, arm: Arm) -> float | None:
 def grown(old: Plan, new: Plan) -> Plan:
     """Return the new plan extended by the arms, stages, tuned arms and interactions of the old plan.
 
-    Raises ValueError if the baselines or metrics of the plans differ, or if an old arm has an undeclared difference.
+    Old tuned arms are kept only if both plans tune over equal values. Raises ValueError if the baselines or metrics of
+    the plans differ, or if an old arm has an undeclared difference.
     """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}

@@ -36,10 +36,10 @@ class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
     Differences and margins are in the unit of the metric. While the standard deviation of differences is unknown,
-    nothing is computed from it. smallest_margin: the smallest margin within which equal arms are shown equivalent.
-    margin: the declared margin. margin_reachable: whether `seeds` seeds show equal arms equivalent within it.
-    margin_seeds: the number of seeds that does so. seeds_for: difference -> number of seeds that resolves it. A number
-    of seeds is None above power.MOST_SEEDS.
+    nothing is computed from it. difference: the smallest difference that is resolved. smallest_margin: the smallest
+    margin within which equal arms are shown equivalent. margin: the declared margin. margin_reachable: whether `seeds`
+    seeds show equal arms equivalent within it. margin_seeds: the number of seeds that does so. seeds_for: difference ->
+    number of seeds that resolves it. A number of seeds is None above power.MOST_SEEDS.
     """
 
     spread: Spread | None = None

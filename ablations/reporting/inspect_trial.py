@@ -24,9 +24,10 @@ def select_trials(
 ) -> list[str]:
     """Return the ids of the trials to inspect, without duplicates.
 
-    names: for each word of the user, the name of the plan that it may stand for. A plan stands for the first trial of
-    each arm that is `ready`. Any other word is returned as an id. globs: patterns of arm names. ready: returns whether
-    the trial of an id can be inspected. Raises ValueError if a plan has no ready trial, or a pattern matches no arm.
+    names: for each word of the user, the name of the plan that it may stand for. A plan stands for the first ready
+    trial of each arm that matches `globs`. Any other word is returned as an id. globs: patterns of arm names. ready:
+    returns whether the trial of an id can be inspected. Raises ValueError if no trial of a plan's matching arms is
+    ready, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
     found = []

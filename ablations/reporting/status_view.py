@@ -109,8 +109,8 @@ def queue_reason(one: QueuedTrial) -> str:
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
     """Return lines about each cause for which trials failed or cannot continue.
 
-    They have the number of trials, the cause, the last line of the traceback, arms and seeds, and advice. where: the
-    --runs option for the commands in the advice.
+    They have the number of trials, the cause, the last line of the traceback, arms and seeds. Failures also have
+    advice. where: the --runs option for the commands in the advice.
     """
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:

@@ -23,9 +23,8 @@ class Refused(ValueError):
 def load(paths: Iterable[Path]) -> dict[str, str]:
     """Load plug-ins, each once per process, and return file path -> digest.
 
-    Raises ValueError if a file cannot be read. Raises Refused if a file does not import or redefines a name. Raises
-    Refused too if it adds something that is not a part, or a part of another plug-in. The dictionaries are restored
-    before an error is raised.
+    Raises ValueError if a file cannot be read. Raises Refused if a file does not import, redefines a name, or adds an
+    invalid part or a part of another plug-in. The dictionaries are restored before an error is raised.
     """
     return {str(path): load_one(Path(os.path.expanduser(path)).resolve()) for path in paths}
 
@@ -33,8 +32,8 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 def load_one(path: Path) -> str:
     """Load a plug-in unless this process has loaded it before, and return its digest.
 
-    Raises ValueError if the file cannot be read. Raises Refused if it does not import or redefines a name. Raises
-    Refused too if it adds something that is not a part, or a part of another plug-in.
+    Raises ValueError if the file cannot be read. Raises Refused if it does not import, redefines a name, or adds an
+    invalid part or a part of another plug-in.
     """
     try:
         source = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Stages: trials that other trials start from, as in pre-training and fine-tuning.
+"""Stages: trials that other trials start from or learn from, as in pre-training and distillation.
 
 stages: {pretrain: {steps: 1000}}          a stage: the recipe's settings, these settings, and the model of its children
 baseline: {init_from: {stage: pretrain}}   an arm starts from the stage's trial with an equal seed

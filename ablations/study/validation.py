@@ -115,7 +115,7 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
 
 
 def check_stages(study: Study, path: Path) -> None:
-    """Raise ValueError if a stage's name or setting is invalid, or if an arm starts from an unknown stage."""
+    """Raise ValueError if a stage's name or setting is invalid, or a trial starts or learns from an unknown stage."""
     for name in study.stages:
         if name in RESERVED or not STAGE.fullmatch(name):
             raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")

@@ -14,7 +14,7 @@ FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user h
 
 
 class Bound(NamedTuple):
-    """A limit on the number of queued jobs: at most `most`, of which `used` are in the queue now."""
+    """A limit on the number of queued jobs: at most `most` jobs. `used` jobs that count are in the queue now."""
 
     name: str
     most: int
