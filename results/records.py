@@ -14,10 +14,10 @@ Interval = tuple[float, float]
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: number of finished trials that have the metric. missing: number of planned trials that neither have the metric
-    nor diverged or failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest margin within which the arm is equivalent to its baseline. measured: mean of each further metric by name,
-    and its confidence interval by that name plus INTERVAL.
+    n: number of finished trials that have the metric. missing: number of planned trials that lack the metric, and
+    neither diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met:
+    the smallest margin within which the arm is equivalent to its baseline before Holm's correction. measured: mean of
+    each further metric by name, and its confidence interval by that name plus INTERVAL.
     """
 
     arm: str

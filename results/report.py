@@ -110,7 +110,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links to other studies with the same question or with shared trials.
+    """Return links to results of the same study with other recipes or overrides, and to studies with shared trials.
 
     A link has the keys slug, name and how, a text on how the studies are related.
     """
@@ -242,7 +242,7 @@ def duration_text(seconds: float) -> str:
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
     """Return the provenance of finished and diverged trials as text by field.
 
-    A text has each value with its number of trials if the trials differ.
+    If a field differs between trials, its text has each value with the number of trials.
     """
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}

@@ -102,7 +102,8 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
 
-    measured: values in display units, where NaN is ignored. Accuracies are clipped to 0 to 100% before padding.
+    measured: values in display units, where NaN is ignored. The limits of an accuracy are clipped to 0 to 100% before
+    padding.
     """
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()

@@ -29,8 +29,9 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     """Return the p value of a contrast, corrected for planned looks; None where no test is possible.
 
     pairs: the per-seed differences arm - baseline. A study without `counted_looks` is not corrected. The corrected
-    value is min(1, 4 min_k p_k), with p_k over the first k seeds. A look without a test counts as p = 1. So does a look
-    whose difference has the opposite sign: the verdict is about the difference over all seeds.
+    value is min(1, 4 min_k p_k), where p_k is the p value over the first k seeds, for each look k. A look without a
+    test counts as p = 1. So does a look whose difference has the opposite sign: the verdict is about the difference
+    over all seeds.
     """
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):

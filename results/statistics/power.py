@@ -71,9 +71,9 @@ def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
     """Return the smallest difference that each test resolves with 80% power; None for a test without a standard error.
 
-    family: the number of tests corrected for. All must be of one metric and one kind of test, because their spread is
-    pooled. Its upper 80% confidence bound is used. A test counts as its degrees of freedom + 1 pairs, rounded down. For
-    a paired test, this is the number of pairs.
+    family: the number of tests corrected for. All differences must be of one metric and one kind of test, because their
+    standard deviation is pooled. The upper 80% confidence bound of the pooled standard deviation is used. A test counts
+    as its degrees of freedom + 1 pairs, rounded down. For a paired test, this is the number of pairs.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

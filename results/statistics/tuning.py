@@ -124,9 +124,10 @@ def validation_score(trial: Trial | None, chance: float) -> float:
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the grid points to exclude: all trials diverged, or some did and another point has a better mean.
+    """Return the names of the grid points to exclude because trials diverged.
 
-    reached: validation accuracies (n, points), NaN where a trial is missing.
+    A point is excluded if all its trials diverged, or if some did and another point has a better mean. reached:
+    validation accuracies (n, points), NaN where a trial is missing.
     """
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]

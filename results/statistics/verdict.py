@@ -106,9 +106,9 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if the difference from the baseline changes sign after twice the steps, else [].
+    """Return a note if the difference from the baseline has the opposite sign after twice the steps, else [].
 
-    At least one of the two differences must be resolved.
+    The note is given only if at least one of the two differences is resolved.
     """
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:

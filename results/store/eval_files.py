@@ -105,9 +105,9 @@ def begin(trial: Trial, name: str) -> int:
 
 
 def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove the failures and counters of the named evals, or of all evals, and return whether any had failed.
+    """Remove the failures and counters of evals, and return whether any of these evals had failed.
 
-    Without `names`, these are all evals that were computed or failed. Raises ValueError if a folder is a symbolic link.
+    names: the evals, by default all that were computed or failed. Raises ValueError if a folder is a symbolic link.
     """
     trial.ensure_no_links()
     any_failed = False

@@ -49,7 +49,8 @@ class TrialState:
     def read(self, name: str) -> bytes:
         """Return the bytes of a file in the attempt's folder, verified against the result.
 
-        Raises FileNotFoundError if the file never existed. Raises Broken if it changed or vanished after publication.
+        Raises FileNotFoundError if the file is missing and the result does not record it. Raises Broken if the file
+        changed or vanished after publication.
         """
         return read_vouched(self.result, f"{self.folder}/{name}")
 

@@ -65,7 +65,7 @@ def count_of_planned(n: int, planned: int) -> str:
 
 
 def verdict_cell(row: Row) -> str:
-    """Return the verdict as text, "baseline" in the baseline's row, or a dash.
+    """Return the verdict as text, "baseline" in the baseline's row, or a dash without a verdict.
 
     A word in place of the dash, such as "none", could be taken for an arm's value.
     """

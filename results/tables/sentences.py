@@ -80,7 +80,8 @@ def answer(table: Table) -> str:
     """Return the study's answer as text, with its verdicts if the table is judged.
 
     Resolved differences come first. Arms with equal verdicts share a clause. Of more than NAMED resolved differences,
-    it names only the smallest and the largest. A tuned study describes arms at their tuned value and counts the others.
+    it names only the smallest and the largest. In a tuned study, arms at their tuned value are described. Of the other
+    arms, the verdicts are counted.
     """
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]

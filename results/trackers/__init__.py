@@ -13,9 +13,9 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")  # a file each
 
 
 def write(tracker: str, studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write settings, training curves and metrics of every evaluated trial to `folder` for one tracker.
+    """Write training curves and final metrics of every evaluated trial to `folder` for one tracker.
 
-    tracker: a name in TRACKERS. Raises ValueError if no trial has been evaluated. Raises ModuleNotFoundError if the
-    tracker's package is not installed.
+    All trackers but TensorBoard also get the trial's settings. tracker: a name in TRACKERS. Raises ValueError if no
+    trial has been evaluated. Raises ModuleNotFoundError if the tracker's package is not installed.
     """
     import_module(f"{__name__}.{tracker}").write(studies, folder)

@@ -1,4 +1,4 @@
-"""The figure kind `curves`: validation over training, with bands over seeds and unfinished trials.
+"""The figure kind `curves`: validation accuracy or a loss over training, with bands over seeds.
 
 Compare arXiv 2010.11929, Figure 9.
 """

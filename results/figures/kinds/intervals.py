@@ -62,7 +62,10 @@ def dense_row_beside(frame: pd.DataFrame) -> float:
 
 
 def dense_row_above(frame: pd.DataFrame) -> float:
-    """Return the minimum row height, in inches, if name and verdict are on a line above the interval."""
+    """Return the minimum row height, in inches, with name and verdict on one line above the interval.
+
+    It is NARROW_ROW if they do not fit on one line.
+    """
     size = current().small
     widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW

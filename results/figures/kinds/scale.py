@@ -46,8 +46,8 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label for each value of `at`, in increasing order.
 
-    Labels of data_fraction have the number of images. Those of a stage's data_fraction do not, as trials count only the
-    images of their arms.
+    Labels of data_fraction have the number of images. Those of a stage's data_fraction do not, because `history` has
+    the images of the arms' own training only.
     """
     if x == "data_fraction":
         return fraction_labels(frame, history)

@@ -49,7 +49,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 def scaled_dimension(arm: Arm, plan: Plan) -> str:
     """Return the only factor in which an arm differs from its baseline.
 
-    If there are several, it is the model family or ALL. For a baseline it is BASE.
+    If there are several, the arm's model family is returned, or ALL without a family. A baseline gives BASE.
     """
     if arm.name == arm.baseline:
         return BASE
