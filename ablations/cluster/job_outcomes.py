@@ -2,8 +2,8 @@
 
 A share is the list of trials that one task of a job array trains. A share that scancel stops leaves a mark on disk.
 SLURM's accounting shows other cancellations. Cancelled trials wait for `ablate submit`. All other trials are submitted
-again. SLURM does not record that a pending task of an array was cancelled, so the trials of such a task are submitted
-again too. Without accounting, this holds for every pending job.
+again. SLURM does not record that a single pending task of an array was cancelled, so the trials of such a task are
+submitted again too. Without accounting, this holds for every pending job.
 """
 
 from collections.abc import Mapping

@@ -65,5 +65,5 @@ def comparable_settings(arm: Entry) -> tuple[Any, ...]:
 
 
 def training_flops(arm: Entry) -> float:
-    """Return the FLOPs per GPU to train one trial: a backward pass costs twice as much as a forward pass."""
+    """Return the FLOPs per rank to train one trial: a backward pass costs twice as much as a forward pass."""
     return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks

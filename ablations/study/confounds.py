@@ -137,10 +137,7 @@ def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def extra_labels(start: Config, own: Config) -> str:
-    """Return a note if the arm's parent saw labels of more images of the arm's data.
-
-    Otherwise, the note is empty.
-    """
+    """Return a note if the arm's parent saw labels of more images of the arm's data; "" if it did not."""
     if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
         return ""
     fractions = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
@@ -150,7 +147,8 @@ def extra_labels(start: Config, own: Config) -> str:
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
     """Yield a note on how many of an arm's initial weights equal the baseline's, unless all are equal.
 
-    Both are drawn with an equal seed. Yields nothing if a model is from timm or starts from a stage.
+    Arm and baseline draw their weights with an equal seed. Yields nothing if a model is from timm or starts from a
+    stage.
     """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)

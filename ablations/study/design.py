@@ -486,9 +486,9 @@ class Design:
 
     @cached_property
     def main_baseline(self) -> str:
-        """The baseline's name at the point with the recipe's settings.
+        """The baseline's name at the point that has the values of `reference`.
 
-        If the curves lack this point, it is the baseline's name at their first point.
+        If no arm has this name, it is the baseline's name at the first point that is left.
         """
         there = [point for change, point in self.remaining.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}

@@ -6,6 +6,7 @@ cluster in any of these cases:
 - The variable DEVCLUSTER in its environment names the cluster's directory.
 - It runs in a job, and SLURM_CONF names the cluster's slurm.conf.
 - It is a daemon with open files in the directory. slurmstepd overwrites its environment, so the files identify it.
+- Its parent process belongs to the cluster.
 """
 
 import contextlib

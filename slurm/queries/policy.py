@@ -1,8 +1,8 @@
 """The associations (accounts) and qualities of service (QOS) that apply to this user's jobs.
 
 slurmctld reports them, with the current usage of each limit, to `scontrol show assoc_mgr`. It does so even while the
-accounting daemon is down. Two facts come from `sacctmgr`, with a short timeout: an account's default QOS, and the
-limits of a QOS for a user without jobs.
+accounting daemon is down. Two facts come from `sacctmgr`, with a short timeout: this user's default QOS in
+an account, and the limits of a QOS for a user without jobs.
 """
 
 import os

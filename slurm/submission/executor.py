@@ -57,8 +57,8 @@ class ArrayExecutor(SlurmExecutor):
     def _submitit_command_str(self) -> str:
         """The shell command that runs a task.
 
-        A persistent task is started again while a signal ends it, STARTS times at most. With Python's option -P, nodes
-        import the copied code and not files of their working directory.
+        A persistent task is started again if a signal ends it, with at most STARTS starts in all. With Python's option
+        -P, nodes import the copied code and not files of their working directory.
         """
         command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.function])}"
         if self.persistent:  # a status above 128: a signal ended it
