@@ -123,7 +123,7 @@ def count_ended(found: Iterable[Standing]) -> Reconciliation:
 
 
 def generations(todo: Sequence[Job], standings: Standings) -> list[list[Job]]:
-    """Return the trials in groups by their number of unfinished parents, where each group runs after the previous one.
+    """Return the trials in groups by their number of unfinished ancestors. Each group runs after the previous one.
 
     Each share checks whether parents have finished, because SLURM cannot report the end of single trials of an array.
     """

@@ -1,4 +1,4 @@
-"""Checks before training: initial weights must fit, and must not have been trained on the test images."""
+"""Checks before training: initial weights and teachers must fit, and must not be trained on the test images."""
 
 from collections.abc import Sequence
 from dataclasses import replace

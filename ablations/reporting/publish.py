@@ -1,4 +1,4 @@
-"""Writing the tables, figures and report of complete studies into the run directory."""
+"""Writing the tables, figures and report of studies into the run directory."""
 
 from collections.abc import Sequence
 from pathlib import Path
