@@ -166,7 +166,7 @@ def place_of_position(config: Config) -> str:
 
 
 def check_token_merging(config: Config) -> None:
-    """Raise ConfigError if a chosen variant is not defined for merged tokens."""
+    """Raise ConfigError if a chosen variant, or the site of the position embedding, does not allow merged tokens."""
     what = f"token_merging={config.token_merging}"
     check_patches_may_leave(config, what)
     attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
@@ -201,7 +201,8 @@ def divisors(number: int, near: int) -> list[int]:
 def check_reference(config: Config) -> None:
     """Raise ConfigError if a reference model from timm does not exist or does not accept the images of `config`.
 
-    The name must not include pretrained weights, and `layer_decay` must be 1.
+    The name must not include pretrained weights, and `layer_decay` must be 1. The model must support every dropout rate
+    that is set.
     """
     import timm  # late: takes seconds
 

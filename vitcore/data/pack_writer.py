@@ -460,7 +460,7 @@ def saved(records: Records) -> bytes:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file, but no symbolic link, which could lead out of the pack: an opener of `open`."""
+    """Open a file as the `opener` of `open`, but refuse a symbolic link, which could lead out of the pack."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

@@ -113,7 +113,10 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device; images of a pack are streamed, in equal batches, if not all images fit there."""
+        """Return the data on a device.
+
+        If not all images fit there, those of a pack stay on disk and are streamed. The batches are equal either way.
+        """
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
         train, val, test = (part.to(device, fit) for part in parts)

@@ -368,7 +368,7 @@ def present(module: nn.Module) -> bool:
 def stem_of_timm(model: Any) -> Values:
     """Return the settings of timm's stem: patches, or the ResNet of arXiv 2010.11929.
 
-    Raises ValueError if timm's model has another backbone.
+    Raises ValueError if timm's model has another backbone, or if its patches are not square.
     """
     from timm.layers.hybrid_embed import HybridEmbed
     from timm.models.resnetv2 import ResNetV2

@@ -146,7 +146,8 @@ def opened(path: Path) -> Arrays:
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
     """Read the arrays whose names have the patch embedding's prefix, which an optimizer's state lacks.
 
-    Raises ValueError if they need more than half of the memory, or one of them is invalid.
+    Raises ValueError if the patch embedding is missing, the arrays need more than half of the memory, or one of them is
+    invalid.
     """
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
@@ -214,7 +215,8 @@ def config_of(arrays: Arrays) -> Config:
 def stem_of(arrays: Arrays) -> Values:
     """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929.
 
-    The root and the first stage of the ResNet divide the image side by 4, and each other stage by 2.
+    The root and the first stage of the ResNet divide the image side by 4, and each other stage by 2. Raises ValueError
+    if the patches are not square, or if an array is missing or has another number of dimensions.
     """
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
@@ -243,7 +245,7 @@ def side(arrays: Arrays) -> int:
 def positions(arrays: Arrays, config: Config) -> Weights:
     """Return the position embedding of the patches (N, D) and of the class token (D,), by parameter name.
 
-    That of the class token is 0 for big_vision, which has none. Without a class token, it is left out. Raises
+    That of the class token is 0 if the file, as in big_vision, has none. Without a class token, it is left out. Raises
     ValueError if the width is not D.
     """
     name = arrays.layout.positions

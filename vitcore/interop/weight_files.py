@@ -24,8 +24,8 @@ def read_tensors(payload: bytes) -> dict[str, Tensor]:
 def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
     """Read all tensors of a safetensors file's content, and check those that a model needs.
 
-    own: the tensors that must be in it, with equal shapes. what: start of the error message. Raises ConfigError, which
-    names the tensor, if one is missing or does not fit.
+    own: the tensors that must be in it, with equal shapes. what: start of the error message. Raises ConfigError if the
+    content is not in the safetensors format, or if one of these tensors is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)

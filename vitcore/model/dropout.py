@@ -65,7 +65,7 @@ class DropPath(Dropout):
 class PatchDropout(nn.Module):
     """Patch dropout: training leaves out a random fraction `rate` of the patches (arXiv 2208.07220, section 3).
 
-    The fraction is drawn anew for each image, and the kept patches stay in order.
+    The patches to leave out are drawn separately for each image, and the kept patches stay in order.
     """
 
     def __init__(self, rate: float) -> None:

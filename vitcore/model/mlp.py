@@ -55,7 +55,7 @@ class FeedForward(Part):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `hidden` as None if it equals the width that `mlp_ratio` gives."""
+        """Return the option `hidden` as None if the hidden width is the one that `mlp_ratio` gives, otherwise {}."""
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:

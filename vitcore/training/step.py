@@ -1,8 +1,9 @@
 """One training step: augmentation, mixing, forward pass, loss, backward pass, clipping, optimizer and weight average.
 
-On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. So the step is one CUDA
-graph, which includes the augmentation if possible. It is captured after a few eager steps, checked once against an
-eager step, and replayed. A step that cannot be captured stays eager, and the reason is recorded.
+On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. Unless `cuda_graph=off`,
+the step is therefore one CUDA graph, which includes the augmentation if possible. It is captured after a few eager
+steps, checked once against an eager step, and replayed. A step that cannot be captured stays eager, and the reason is
+recorded.
 """
 
 from __future__ import annotations
@@ -180,7 +181,10 @@ class TrainStep:
     # -- what a step computes ------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step, in smaller micro-batches if memory requires; return this rank's part of the loss."""
+        """Take an eager step, and return this rank's contribution to the loss.
+
+        The micro-batches become smaller if memory requires.
+        """
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
@@ -208,7 +212,7 @@ class TrainStep:
         return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.keys))
 
     def batch(self, inputs: Inputs) -> Batch:
-        """Return this rank's images, augmented, standardized, erased and mixed, with their targets."""
+        """Return this rank's images with their targets, standardized, and augmented, erased and mixed as configured."""
         if self.augmented_before_graph:
             assert inputs.pixels is not None
             pixels = inputs.pixels

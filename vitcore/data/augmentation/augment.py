@@ -191,7 +191,7 @@ class TrivialAugment(Staged):
 
 
 class ThreeAugment(Staged):
-    """A flip, then grayscale, solarize or blur, then color jitter (DeiT III: arXiv 2204.07118, section 3).
+    """A random flip, then grayscale, solarize or blur, then color jitter (DeiT III: arXiv 2204.07118, section 3).
 
     The augmentation follows `new_data_aug_generator` of https://github.com/facebookresearch/deit. Grayscale, solarize
     and blur have equal probability, and the blur has PIL's radius from 0.1 to 2. Brightness, contrast and color change

@@ -156,7 +156,7 @@ class Jitter(Variant.Options):
 
 
 class ThreeDistortions(Distortion):
-    """The stage of 3-Augment: a flip if `flip`, then grayscale, solarize or blur, then color jitter."""
+    """The stage of 3-Augment: if `flip`, a random flip; then grayscale, solarize or blur; then color jitter."""
 
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 

@@ -102,7 +102,7 @@ def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Return the images (B, C, H, W), uint8, with their difference from `origin` scaled by 1 + `amount`.
 
     origin: broadcast to the images. amount: one number for each image (B,); a negative one reduces the difference. The
-    scaled values are clamped to 0-255 and rounded down.
+    resulting pixel values are clamped to 0-255 and rounded down.
     """
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
@@ -207,7 +207,10 @@ def equalize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def equalized(flat: Tensor) -> Tensor:
-    """Return the equalized value of each level for each channel (B, C, 256) of pixels (B, C, HW), int64."""
+    """Return the equalized value of each level, for each channel of each image: (B, C, 256), uint8.
+
+    flat: the pixels (B, C, HW), int64.
+    """
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))

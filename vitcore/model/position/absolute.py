@@ -110,7 +110,7 @@ class Learned(Absolute):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `class_row` at its default if a class token cannot have a row."""
+        """Return the option `class_row` at its default if a class token cannot have a row, otherwise {}."""
         return {} if cls.allows_class_row(config) else {"class_row": True}
 
     def __init__(self, config: Config) -> None:

@@ -49,7 +49,10 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def spread(old: int, new: int) -> Tensor:
-    """Return the weights (2 new - 1, 2 old - 1) of old offsets for new ones, given the patches along an axis."""
+    """Return the weight of each old offset in the value for each new offset: (2 new - 1, 2 old - 1).
+
+    old, new: number of patches along the axis.
+    """
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)

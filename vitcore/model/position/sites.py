@@ -96,7 +96,7 @@ class Position(Part):
 class Context:
     """The state that all layers of a forward pass share, with methods that apply the position embedding to patches.
 
-    grid: rows and columns of the images' patches. prefix: the number of tokens before them. keys: random keys of the
+    grid: rows and columns of the images' patches. prefix: number of tokens before the patches. keys: random keys of the
     images (B,) in training (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
     """
 
