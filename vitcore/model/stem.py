@@ -134,9 +134,9 @@ def inverse_resize(patch: int, other: int) -> Tensor:
 class ConvStem(Stem):
     """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
 
-    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, which couples the images of a
-    batch. The default is therefore a group norm. With `fewer_blocks=1`, the model has one encoder block fewer than the
-    corresponding ViT, as ViT_C has.
+    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, which couples the
+    images of a batch. The default is therefore a group norm. With `fewer_blocks=1`, the model has one encoder block
+    fewer than the corresponding ViT, as ViT_C has.
     """
 
     numerics = 1
@@ -352,9 +352,9 @@ class ChannelNorm(nn.LayerNorm):
 def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
     """Return the number of output channels and the stride of each 3x3 convolution.
 
-    channels: the option of the stem. The stride is 2 at the first convolution and where channels change, otherwise 1.
-    If the option is empty, channels double up to the width, always with stride 2. For patches of one pixel, the first
-    stride is 1.
+    channels: the option of the stem. If it is empty, channels double up to the width, and every stride is 2. If it is
+    not empty, the stride is 2 at the first convolution and where channels change, and 1 elsewhere. For patches of one
+    pixel, the first stride is always 1.
     """
     first = min(config.patch, 2)
     if not channels:
