@@ -106,10 +106,10 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return the records of the trials that start from a parent's weights, by trial id, with two additions.
+    """Return the records of the trials that have parents, by trial id, with two additions.
 
-    A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the parent's
-    evals, as start_<metric>.
+    A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the nearest
+    parent's evals, as start_<metric>.
     """
     found = {}
     standings, start_metrics = Standings(runs), dependencies.start_metrics(runs, plan)

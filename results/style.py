@@ -49,7 +49,10 @@ class Style:
     notes: bool = True
 
     def label(self, name: str) -> str:
-        """Return the label of an arm or setting, or the name unchanged if the style has no label for it."""
+        """Return the label of an arm, setting, factor or metric, or the name unchanged without a label.
+
+        An arm without a label of its own has the labels of its settings.
+        """
         if name in self.labels:
             return self.labels[name]
         parts = name.split(",")

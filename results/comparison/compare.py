@@ -136,7 +136,7 @@ def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
     """Return the arm of `others` with equal config and metric, else with equal name and study, else None.
 
-    Of several matches, an arm from the study with the equal full name comes first, then a namesake.
+    Of several matches, an arm from the study with the equal full name is preferred, then a namesake.
     """
     alike = [other for other in others if trained_alike(side, other)]
     known = alike or [other for other in others if are_namesakes(side, other)]

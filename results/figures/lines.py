@@ -40,8 +40,8 @@ def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return the style of each series by name, in the order of the frame.
 
     Baselines have diamonds in the style's color for baselines. Other series have the colors of the palette in turn. A
-    color that the user's style gives a series by name comes first. Series of one color differ in marker and dashes, as
-    long as there are enough.
+    color that the user's style gives a series by name takes precedence. Series of one color differ in marker and
+    dashes, as long as there are enough.
     """
     style, baselines = current(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}

@@ -35,7 +35,7 @@ def by_name(plan: Plan) -> dict[str, Stage]:
 
 
 def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
-    """Yield the stages that an arm or stage starts from, nearest first."""
+    """Yield the stages that an arm or stage starts or learns from, nearest first."""
     while parent := stages.get(entry.parent):
         yield parent
         entry = parent
@@ -44,7 +44,7 @@ def lineage(entry: Entry, stages: Mapping[str, Stage]) -> Iterator[Stage]:
 def link(config: Settings) -> str:
     """Return the setting that names the parent trial: `teacher` if the config has `init_from`, else `init_from`.
 
-    config: of an entry with a parent, without the setting that names it.
+    config: that of an entry with a parent, without the setting that names the parent.
     """
     return "teacher" if "init_from" in config else "init_from"
 

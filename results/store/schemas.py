@@ -72,7 +72,7 @@ class Result(Schema):
     metrics: Metrics  #: Metrics by name.
     checksum: Sha256  #: SHA-256 of the rest of the file.
     weights_sha256: Sha256 | None = None  #: SHA-256 of the final weights, even if they were not kept.
-    files: dict[str, Sha256] = {}  #: File name -> SHA-256 of the attempt's files at publication.
+    files: dict[str, Sha256] = {}  #: SHA-256 of config.json and the attempt's files, by name.
     params: Count | None = None  #: Trainable parameters.
     flops: Count | None = None  #: FLOPs of one image through the model.
     steps: Count | None = None  #: Optimizer steps taken.
@@ -185,7 +185,7 @@ class Entry(Schema):
     values: Settings = {}  #: Factor or curve -> value.
     declared: Settings | list[str] | None = None  #: Other settings that the study declares to change too.
     model_family: str = ""  #: Family to which a figure over compute assigns the arm.
-    parent: str = ""  #: Name of the stage that the trials start from.
+    parent: str = ""  #: Name of the stage that the trials start or learn from.
     key: str = ""  #: Hash of the config without seeds, which all trials share.
     config: Settings  #: Resolved config without the seed.
     published: FiniteFloat | None = None  #: Published value of the metric.
@@ -355,7 +355,7 @@ class Plan(Schema):
     split: Split  #: How the test images are chosen.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
     looks: list[Count] = []  #: Numbers of seeds of the plan and its extensions, ascending.
-    stages: list[Stage] = []  #: Stages that arms start from, parents first.
+    stages: list[Stage] = []  #: Stages that arms start or learn from, parents first.
     arms: Annotated[list[Arm], Field(min_length=1)]  #: Arms in the order of the table.
     family: Count  #: Number of contrasts that Holm's method corrects together.
     tuned: list[Tuned] = []  #: Arms at their tuned values.

@@ -37,7 +37,7 @@ ENDED = (*OVER, Kind.FAILED, Kind.BLOCKED)
 
 @dataclass(frozen=True)
 class Parent:
-    """What a parent allows to the trials that start from it.
+    """What a parent allows to the trials that start or learn from its weights.
 
     kind: READY, WAITS, LOST or BLOCKED. clause: the reason, worded to follow the parent's name. running: whether the
     parent is being trained.
@@ -126,7 +126,7 @@ class Standings:
         return failure is not None and self.code in (None, failure.code)
 
     def parent(self, key: str) -> Parent:
-        """Return what a trial, as a parent, allows to the trials that start from it."""
+        """Return what a trial, as a parent, allows to the trials that start or learn from its weights."""
         if key not in self.parents:
             self.parents[key] = as_parent(self.of(key))
         return self.parents[key]

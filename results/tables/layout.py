@@ -24,8 +24,8 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 class Column:
     """A column of a table.
 
-    header: may contain "{metric}", the metric's label. text: function from a row to its cell. numeric: whether cells
-    are aligned to the right.
+    header: may contain "{metric}", the metric's label. text: function from a row and the metric's unit to the text of a
+    cell. numeric: whether cells are aligned to the right.
     """
 
     header: str

@@ -10,8 +10,8 @@ from results.trackers.runs import tracked
 def write(studies: Sequence[StudyResults], folder: Path) -> None:
     """Write an offline run per evaluated trial to `folder`.
 
-    The study's name is the project, the arm is the group, and the trial's id is the run's id. Raises ValueError if no
-    trial has been evaluated. Raises ModuleNotFoundError if the package wandb is not installed.
+    The study's name, with "-" for "@", is the project. The arm is the group, and the trial's id is the run's id. Raises
+    ValueError if no trial has been evaluated. Raises ModuleNotFoundError if the package wandb is not installed.
     """
     import wandb  # late: an extra
 

@@ -147,7 +147,10 @@ def verdict_text(row: Any, metric: str) -> str:
 
 
 def verdict_word(row: Any) -> str:
-    """Return the verdict as text, with the number of finished seeds if trials are absent."""
+    """Return the verdict or "baseline" as text, with the number of finished seeds if trials are absent.
+
+    An arm without a finished trial gives "no finished trial".
+    """
     if row.n == 0:
         return "no finished trial"
     known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # pandas turns None into NaN
