@@ -54,7 +54,10 @@ def tiny(slot: str, name: str) -> Config:
 
 
 def trains(slot: str, name: str) -> None:
-    """Check the shape of the logits, and that weights change and gradients reach all parameters of the variant."""
+    """Check that logits have their shape and are finite, that weights change, and that gradients reach the variant.
+
+    They must reach all of the variant's parameters.
+    """
     learns(tiny(slot, name), slot, name)
 
 

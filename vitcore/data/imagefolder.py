@@ -45,7 +45,8 @@ def describe_folder(root: Path) -> About:
     """Return the facts about a folder of images, some of which come from its first image.
 
     The image size is the shorter side of that image, and there is one channel if it is gray. Every file is read, once
-    per process. Raises ConfigError if the folder is invalid or its first image cannot be read.
+    per process. Raises ConfigError if the folder is invalid or its first image cannot be read, and OSError if another
+    image file cannot be read.
     """
     listing = list_folder(root)
     try:

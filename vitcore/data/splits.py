@@ -219,8 +219,8 @@ class Order:
     """The order in which `n` training images are seen: one random order per epoch, end to end.
 
     Batches are always full, so one may span two epochs. The order is a pure function of (seed, epoch, position), so
-    checkpoints need not save it. repeats: how often each image appears in a row. An epoch still ends after `n` images,
-    as in the RASampler of https://github.com/facebookresearch/deit.
+    checkpoints need not save it. repeats: number of consecutive times that each image is seen. An epoch still ends
+    after `n` images, as in the RASampler of https://github.com/facebookresearch/deit.
     """
 
     def __init__(self, n: int, seed: int, repeats: int = 1) -> None:

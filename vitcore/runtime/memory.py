@@ -1,4 +1,4 @@
-"""Dividing work into smaller pieces after out-of-memory errors, and the memory available for images."""
+"""The memory of a training: smaller pieces of work if it runs out, reuse and release of it, and room for images."""
 
 import ctypes
 import gc

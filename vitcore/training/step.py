@@ -1,4 +1,4 @@
-"""One training step: augmentation, mixing, forward pass, loss, backward pass, clipping, optimizer and weight average.
+"""One training step, from the augmentation of its images to the update of the weights and of their average.
 
 On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. Unless `cuda_graph=off`,
 the step is therefore one CUDA graph, which includes the augmentation if possible. It is captured after a few eager

@@ -33,8 +33,9 @@ def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tens
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
-    They are an image's weight, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in pixels.
-    For a batch that is not mixed, both weights are 1 and all edges are 0.
+    They are an image's weight in mixup, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in
+    pixels. With CutMix, the image's weight is 1. With mixup, all edges are 0. For a batch that is not mixed, both
+    weights are 1 and all edges are 0.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
@@ -67,7 +68,10 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Replace a box, with edges top, bottom, left, right (4,), in each image by that of its partner in `originals`."""
+    """Return images in which a box is replaced by the same box of the partner in `originals`.
+
+    edges: top, bottom, left and right edge of the box in pixels (4,).
+    """
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
