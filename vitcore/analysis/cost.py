@@ -46,7 +46,7 @@ def remember(config: Config, cost: Cost) -> None:
 
 
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
-    """Return how each parameter is initialized, by name; None for a reference model from timm."""
+    """Return the size, shape and initial distribution of each parameter, by name; None for a reference model."""
     if (key := model_key(config)) not in drawings:
         drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
     return drawings[key]

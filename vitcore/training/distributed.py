@@ -97,11 +97,11 @@ class Ranks:
         return tensor / self.count
 
     def agree(self, decide: Callable[[], bool]) -> bool:
-        """Return on every rank what `decide`, called on rank 0 only, returns there."""
+        """Call `decide` on rank 0 only, and return its result on every rank."""
         return decide() if self.device is None else bool(self.broadcast_number(int(self.rank == 0 and decide())))
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """Return on every rank the bytes, or None, that `read`, called on rank 0 only, returns there."""
+        """Call `read` on rank 0 only, and return its result, bytes or None, on every rank."""
         payload = read() if self.rank == 0 else None
         if self.device is None:
             return payload

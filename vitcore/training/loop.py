@@ -406,8 +406,8 @@ def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
 def evaluation_batch(config: Config, device: torch.device) -> int:
     """Return the number of images to evaluate at once.
 
-    On a CPU, these images have at most 64 MiB in float32. Larger batches are no faster, and packs read a few batches
-    ahead into memory.
+    On a CPU, these images have at most 64 MiB in float32, unless a single image has more. Larger batches are no faster,
+    and packs read a few batches ahead into memory.
     """
     if device.type != "cpu":
         return EVALUATION_BATCH

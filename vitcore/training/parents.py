@@ -31,7 +31,7 @@ def is_trial(value: str) -> bool:
 
 
 def parent_of(config: Config) -> str:
-    """Return the setting that names a trial which `config` needs, "init_from" or "teacher", or "" if none does."""
+    """Return the setting of `config` that names another trial: "init_from" or "teacher", or "" if neither does."""
     return next((key for key in LINKS if is_trial(getattr(config, key))), "")
 
 

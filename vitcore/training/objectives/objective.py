@@ -39,7 +39,7 @@ class Objective(Variant):
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,) of images in evaluations, which are equal in all of them.
+        """Return the random keys (n,) of images in an evaluation, which are the same in every evaluation.
 
         The result is None if the objective draws no random numbers. index (n,): the images' indices in the whole data
         set.
