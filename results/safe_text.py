@@ -16,5 +16,5 @@ def escape(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line of at most LONGEST_LINE characters, with nonprintable characters escaped."""
+    """Return the text on one line, with nonprintable characters escaped, cut after LONGEST_LINE characters."""
     return printable(" ".join(text.split()))[:LONGEST_LINE]

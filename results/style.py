@@ -158,7 +158,7 @@ def read_section(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_palette(value: Any) -> tuple[str, ...]:
-    """Return the palette as a tuple of colors; raise ValueError if the list is empty or holds something else."""
+    """Return the palette as a tuple of colors; raise ValueError unless `value` is a list of at least one color."""
     palette = check("colours.palette", check("colours.palette", value, LIST), NOT_EMPTY)
     return tuple(check("colours.palette", one, COLOUR) for one in palette)
 

@@ -136,7 +136,7 @@ def arm_change(arm: Arm, plan: Plan) -> str:
 
 
 def given_name(arm: Arm, plan: Plan) -> str:
-    """Return the given name of an arm that changes several settings, or "" for an arm named by its factors."""
+    """Return the name that the study gives an arm with several changes, or "" for an arm named by its factors."""
     change = arm_change(arm, plan)
     return "" if all(part.partition("=")[0] in plan.factors for part in change.split(",")) else change
 

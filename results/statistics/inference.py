@@ -234,11 +234,10 @@ def fisher_p(k: int, n: int, others: int, of: int) -> float:
 
 
 def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
-    """Return the marginal level at which the t intervals of all means hold simultaneously (max-t, like Dunnett's).
+    """Return the marginal level of t intervals that all hold at once with probability `level` (max-t, like Dunnett's).
 
     samples: matrices of per-seed differences (n, contrasts), correlated within a matrix and independent between
-    matrices. level: the probability that all intervals hold. The result is simulated with a fixed seed, from
-    studentized normal samples with the observed correlations.
+    matrices. The result is simulated with a fixed seed, from studentized normal samples with the observed correlations.
     """
     rng = np.random.default_rng(0)
     largest = np.zeros(DRAWS)  # largest P(|T| <= t) of the contrasts, by draw

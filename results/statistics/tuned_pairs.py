@@ -64,7 +64,7 @@ def p_towards(value: float, sample: Sample, plan: Plan) -> float:
 def advantages(of: Pair, plan: Plan) -> list[Estimate]:
     """Return the differences that must all lie below a margin for two arms to be equivalent.
 
-    They are the advantages of either arm, at its tuned value or a grid point, over the other at its tuned value.
+    They are the advantages of either arm, at its tuned value or a grid point, over the other arm at its tuned value.
     """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
     own = of.own.mean

@@ -178,7 +178,8 @@ def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 def measures(name: str, metric: str) -> bool:
     """Return whether an eval computes a metric.
 
-    The eval NAME[@VALUE] computes the metrics named NAME...[@VALUE], except those of the result itself.
+    The eval NAME[@VALUE] computes the metrics named NAME...[@VALUE], except those of the result itself. For example,
+    test@64 computes test_accuracy@64.
     """
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")

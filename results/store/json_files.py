@@ -95,7 +95,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Return the lines of a JSON-lines file up to the first that is torn or breaks the schema.
+    """Return the lines of a JSON-lines file before the first line that is torn or breaks the schema.
 
     Returns an empty list if the file is missing. Raises Broken if it is not a regular file or is too large.
     """
@@ -106,7 +106,7 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
 
 
 def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
-    """Return the validated lines in JSON-lines bytes up to the first that is torn or breaks the schema."""
+    """Return the validated lines in JSON-lines bytes before the first line that is torn or breaks the schema."""
     lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:

@@ -162,7 +162,10 @@ class Trial:
         refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *checkpoints)
 
     def create(self, content: Mapping[str, object]) -> None:
-        """Write config.json (`config` and `identity`) unless it exists. Raises ValueError if a folder is a link."""
+        """Write config.json unless it exists. content: `config` and `identity`.
+
+        Raises ValueError if a folder is a symbolic link.
+        """
         self.ensure_no_links()
         if not (self.path / CONFIG).exists():
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
@@ -220,7 +223,7 @@ class Trial:
         return 0
 
     def step(self) -> int:
-        """Return the last step in the metrics of any attempt or of the newest checkpoint, or 0 if there is none."""
+        """Return the largest step in the metrics of all attempts and of the newest checkpoint; 0 if there is none."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
         return max([0, *logged, *map(step_of, self.checkpoints()[:1])])
 

@@ -185,7 +185,7 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
-    """Return the error for an unknown column, which lists COLUMNS and the further `metrics`."""
+    """Return the error for an unknown column. It lists the known ones: COLUMNS and the further `metrics`."""
     known = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(known)}{suggestion(name, known)}")
 

@@ -125,7 +125,7 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows with one verdict and one baseline, which it calls `baseline`."""
+    """Return the description of rows that share a verdict and a baseline. baseline: the text for the baseline."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
@@ -173,8 +173,8 @@ def names(rows: Sequence[Row]) -> str:
 def name_parts(row: Row) -> tuple[str, str, str]:
     """Return the parts of an arm's name: what the arm changes, its baseline, and the point of the curves.
 
-    The point has the last settings, which arm and baseline share, without tuned ones: "data_fraction=0.1" for the arm
-    "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
+    The point has the settings at the end of the name that arm and baseline share, without tuned ones:
+    "data_fraction=0.1" for the arm "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
     arm, baseline = row.arm.split(","), row.baseline.split(",")
     shared = 0

@@ -71,7 +71,7 @@ def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
 
 
 def image_count_text(found: pd.Series) -> str:
-    """Return the number of images below a label: "1,294 images", or a range (`min` to `max`) on two lines."""
+    """Return the text below a label: "1,294 images", or the range from `min` to `max` of `found` on two lines."""
     low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
     return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
 
