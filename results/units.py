@@ -50,7 +50,7 @@ COUNTED = replace(PLAIN, decimals=1)  # seconds, steps, images
 
 
 def unit(metric: str) -> Unit:
-    """Return the unit of a metric, with the number of decimal places that the current style sets."""
+    """Return the unit of a metric. The current style may set the decimal places of accuracies and losses."""
     if metric in MEASURES:
         return COUNTED
     kind, usual = ("accuracy", PERCENT) if is_accuracy(metric) else ("loss", PLAIN)

@@ -17,7 +17,7 @@ def normalized(values: np.ndarray) -> np.ndarray:
 def to_rgb(image: np.ndarray) -> np.ndarray:
     """Return an image (C, H, W) with values from 0 to 1 as an array (H, W, 3) for `imshow`.
 
-    Unless C is 3, it becomes gray: the mean over its channels.
+    Unless C is 3, the picture is gray: the mean over the channels.
     """
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)

@@ -66,7 +66,10 @@ def quick(content: bytes) -> Correct:
 
 
 def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
-    """Return the name, compressed size, offset, CRC-32 and uncompressed size of each file in a zip archive."""
+    """Return the name, compressed size, offset, CRC-32 and uncompressed size of each file in a zip archive.
+
+    Raises Unusual, struct.error or ValueError for a layout that numpy does not write.
+    """
     signature, *_, count, size, start, comment = struct.unpack("<4s4H2IH", content[-22:])
     if signature != END or comment or start + size != len(content) - 22:
         raise Unusual
@@ -84,7 +87,10 @@ def members(content: bytes) -> list[tuple[str, int, int, int, int]]:
 
 
 def packed(content: bytes, size: int, offset: int) -> bytes:
-    """Return the compressed bytes of the file at an offset of a zip archive. size: number of these bytes."""
+    """Return the compressed bytes of the file at an offset of a zip archive. size: number of these bytes.
+
+    Raises Unusual or struct.error if no such file is there.
+    """
     signature, *_, name, extra = struct.unpack("<4s5H3I2H", content[offset : offset + 30])
     start = offset + 30 + name + extra
     if signature != LOCAL or start + size > len(content):
@@ -95,7 +101,8 @@ def packed(content: bytes, size: int, offset: int) -> bytes:
 def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
     """Return the read-only array of a compressed .npy file of version 1.0.
 
-    crc, size: CRC-32 and size in bytes of the uncompressed file.
+    crc, size: CRC-32 and size in bytes of the uncompressed file. Raises Unusual if either differs, if the file is larger
+    than LARGEST, or if it has another version. Raises zlib.error or ValueError for other damage.
     """
     if size > LARGEST:
         raise Unusual
@@ -112,7 +119,10 @@ cached_array = lru_cache(maxsize=128)(array)  # trials with the same seed have t
 
 @cache
 def header(text: bytes) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and dtype from the header of an .npy file of version 1.0."""
+    """Return shape and dtype from the header of an .npy file of version 1.0.
+
+    Raises Unusual for an array of objects or in Fortran order. Raises ValueError if the header is damaged.
+    """
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(text))
     if fortran or dtype.hasobject:
         raise Unusual

@@ -56,7 +56,7 @@ def kind_of(study: StudyResults) -> str:
 
 
 def base_metric(metric: str) -> str:
-    """Return a metric's name without the test size: "test_accuracy" for "test_accuracy@16"."""
+    """Return a metric's name without what its eval varies: "test_accuracy" for "test_accuracy@16"."""
     return metric.partition("@")[0]
 
 
