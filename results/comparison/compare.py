@@ -461,7 +461,10 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
-    """Return the recipes and settings whose values over all matched arms differ, with the values in A and B."""
+    """Return each field (the recipe or a setting) whose values in the matched arms differ between A and B.
+
+    A field has the values in A and those in B, over all matched arms.
+    """
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]

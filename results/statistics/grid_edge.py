@@ -26,7 +26,7 @@ class GridEnd:
 
     @property
     def note(self) -> str:
-        """The footnote: whether this end beats or ties with the best inner value, and which value to add to the grid."""
+        """The footnote: whether this end beats or ties with the best inner value, and the value to add to the grid."""
         add = "" if self.beyond is None else f"; add {self.setting} {self.beyond} to the grid"
         if self.resolved:
             return f"its best {self.setting} lies at the edge of the grid, {self.value}: no verdict{add}"

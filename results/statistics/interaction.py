@@ -42,7 +42,10 @@ def judge_interactions(
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Return ab - a - b + baseline over the seeds that all `four`, in this order, finished."""
+    """Return ab - a - b + baseline over the seeds that all four arms finished.
+
+    four: the samples of ab, a, b and baseline, in this order.
+    """
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 

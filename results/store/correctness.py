@@ -101,8 +101,8 @@ def packed(content: bytes, size: int, offset: int) -> bytes:
 def array(compressed: bytes, crc: int, size: int) -> np.ndarray:
     """Return the read-only array of a compressed .npy file of version 1.0.
 
-    crc, size: CRC-32 and size in bytes of the uncompressed file. Raises Unusual if either differs, if the file is larger
-    than LARGEST, or if it has another version. Raises zlib.error or ValueError for other damage.
+    crc, size: CRC-32 and size in bytes of the uncompressed file. Raises Unusual if one of them differs, or if the file
+    is larger than LARGEST or of another version. Raises zlib.error or ValueError for other damage.
     """
     if size > LARGEST:
         raise Unusual

@@ -125,7 +125,10 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return the settings in which "the baseline" and "the stage <name>" depart from the recipe, where they do."""
+    """Return the settings that depart from the recipe, for "the baseline" and each "the stage <name>".
+
+    An entry without such settings is left out.
+    """
     found = {"the baseline": plan.departures}
     found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
     return {name: settings for name, settings in found.items() if settings}
