@@ -54,9 +54,9 @@ def tiny(slot: str, name: str) -> Config:
 
 
 def trains(slot: str, name: str) -> None:
-    """Check that logits have their shape and are finite, that weights change, and that gradients reach the variant.
+    """Check that the variant trains: the logits' shape and finiteness, the change of weights, and the gradients.
 
-    They must reach all of the variant's parameters.
+    Gradients must reach all of the variant's parameters.
     """
     learns(tiny(slot, name), slot, name)
 
@@ -72,7 +72,7 @@ def beside_prefix(slot: str, name: str) -> None:
 
 
 def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
-    """Check that logits have their shape and are finite, that two steps change weights, and the third step's gradients.
+    """Check shape and finiteness of the logits, the change of weights in two steps, and the third step's gradients.
 
     The gradients are checked late because a head or a branch that starts at zero passes none in the first steps. every:
     whether gradients must reach all of the variant's parameters, or only some.
