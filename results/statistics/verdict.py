@@ -23,8 +23,8 @@ def verdict(
 
     p_holm, p_margin: the adjusted p values of no difference and of equivalence, the latter None without a margin.
     diverged: the numbers of diverged trials of (arm, baseline). If any diverged, the verdict is never equivalent, and
-    the one with more of them is never better. With equal numbers, the verdict is not-resolved. Without a standard
-    error, only divergence was tested: the verdict is worse or not-resolved.
+    never favors the side with more diverged trials. With equal numbers of them, the verdict is not-resolved. Without a
+    standard error, only divergence was tested: the verdict is worse or not-resolved.
     """
     if p_holm is None:
         return None

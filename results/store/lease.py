@@ -210,7 +210,7 @@ def stopped(attempt: Path) -> str:
 
 
 def changed(attempt: Path) -> int:
-    """Return when a lease was last renewed, in ns on the file server's clock, or 0 if it is missing."""
+    """Return when a lease was last renewed, in ns on the file server's clock, or 0 for a missing lease."""
     try:
         return (attempt / NAME).stat().st_mtime_ns
     except OSError:

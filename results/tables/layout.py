@@ -152,8 +152,8 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
 
     "all" keeps every note. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
-    the table's notes. "none" drops these, all footnotes about arms, and all the table's notes. Both keep the footnotes
-    on missing, failed and diverged trials.
+    the table's notes. "none" drops these, all footnotes about arms, and all the table's notes. Both "short" and "none"
+    keep the footnotes on missing, failed and diverged trials.
     """
     if notes == "all":
         return table
