@@ -83,7 +83,7 @@ class Floor:
                 repeat(call, count)
 
     def add_dense(self, name: str, rows: int, inner: int, columns: int, count: int = 1) -> None:
-        """Add forward and backward passes of `count` linear layers, with inputs (rows, inner), to (rows, columns)."""
+        """Add forward and backward passes of `count` linear layers from (rows, inner) to (rows, columns)."""
         self.flops += 2 * rows * inner * columns * count
         x, w, g = self.random(rows, inner), self.random(columns, inner), self.random(rows, columns)
         for product, call in products(x, w, g).items():
@@ -183,7 +183,7 @@ KERNELS: dict[str, Attention] = {
 
 
 def relative_error(precision: str) -> float:
-    """Return the relative error of float32 products of a precision, in the Frobenius norm."""
+    """Return the relative error, in the Frobenius norm, of a float32 product computed with this precision."""
     a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with float32_precision(precision):
         found = a.float() @ b.float()
@@ -192,7 +192,7 @@ def relative_error(precision: str) -> float:
 
 @contextmanager
 def float32_precision(precision: str) -> Iterator[None]:
-    """Set the precision of float32 products, "highest" or "medium"; compute convolutions on a GPU without TF32."""
+    """Set the precision of float32 products, "highest" or "medium", and turn off TF32 in convolutions, for a block."""
     before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.allow_tf32 = False

@@ -1,7 +1,7 @@
 """The benchmark of a small study: `ablate run` against the usual loop of one process per trial, one or two at a time.
 
-All train two kinds of position embedding with several seeds, on equal images, batches, schedules and evaluations. Wall
-time is the time from the command to the last result. That of `ablate run` includes its table.
+Each method trains two kinds of position embedding with several seeds, on equal images, batches, schedules and
+evaluations. Wall time is the time from the command to the last result. That of `ablate run` includes its table.
 """
 
 import json
@@ -84,9 +84,10 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
 def timed_in(
     folder: Path, configs: Sequence[Config], rounds: int, source: Source
 ) -> tuple[dict[str, Seconds], dict[str, float], float]:
-    """Return the wall seconds of each method, (rounds,), test accuracies, and the training seconds of `ablate run`.
+    """Return wall seconds, (rounds,), and mean test accuracy by method, and the training seconds of `ablate run`.
 
-    folder: the folder of the study's files.
+    Accuracies, and the training seconds of all trials together, are of the last round. There is no accuracy for PAIRED,
+    which trains the same trials as SEQUENTIAL. folder: the folder of the study's files.
     """
     runs: list[Path] = []
     scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]

@@ -19,7 +19,10 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # psut
 
 
 def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dict[str, str]) -> dict[str, int | None]:
-    """Return the bytes that each implementation's steps need; None, with a reason in `left_out`, if unknown."""
+    """Return the bytes that each implementation's steps need; None if unknown.
+
+    left_out: takes the reason if a measurement is impossible or fails, but none if the system does not report memory.
+    """
     found: dict[str, int | None] = {}
     for name in names:
         try:

@@ -1,7 +1,7 @@
 """The rivals: usual training steps with timm's or torchvision's model, and with this suite's weights and batches.
 
 Their first losses must equal this suite's, because a wrong step may be fast. For this comparison, a head of zeros and a
-warm-up are replaced, because first losses would not depend on the model.
+warm-up are replaced: with them, first losses would not depend on the whole model.
 """
 
 import os
@@ -41,7 +41,7 @@ IMAGES = 64  # largest batch of the check in float32
 
 
 class Ours(Training):
-    """A training as `ablate run` does it, which also returns the loss of the last step."""
+    """A training as `ablate run` does it, with the loss of the last step as a property."""
 
     @property
     def loss(self) -> Tensor:
@@ -51,7 +51,7 @@ class Ours(Training):
 class Rival:
     """A training step as in a usual script, with the model of a rival.
 
-    Raises ValueError for a setting that the rival lacks, or with which its losses would differ from this suite's.
+    Raises ValueError if the rival cannot do an equal training, or if it needs a C++ compiler that is missing.
     """
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
@@ -172,9 +172,9 @@ def check_equal(config: Config, sides: Sides) -> dict[str, float]:
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raise ValueError, with the number of the step, where the losses of `name` differ by more than a relative error.
+    """Raise ValueError at the first step whose losses differ by more than `tolerance`, relative to `theirs`.
 
-    tolerance: that error, relative to `theirs`.
+    name: the implementation with the losses `theirs`.
     """
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN

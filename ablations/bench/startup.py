@@ -22,9 +22,10 @@ TRIALS = 2
 
 
 def bench(config: Config, rounds: int, source: Source) -> Result:
-    """Measure the seconds from a process's command to its first step, imports included, in `rounds` starts per state.
+    """Measure the seconds from a process's command to the end of its first step, imports included.
 
-    Raises ValueError if a process fails.
+    rounds: the number of starts with an empty cache, with a filled one, and without compilation. Raises ValueError if a
+    process fails.
     """
     how = conditions(config, source, rounds, 1)
     compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
@@ -59,7 +60,10 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
 
 
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:
-    """Train TRIALS seeds; return the end of the first step in seconds since the epoch, and graphs after each trial."""
+    """Take one training step and evaluate, with each of TRIALS seeds.
+
+    Returns the end of the first step, in seconds since the epoch, and the number of graphs so far after each seed.
+    """
     first, graphs = 0.0, list[int]()
     with computing(config):
         data = source.images(config)

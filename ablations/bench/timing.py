@@ -34,7 +34,7 @@ def spread(values: Seconds) -> Spread:
 
 
 def ratios(seconds: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
-    """Return each other implementation's time relative to the reference's, divided within a round."""
+    """Return the spread over rounds of each other implementation's time relative to the reference's."""
     return {name: spread(own / seconds[reference]) for name, own in seconds.items() if name != reference}
 
 

@@ -1,4 +1,4 @@
-"""The commands `ablate bench step|study|loop|input|startup`, which compare speed with other implementations."""
+"""The commands `ablate bench step|study|loop|input|startup`, which compare the speeds of implementations or arms."""
 
 import sys
 import tempfile

@@ -24,7 +24,7 @@ def check_word(word: str, recipe: str) -> bool:
     """Return whether all checks of `word` pass, after printing one line per check.
 
     word: a plug-in, study or recipe, or "all". recipe: the recipe on which studies are checked. Raises ValueError if
-    `word` names nothing to check, or a study or recipe that is invalid.
+    `word` names nothing that can be checked, an invalid study or recipe, or a plug-in that adds no part.
     """
     if word == "all":
         return check_everything(recipe)
@@ -107,7 +107,7 @@ def hint(error: BaseException) -> str:
 
 
 def last_place(error: BaseException, file: Path | None) -> str:
-    """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]", or "" if it has none."""
+    """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]"; "" without such a line."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{lines[-1]}]" if lines else ""
@@ -135,8 +135,9 @@ def check_study(file: str, recipe: str) -> bool:
 
 
 def check_recipe(file: str) -> bool:
-    """Build the models of a recipe, its arms and its stages, print a line for each, and return True.
+    """Check the configs of a recipe, its arms and its stages, print a line for each, and return True.
 
+    The models of the recipe and of its arms are built.
     Raises ValueError if a config is invalid or a model cannot be built.
     """
     recipe = read_recipe(file)

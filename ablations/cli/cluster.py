@@ -79,7 +79,7 @@ def ensure_submittable(
     """Check that the trials to submit can run.
 
     Raises ValueError if data are missing or damaged, or if a job of the profile cannot run a trial. Raises ValueError
-    too if the trials would take more than `max_hours` device hours.
+    too if the trials together would take more than `max_hours` device hours.
     """
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device

@@ -223,7 +223,7 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Report on standard error which trials are not done, and exit with an error status if there are any.
+    """Report on standard error how many trials are not done, and exit with an error status if there are any.
 
     asked: the number of trials that the run was to do. plans: the plans to name in the advice on failed trials.
     """

@@ -1,4 +1,4 @@
-"""The decision whether a trial gets another attempt, which every machine takes from the attempts on disk.
+"""The decision whether a trial gets another attempt. Every machine derives it from the attempts on disk.
 
 An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
 the process was killed or the machine failed. Attempts that ran other code, or that came before the last `ablate retry`,
@@ -86,7 +86,7 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
     """Return why the failed attempts `past`, oldest first, rule out another attempt; "" if they do not.
 
-    WITHOUT_PROGRESS machine faults without a newer checkpoint rule it out.
+    WITHOUT_PROGRESS machine faults or kills without a newer checkpoint rule it out.
     """
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
@@ -107,7 +107,7 @@ def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> b
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """Return the node on which the newest attempt and an earlier one of `past` failed; "" without such a node."""
+    """Return the node on which machine faults ended the newest attempt and an earlier one; "" without such a node."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
@@ -115,8 +115,8 @@ def node_to_leave(past: Sequence[EndedAttempt]) -> str:
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
     """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass.
 
-    They grow by a factor of 5 with each machine fault, up to LONGEST_PAUSE. Kills add no delay, because preemption
-    looks like a kill.
+    They are PAUSE_SECONDS after one machine fault and grow by a factor of 5 with each further one, up to LONGEST_PAUSE.
+    Kills add no delay, because preemption looks like a kill.
     """
     count = sum(one.machine and one.cause != KILLED for one in past)
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

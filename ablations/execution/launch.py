@@ -46,7 +46,10 @@ PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
-    """Return the variables of this process, overridden by `own` and then by PYTHONPATH and ABLATE_DATA."""
+    """Return the environment variables of a worker.
+
+    They are the variables of this process, overridden by `own` and then by PYTHONPATH and ABLATE_DATA.
+    """
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}

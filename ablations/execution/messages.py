@@ -58,8 +58,8 @@ class Ended:
 
     kind: how it ended. `finished`, `diverged`, `failed` and `blocked` (by its parent) are final in this run. `again`:
     the trial will be tried again after `pause` seconds. `stopped`: on request. `held`: another process holds the trial.
-    `interrupted`: the trial cannot go on in this run. seconds: the training time. leaving: the worker takes no further
-    job. elsewhere: another run, or an earlier one, has ended the trial.
+    `interrupted`: the trial cannot go on in this run. accuracy: the test accuracy. seconds: the training time. leaving:
+    the worker takes no further job. elsewhere: another run, or an earlier one, has ended the trial.
     """
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]

@@ -40,7 +40,7 @@ class Display(Protocol):
     """The interface of displays, which show the progress of a run."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show a running trial. step, accuracy: None until the first step or validation is done."""
+        """Show a running trial. step: None before the first step. accuracy: None before the first validation."""
 
     def compiling(self, slot: int, job: Job) -> None: ...
     def idle(self, slot: int) -> None: ...
@@ -74,8 +74,8 @@ class RunSummary:
 class PoolTrial:
     """A trial in the pool.
 
-    due: the earliest start, in seconds of the monotonic clock. deaths: workers that died on it before its attempt
-    began.
+    due: the earliest start, in seconds of the monotonic clock. deaths: workers that died on the trial since its last
+    attempt began.
     """
 
     job: Job
@@ -110,7 +110,8 @@ class Slot:
 class Pool:
     """The pool of one run: its slots and its trials.
 
-    on_over: called after each trial that ends. summary: where the pool records how trials ended.
+    on_over: called after each trial that ends without being interrupted. summary: where the pool records how trials
+    ended.
     """
 
     jobs: Sequence[Job]
@@ -164,14 +165,14 @@ class Pool:
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin, or None. Trials before it are ended or made to wait."""
+        """Return the first waiting trial that may begin, or None. Trials before it end or are made to wait."""
         return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
         """Return whether a trial may begin, according to the disk.
 
-        A trial that is not to do is ended. A trial that cannot begin yet waits for another run or for its parent, or is
-        interrupted.
+        A trial that is over, failed or blocked on disk is ended. A trial that cannot begin yet waits for another run or
+        for its parent, or is interrupted.
         """
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.to_do:
@@ -256,7 +257,7 @@ class Pool:
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited with status `code`, and let its trial wait or interrupt it."""
+        """Free the slot of a worker that has exited with status `code`; make its trial wait, or interrupt the trial."""
         trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
         assert slot.worker is not None
         slot.worker.close()
@@ -293,7 +294,7 @@ class Pool:
     def count_death(self, trial: PoolTrial, how: str) -> None:
         """Move a trial whose worker died to the end of the queue, as the trial may be the cause.
 
-        After DEATHS deaths before its attempt began, it is interrupted.
+        The trial is interrupted after DEATHS deaths since its last attempt began.
         """
         trial.deaths += 1
         if trial.deaths >= DEATHS:

@@ -41,9 +41,10 @@ SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a w
 
 @dataclass(frozen=True)
 class RankFailure:
-    """A rank's report of the exception that ended it, with its type and innermost frames in `where`.
+    """A rank's report of the exception that ended it.
 
-    followed: whether the rank ended because another rank was lost.
+    where: the type and innermost frames of the exception. followed: whether the rank ended because another rank was
+    lost.
     """
 
     rank: int
@@ -199,7 +200,10 @@ class RankProcesses:
             time.sleep(0.02)
 
     def lost(self) -> list[int]:
-        """Return the ranks whose processes ended early, unless another lost rank was the cause."""
+        """Return the ranks whose processes failed, unless another lost rank was the cause.
+
+        The srun stands for all ranks on the other nodes; the first of these is returned.
+        """
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def loss(self) -> RankLost | None:
@@ -220,7 +224,10 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """Return the failure of a process that ended without a report; of an srun, any of its ranks may have failed."""
+        """Return the failure of a process that ended without a report.
+
+        If the process is the srun, any rank on the other nodes may have failed.
+        """
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1

@@ -13,8 +13,9 @@ from results.store.standing import Kind, Standings
 def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
     """Reopen the selected trials; return, for each of them, whether it could be reopened.
 
-    failed: select trials and evals that failed. oom: select trials that failed for lack of memory. diverged: select
-    trials that diverged. A trial cannot be reopened if a process holds it or if its result has changed since.
+    failed: select trials that failed or have a failed eval. oom: select trials that failed for lack of memory.
+    diverged: select trials that diverged. A trial cannot be reopened if a process holds it, or has changed its result
+    during this call.
     """
     reopened = []
     for trial in trials:

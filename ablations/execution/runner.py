@@ -35,10 +35,10 @@ def run(
 ) -> RunSummary:
     """Run all jobs that are to do; return how all jobs ended.
 
-    workers: the number of workers; None for the default. on_over: called after each job. deadline: seconds of the
-    monotonic clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint and stop. Raises
-    store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts, or a trial needs more
-    GPUs than there are.
+    workers: the number of workers; None for the default. on_over: called after each job that ends without being
+    interrupted, or had ended before. deadline: seconds of the monotonic clock. At the deadline, or when `called_off()`
+    is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a trial.
+    Raises ValueError if no worker starts, or a trial needs more GPUs than there are.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:

@@ -24,8 +24,8 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
     """Raise ValueError if `count` nodes with `each` GPUs cannot run one of the trials.
 
-    Only trials on several GPUs are checked. Such a trial takes an equal number of GPUs on each node. where: the place
-    that the message names.
+    Only trials of several ranks are checked. The ranks must divide evenly among the nodes. Each needs a GPU, unless the
+    trial has device=cpu. where: the place that the message names.
     """
     for job in jobs:
         if job.ranks == 1:

@@ -86,7 +86,7 @@ class Worker:
             self.emit(messages.Progress(step, accuracy))
 
     def announce(self, facts: Facts) -> None:
-        """Warn the pool if steps are not compiled or not one CUDA graph, unless the config forbids it."""
+        """Warn the pool if compilation failed, or if a step is not one CUDA graph although the config allows it."""
         if why := facts.get("compile_failed"):
             self.emit(messages.Note(f"the model cannot be compiled here, so it is trained uncompiled: {why}"))
         if (graph := str(facts.get("cuda_graph", ""))).startswith(NONE) and not graph.endswith(ASKED):
@@ -114,7 +114,10 @@ class Worker:
         return attempt
 
     def past(self, trial: store.Trial, attempt: store.Attempt) -> Past | None:
-        """Return the failed attempts before this one; None if they rule it out, after recording the trial as failed."""
+        """Return the failed attempts before this one.
+
+        If they rule out another attempt, the trial is recorded as failed and None is returned.
+        """
         self.emit(messages.Started(attempt.path.name))
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
@@ -124,7 +127,7 @@ class Worker:
         return past
 
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
-        """Train a trial and publish its result, or record its failure."""
+        """Train a trial and publish its result, or record its failure. Raises OSError if the disk is full."""
         try:
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
@@ -140,7 +143,8 @@ class Worker:
     def prepared(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write the config and the environment of the attempt; return the config.
 
-        Raises ValueError if the config's id is not the planned one, as after a change of code or data.
+        Raises ValueError if the config's id is not the planned one, as after a change of code or data. Also
+        raises the errors of `ensure_device`.
         """
         config = Config(**job.config)
         if trial_id(config) != job.id:
@@ -159,7 +163,7 @@ class Worker:
         return config
 
     def conclude(self, job: Job, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
-        """Publish the result of a training that was not stopped, and compute the evals that the job requests."""
+        """Publish the result of a training unless it was stopped, and compute the job's evals if it finished."""
         if outcome.micro_batch:
             attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
         if outcome.status != "stopped":
@@ -210,7 +214,7 @@ class Worker:
                 raise NoGpu(f"gpus={needed}: this process sees {there}; as many processes without one: device=cpu")
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
-        """Record the failure of an attempt, and send the pool whether the trial will be tried again."""
+        """Record the failure of an attempt, and tell the pool whether the trial will be tried again."""
         fault, place = faults.classify(error), faults.fault_location(error)
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}"
         again, pause, left = fault.kind == faults.BUG and attempts.may_retry_exception(past, place), 0.0, ""

@@ -1,4 +1,4 @@
-"""The command `ablate show`, which describes a study and its last results."""
+"""The command `ablate show`, which describes a study and its results."""
 
 from collections.abc import Iterator
 from pathlib import Path

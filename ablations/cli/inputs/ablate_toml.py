@@ -59,8 +59,8 @@ class Places:
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
     """Return the folders in which data sets are found.
 
-    explicit: --data-dir. profile: the data_dir of a SLURM profile. Raises ValueError if a folder has the name of a
-    built-in data set.
+    explicit: --data-dir. profile: the data_dir of a SLURM profile. Raises ValueError if [data] contains the
+    name of a built-in data set.
     """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if named:
@@ -107,7 +107,7 @@ def is_pack(folder: str) -> bool:
 def named(content: Any, images: Mapping[str, str]) -> Any:
     """Return settings in which `data` and `STAGE.data` name image folders as 'imagefolder:' and the absolute path.
 
-    images: name -> folder. Names of packs are unchanged.
+    Nested dictionaries are included. images: name -> folder. Names of packs are unchanged.
     """
     if not isinstance(content, dict):
         return content

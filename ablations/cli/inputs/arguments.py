@@ -119,10 +119,10 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
     """Return the name of a study's plan on the named recipe.
 
-    If no recipe is named, the plan on the default recipe is meant. If it does not exist, the study's only plan with
-    these overrides is meant. there: the names of existing plans.
+    If no recipe is named, the plan on the default recipe is meant. If that plan does not exist, the study's only plan
+    with these overrides is meant. there: the names of existing plans.
 
-    Raises ValueError if there are several such plans.
+    Raises ValueError if there are several such plans. If there is none, the plan on the default recipe is named.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in there:
@@ -171,10 +171,10 @@ def plans_at(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Check that the studies which a command names were planned.
+    """Raise ValueError if a study that a command names was planned, but not with the settings that the command gives.
 
-    source: a run directory or an exported file. Raises ValueError if a study was not run with the given settings.
-    Raises ValueError too if the file of a study does not exist and no plan has its name.
+    Raises ValueError too if the file of a study does not exist and no plan has its name. Other studies without a plan
+    pass. source: a run directory or an exported file.
     """
     asked, there = split(words or []), {plan.name: plan for plan in plans_at(source)}
     with_them = plan_names(words, recipe_name, source)

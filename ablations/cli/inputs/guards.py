@@ -32,7 +32,7 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
 def ensure_fits(jobs: list[Job]) -> None:
     """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than there is.
 
-    Memory is checked only for trials on the CPU.
+    Memory is checked only for trials on the CPU whose cost is known.
     """
     from vitcore.runtime.memory_limits import check_memory, host_limits
 
