@@ -336,6 +336,10 @@ class Pool:
         trial.state = PoolTrialState.ENDED
         self.summary.add(trial.job, end)
         self.display.over(trial.job, end)
+        if not self.goes_on:  # workers exit while `on_over` publishes the last study
+            for slot in self.slots:
+                if slot.worker is not None:
+                    slot.worker.close()
         self.on_over(trial.job)
         for child in self.trials.values():
             if trial.job.id in child.job.parents:

@@ -134,6 +134,22 @@ def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
     assert [one.job for one in made.trials.values() if one.state is PoolTrialState.WAITING] == [first]
 
 
+def test_workers_leave_before_the_last_trial_is_published(tmp_path: Path) -> None:
+    """A study is published after its last trial; workers that have nothing left to train exit in the meantime."""
+    some, order = jobs(2), []
+    made = pool(tmp_path, some, 1)
+    made.start = lambda slot: SimpleNamespace(  # type: ignore[method-assign]
+        send=lambda job: None, close=lambda: order.append("closed")
+    )
+    made.on_over = order.append
+    made.tick()
+    hear(made, 0, Ready())
+    for _ in some:
+        made.tick()
+        hear(made, 0, Ended("finished"))
+    assert order == [some[0], "closed", some[1]]
+
+
 @pytest.fixture
 def stands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Standing]:
     """Standings by trial id, which replace the disk's."""
