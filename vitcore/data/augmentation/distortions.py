@@ -6,7 +6,7 @@ from 0 to 30, is an index into the amounts of an operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -34,9 +34,9 @@ ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 class Operation(NamedTuple):
     """A function of `image_ops`, its amount at each level (31,), and whether the amount has a random sign."""
 
-    apply: Callable[[Tensor, Tensor], Tensor]
-    amounts: Tensor
-    signed: bool
+    apply: image_ops.Operation
+    amounts: Tensor = torch.zeros(LEVELS)
+    signed: bool = False
 
 
 class Distortion(Stage):
@@ -65,29 +65,21 @@ class Distortion(Stage):
         return scale(self.distort(scale(images, self.white, WHITE), choices, fixed), WHITE, self.white)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        """Return distorted uint8 images (B, C, H, W) with values from 0 to 255, and leave `images` unchanged.
-
-        choices, fixed: see `Stage.apply`.
-        """
+        """Return distorted copies of images with values from 0 to 255. choices, fixed: see `Stage.apply`."""
         raise NotImplementedError
 
     def operate(self, images: Tensor, choices: Tensor, levels: Tensor, sign: Tensor, fixed: bool) -> Tensor:
-        """Return images, each after its operation at its level.
+        """Return images, each after its operation (B,) at its level (B,).
 
-        choices, levels: the number of each image's operation (B,) and its level (B,). sign: 1 or -1 (B,), which only
-        signed operations use. fixed: see `Stage.apply`.
+        sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
         """
         table, signed = self.amounts(choices.device)
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
-        """Return images, each after its operation by its amount.
-
-        choices, amounts: the number of each image's operation (B,) and its amount (B,). fixed: see `Stage.apply`.
-        """
-        if fixed:
-            return image_ops.at_once(images, [operation.apply for operation in self.operations], choices, amounts)
-        return grouped(images, self.operations, choices, amounts)
+        """Return images, each after its operation (B,) by its amount (B,). fixed: see `Stage.apply`."""
+        operations = [operation.apply for operation in self.operations]
+        return (image_ops.at_once if fixed else grouped)(images, operations, choices, amounts)
 
     def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return each operation's amounts by level (operations, 31), and a mask of signed operations (operations,)."""
@@ -116,7 +108,8 @@ class RandomDistortion(Distortion):
         super().__init__(config, options)
         self.layers, self.magnitude = options.layers, options.magnitude
         self.draws = 2 * self.layers  # an operation for each layer, then a sign for each
-        self.operations = moderate(config.image_size)
+        translation = 150 / 331 * config.image_size
+        self.operations = space(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         operations = decided(len(self.operations), keys, code("operation"), self.layers)
@@ -130,13 +123,13 @@ class RandomDistortion(Distortion):
 
 
 class TrivialDistortion(Distortion):
-    """The stage of TrivialAugment: one random operation at a random magnitude."""
+    """The stage of TrivialAugment: one random operation at a random magnitude, in the wide search space."""
 
     draws = 3  # the operation, its magnitude and its sign
 
     def __init__(self, config: Config, options: Any) -> None:
         super().__init__(config, options)
-        self.operations = wide()
+        self.operations = space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         operation = decided(len(self.operations), keys, code("operation"), 1)
@@ -163,10 +156,8 @@ class ThreeDistortions(Distortion):
     def __init__(self, config: Config, options: Jitter) -> None:
         super().__init__(config, options)
         self.jitter, self.flip = options.jitter, RandomFlip(config, options) if options.flip else None
-        none = torch.zeros(LEVELS)
-        self.operations = [
-            Operation(apply, none, False) for apply in (image_ops.gray, image_ops.solarize, image_ops.gaussian_blur)
-        ]
+        one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]
+        self.operations = list(map(Operation, one_of_three))
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
         flips = decided(2, keys, code("flip"), 1)
@@ -193,59 +184,44 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
 
 
 def signs(keys: Tensor, elements: int) -> Tensor:
-    """Draw signs (B, elements), each 1 or -1, for keys (B,)."""
+    """Draw signs (B, elements), 1 or -1."""
     return 2 * decided(2, keys, code("sign"), elements) - 1
 
 
-def grouped(images: Tensor, operations: list[Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """Return images, each after its operation by its amount, with one call per operation.
-
-    choices, amounts: the number of each image's operation (B,) and its amount (B,), both on the CPU.
-    """
+def grouped(images: Tensor, operations: Sequence[image_ops.Operation], choices: Tensor, amounts: Tensor) -> Tensor:
+    """Return what `image_ops.at_once` does, with one call per chosen operation. choices, amounts: on the CPU."""
     images = images.clone()
     places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
     counts = torch.bincount(choices, minlength=len(operations)).tolist()
     parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))
     for operation, chosen, amount in zip(operations, *parts, strict=True):
         if len(chosen):
-            images[chosen] = operation.apply(images[chosen], amount)
+            images[chosen] = operation(images[chosen], amount)
     return images
-
-
-def moderate(size: int) -> list[Operation]:
-    """Return RandAugment's operations for images of `size` x `size` pixels."""
-    return space(shear=0.3, translation=150 / 331 * size, angle=30.0, enhancement=0.9, bits=4)
-
-
-def wide() -> list[Operation]:
-    """Return the operations of TrivialAugment's wide search space (arXiv 2103.10158)."""
-    return space(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
     """Return torchvision's 14 operations, given their amounts at the largest level.
 
-    shear: factor. translation: pixels. angle: degrees. enhancement: change of the factors for brightness, color,
-    contrast and sharpness. bits: low bits that posterize sets to 0.
+    translation: pixels. angle: degrees. enhancement: change of the factors for brightness, color, contrast and
+    sharpness. bits: low bits that posterize sets to 0.
     """
-
-    def up_to(amount: float) -> Tensor:
-        return torch.linspace(0, amount, LEVELS)
-
-    none = torch.zeros(LEVELS)
+    signed: dict[image_ops.Operation, float] = {
+        image_ops.shear_x: shear,
+        image_ops.shear_y: shear,
+        image_ops.translate_x: translation,
+        image_ops.translate_y: translation,
+        image_ops.rotate: angle,
+        image_ops.brightness: enhancement,
+        image_ops.colour: enhancement,
+        image_ops.contrast: enhancement,
+        image_ops.sharpness: enhancement,
+    }
     return [
-        Operation(image_ops.identity, none, False),
-        Operation(image_ops.shear_x, up_to(shear), True),
-        Operation(image_ops.shear_y, up_to(shear), True),
-        Operation(image_ops.translate_x, up_to(translation), True),
-        Operation(image_ops.translate_y, up_to(translation), True),
-        Operation(image_ops.rotate, up_to(angle), True),
-        Operation(image_ops.brightness, up_to(enhancement), True),
-        Operation(image_ops.colour, up_to(enhancement), True),
-        Operation(image_ops.contrast, up_to(enhancement), True),
-        Operation(image_ops.sharpness, up_to(enhancement), True),
-        Operation(image_ops.posterize, up_to(bits).round(), False),
-        Operation(image_ops.solarize, torch.linspace(255, 0, LEVELS), False),
-        Operation(image_ops.autocontrast, none, False),
-        Operation(image_ops.equalize, none, False),
+        Operation(image_ops.identity),
+        *(Operation(apply, torch.linspace(0, most, LEVELS), signed=True) for apply, most in signed.items()),
+        Operation(image_ops.posterize, torch.linspace(0, bits, LEVELS).round()),
+        Operation(image_ops.solarize, torch.linspace(255, 0, LEVELS)),
+        Operation(image_ops.autocontrast),
+        Operation(image_ops.equalize),
     ]

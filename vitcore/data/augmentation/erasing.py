@@ -32,8 +32,8 @@ def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tenso
 def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Tensor:
     """Draw a rectangle (top, left, height, width) for each key: (B, 4), int64, in pixels.
 
-    An image of rows x columns pixels is erased with `probability`, by the first of ten random rectangles that fits.
-    Without erasing, or if none of the ten fits, the rectangle is all zeros.
+    With `probability`, it is the first of ten random rectangles that fits into rows x columns pixels. Otherwise, or if
+    none fits, it is all zeros.
     """
     uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
     share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
@@ -49,7 +49,7 @@ def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Ten
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
-    """Return standard normal noise (B, C, H, W), which depends on each image's key (B,) alone."""
+    """Return standard normal noise in the shape of the images (B, C, H, W), a function of each image's key (B,)."""
     uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)

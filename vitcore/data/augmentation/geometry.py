@@ -18,15 +18,14 @@ from vitcore.variant import Variant
 if TYPE_CHECKING:
     from vitcore.config import Config
 
-
 LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at a time, which stay in its cache
 
 
 class Stage:
     """Base class of the steps of an augmentation, each of which changes uint8 images (B, C, H, W).
 
-    draws: choices per image, all drawn before any image is changed. in_place: whether `apply` changes the given images.
-    options: the options of the augmentation, which include those of this stage.
+    draws: number of choices per image. in_place: whether `apply` changes the given images. options: the options of the
+    augmentation, which include those of this stage.
     """
 
     draws: int
@@ -103,39 +102,24 @@ class RandomShift(Stage):
         return decided(2 * self.pad + 1, keys, code("crop"), 2)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        take = gathered if fixed or images.device.type != "cpu" else copied
-        return take(self.padded(images), choices, *images.shape[-2:])
+        padded, side = self.padded(images), images.shape[-1]
+        if fixed or images.device.type != "cpu":
+            top, left = sent(choices, images.device).unbind(1)
+            windows = padded.unfold(2, side, 1).unfold(3, side, 1)  # (B, C, places, places, S, S)
+            return windows[torch.arange(len(images), device=images.device), :, top, left]
+        cropped = torch.empty_like(images, memory_format=torch.contiguous_format)
+        for crop, image, (top, left) in zip(cropped.numpy(), padded.numpy(), choices.tolist(), strict=True):
+            crop[...] = image[:, top : top + side, left : left + side]  # by NumPy, one at a time: faster on a CPU
+        return cropped
 
     def padded(self, images: Tensor) -> Tensor:
-        """Pad images (B, C, H, W) to (B, C, H + 2 pad, W + 2 pad), with zeros or by reflection."""
+        """Pad images (B, C, S, S) on each side, with zeros or by reflection."""
         if self.fill == "zeros":
             return F.pad(images, [self.pad] * 4)
-        across, down = (reflected(size, self.pad, images.device) for size in (images.shape[3], images.shape[2]))
-        return images[:, :, down[:, None], across]
-
-
-def reflected(size: int, pad: int, device: torch.device) -> Tensor:
-    """Return the row or column indices (size + 2 pad,) that pad an image by reflection.
-
-    They are pad .. 1, 0 .. size - 1, size - 2 .. size - 1 - pad.
-    """
-    places = torch.arange(-pad, size + pad, device=device).abs()
-    return torch.minimum(places, 2 * (size - 1) - places)
-
-
-def gathered(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Return crops (B, C, rows, columns) with top left corners `places` (B, 2), indexed from a view of all windows."""
-    top, left = sent(places, images.device).unbind(1)
-    windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, rows, columns)
-    return windows[torch.arange(len(images), device=images.device), :, top, left]
-
-
-def copied(images: Tensor, places: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the crops that `gathered` returns, copied one image at a time, which is faster on a CPU."""
-    found = torch.empty((*images.shape[:2], rows, columns), dtype=images.dtype)
-    for window, image, (top, left) in zip(found.numpy(), images.numpy(), places.tolist(), strict=True):
-        window[...] = image[:, top : top + rows, left : left + columns]
-    return found
+        last = images.shape[-1] - 1
+        places = torch.arange(-self.pad, last + self.pad + 1, device=images.device).abs()
+        places = torch.minimum(places, 2 * last - places)  # pad .. 1, 0 .. last, last - 1 .. last - pad
+        return images[:, :, places[:, None], places]
 
 
 class Piece(Variant.Options):

@@ -1,8 +1,7 @@
 """Operations of augmentations on a batch of uint8 images: torchvision's functions, with an amount for each image.
 
 images: (B, C, H, W), uint8, C = 1 or 3. amount: the operation's magnitude for each image (B,), such as pixels, degrees,
-bits or a factor, on the images' device. Geometric operations take the nearest pixel, and black outside the image. Their
-matrices map output to input pixels.
+bits or a factor, on the images' device.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,51 +16,80 @@ ONE = 2**24  # the sum of a box filter's weights, which are integers as in PIL
 GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and torchvision
 
 
+class Geometric:
+    """An operation that takes the nearest pixel, and black outside the image.
+
+    matrix: returns the affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center.
+    """
+
+    def __init__(self, matrix: Operation) -> None:
+        self.matrix = matrix
+
+    def __call__(self, images: Tensor, amount: Tensor) -> Tensor:
+        return sample(images, self.matrix(images, amount))
+
+
+class OnLevels:
+    """An operation that maps each level of a channel to another, whatever the pixel's place.
+
+    mapped: maps `levels` (B, C, ...), uint8, as the operation maps the pixels of `images` by `amount`.
+    """
+
+    def __init__(self, mapped: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        self.mapped = mapped
+
+    def __call__(self, images: Tensor, amount: Tensor) -> Tensor:
+        return self.mapped(images, images, amount)
+
+    def table(self, images: Tensor, amount: Tensor) -> Tensor:
+        """Return the mapped value of each level for each channel of each image: (B, C, 256), uint8."""
+        return self.mapped(every_level(images)[..., None], images, amount)[..., 0]
+
+
 def identity(images: Tensor, amount: Tensor) -> Tensor:
     return images
 
 
-def x_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each row left by `amount` pixels more than the row above."""
+@Geometric
+def shear_x(images: Tensor, amount: Tensor) -> Tensor:
+    """Move each row left by `amount` pixels more than the row above."""
     return affine(x=[torch.ones_like(amount), amount, amount * (images.shape[-2] / 2)])
 
 
-def y_sheared(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move each column up by `amount` pixels more than its left neighbor."""
+@Geometric
+def shear_y(images: Tensor, amount: Tensor) -> Tensor:
+    """Move each column up by `amount` pixels more than its left neighbor."""
     return affine(y=[amount, torch.ones_like(amount), amount * (images.shape[-1] / 2)])
 
 
-def x_translated(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move images right by `amount` (B,) pixels, rounded toward 0."""
+@Geometric
+def translate_x(images: Tensor, amount: Tensor) -> Tensor:
+    """Move images right by `amount` pixels, rounded toward 0."""
     return affine(x=[torch.ones_like(amount), 0 * amount, -amount.trunc()])
 
 
-def y_translated(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) that move images down by `amount` (B,) pixels, rounded toward 0."""
+@Geometric
+def translate_y(images: Tensor, amount: Tensor) -> Tensor:
+    """Move images down by `amount` pixels, rounded toward 0."""
     return affine(y=[0 * amount, torch.ones_like(amount), -amount.trunc()])
 
 
-def rotated(images: Tensor, amount: Tensor) -> Tensor:
-    """Return the affine matrices (B, 2, 3) of a counterclockwise rotation about the center by `amount` (B,) degrees."""
+@Geometric
+def rotate(images: Tensor, amount: Tensor) -> Tensor:
+    """Rotate images counterclockwise about their centers by `amount` degrees."""
     cos, sin = amount.deg2rad().cos(), amount.deg2rad().sin()
     return affine(x=[cos, -sin, 0 * cos], y=[sin, cos, 0 * cos])
 
 
 def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
-    """Return affine matrices (B, 2, 3) from two rows of three tensors (B,).
-
-    x, y: the first and the second row. A row that is not given is that of the identity.
-    """
+    """Return affine matrices (B, 2, 3) from their rows x and y, three tensors (B,) each; by default the identity's."""
     (some, *_) = x or y
     zeros, ones = torch.zeros_like(some), torch.ones_like(some)
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
 def sample(images: Tensor, matrix: Tensor) -> Tensor:
-    """Return images resampled, to the nearest pixel, by affine matrices (B, 2, 3).
-
-    These map output to input coordinates, in pixels from the image's center.
-    """
+    """Resample images by affine matrices (B, 2, 3) as `Geometric` does."""
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
     points = torch.stack([x.expand(rows, -1), y[:, None].expand(-1, columns), x.new_ones(rows, columns)], dim=-1)
@@ -71,19 +99,21 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
     return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
 
 
-def brightness(images: Tensor, amount: Tensor) -> Tensor:
+@OnLevels
+def brightness(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from black by 1 + `amount`."""
-    return away_from(torch.zeros_like(images[:, :1, :1, :1]), images, amount)
+    return away_from(torch.zeros_like(levels[:, :1, :1, :1]), levels, amount)
+
+
+@OnLevels
+def contrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
+    """Scale each pixel's difference from the image's mean gray value by 1 + `amount`."""
+    return away_from(mean_gray(images), levels, amount)
 
 
 def colour(images: Tensor, amount: Tensor) -> Tensor:
     """Scale each pixel's difference from its gray value by 1 + `amount`. Grayscale images stay unchanged."""
     return images if images.shape[1] == 1 else away_from(grayscale(images), images, amount)
-
-
-def contrast(images: Tensor, amount: Tensor) -> Tensor:
-    """Scale each pixel's difference from the image's mean gray value by 1 + `amount`."""
-    return away_from(mean_gray(images), images, amount)
 
 
 def sharpness(images: Tensor, amount: Tensor) -> Tensor:
@@ -99,48 +129,47 @@ def sharpness(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def away_from(origin: Tensor, images: Tensor, amount: Tensor) -> Tensor:
-    """Return the images (B, C, H, W), uint8, with their difference from `origin` scaled by 1 + `amount`.
-
-    origin: broadcast to the images. amount: one number for each image (B,); a negative one reduces the difference. The
-    resulting pixel values are clamped to 0-255 and rounded down.
-    """
+    """Scale the images' difference from `origin`, broadcast to them, by 1 + `amount`; clamp to 0-255 and round down."""
     amount = amount.view(-1, 1, 1, 1)
     return images.float().mul_(1 + amount).sub_(amount * origin).clamp_(0, 255).to(torch.uint8)
 
 
 def mean_gray(images: Tensor) -> Tensor:
     """Return the mean gray value of each image (B, 1, 1, 1), float."""
-    gray = images if images.shape[1] == 1 else grayscale(images)
-    return gray.float().mean(dim=(1, 2, 3), keepdim=True)
+    return grayscale(images).float().mean(dim=(1, 2, 3), keepdim=True)
 
 
 def grayscale(images: Tensor) -> Tensor:
-    """Convert RGB images (B, 3, H, W) to grayscale (B, 1, H, W)."""
+    """Convert images to grayscale (B, 1, H, W)."""
+    if images.shape[1] == 1:
+        return images
     red, green, blue = images.unbind(dim=1)
     return (GRAY[0] * red + GRAY[1] * green + GRAY[2] * blue).to(torch.uint8)[:, None]
 
 
-def posterize(images: Tensor, amount: Tensor) -> Tensor:
+@OnLevels
+def posterize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Set the lowest `amount` bits of every value to 0."""
-    return images & (256 - 2**amount).to(torch.uint8).view(-1, 1, 1, 1)
+    return levels & (256 - 2**amount).to(torch.uint8).view(-1, 1, 1, 1)
 
 
-def solarize(images: Tensor, amount: Tensor) -> Tensor:
+@OnLevels
+def solarize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Invert all values that are at least `amount`."""
-    inverted = images >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
-    return images ^ inverted.to(torch.uint8).neg()
+    inverted = levels >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
+    return levels ^ inverted.to(torch.uint8).neg()
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
     """Replace every channel by the grayscale image, whatever the amount."""
-    return images if images.shape[1] == 1 else grayscale(images).expand_as(images)
+    return grayscale(images).expand_as(images)
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blur as PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis.
+    """Blur as PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis, each rounded to uint8.
 
-    Each filter's result is rounded to uint8. A box filter weighs the pixels at its ends by the fractional part of its
-    radius (Gwosdek et al., https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
+    A box filter weighs the pixels at its ends by the fractional part of its radius (Gwosdek et al.,
+    https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
     """
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
     whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2
@@ -173,26 +202,17 @@ def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:
     order: permutation (B, 3) of 0 for brightness, 1 for contrast and 2 for color.
     """
     for kind, amount in zip(order.unbind(1), amounts.gather(1, order).unbind(1), strict=True):
-        plain = images if images.shape[1] == 1 else grayscale(images)
-        mean = plain.float().mean(dim=(1, 2, 3), keepdim=True)
-        chosen = kind.view(-1, 1, 1, 1)
-        origin = mean.where(chosen == 1, 0).where(chosen != 2, plain)
+        plain, chosen = grayscale(images), kind.view(-1, 1, 1, 1)
+        origin = mean_gray(plain).where(chosen == 1, 0).where(chosen != 2, plain)
         if images.shape[1] == 1:
             amount = amount.where(kind != 2, 0)
         images = away_from(origin, images, amount)
     return images
 
 
-def autocontrast(images: Tensor, amount: Tensor) -> Tensor:
+@OnLevels
+def autocontrast(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Stretch each channel to the range 0 to 255, whatever the amount. A channel of one value stays unchanged."""
-    return stretched(images, images)
-
-
-def stretched(levels: Tensor, images: Tensor) -> Tensor:
-    """Map uint8 `levels` (B, C, ...) linearly so that the range of each channel of the images becomes 0 to 255.
-
-    Levels of a channel of one value stay unchanged.
-    """
     low = images.amin(dim=(2, 3), keepdim=True).float()
     high = images.amax(dim=(2, 3), keepdim=True).float()
     flat = high == low
@@ -200,24 +220,18 @@ def stretched(levels: Tensor, images: Tensor) -> Tensor:
     return torch.where(flat, levels, ((levels - low) * scale).clamp(0, 255).to(torch.uint8))
 
 
-def equalize(images: Tensor, amount: Tensor) -> Tensor:
+@OnLevels
+def equalize(levels: Tensor, images: Tensor, amount: Tensor) -> Tensor:
     """Equalize the histogram of each channel as PIL does, whatever the amount."""
     flat = images.flatten(2).long()  # (B, C, HW)
-    return equalized(flat).gather(2, flat).view(images.shape)
-
-
-def equalized(flat: Tensor) -> Tensor:
-    """Return the equalized value of each level, for each channel of each image: (B, C, 256), uint8.
-
-    flat: the pixels (B, C, HW), int64.
-    """
     counts = torch.zeros(*flat.shape[:2], LEVELS, dtype=torch.int32, device=flat.device)
     counts.scatter_add_(2, flat, counts.new_ones(()).expand_as(flat))
     brightest = counts.gather(2, flat.amax(dim=2, keepdim=True))
     step = (flat.shape[2] - brightest) // 255  # (B, C, 1)
     below = counts.cumsum(dim=2) - counts
-    levels = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
-    return torch.where(step == 0, every_level(flat), levels)
+    equalized = ((below + step // 2) // step.clamp(min=1)).clamp(max=255).to(torch.uint8)
+    table = torch.where(step == 0, every_level(images), equalized)  # (B, C, 256)
+    return table.gather(2, levels.flatten(2).long()).view(levels.shape)
 
 
 def every_level(images: Tensor) -> Tensor:
@@ -233,58 +247,21 @@ def at_once(images: Tensor, operations: Sequence[Operation], choices: Tensor, am
     and all mappings of levels are one lookup in a table (B, C, 256). Other operations are applied to the whole batch.
     """
     B, C, H, W = images.shape
-    flat = images.flatten(2).long()
-    matrix = x_translated(images, 0 * amount)  # (B, 2, 3), the identity
+    matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
     table = every_level(images)  # (B, C, 256)
     mapped = torch.zeros_like(choices, dtype=torch.bool)
     moved, changed = mapped, images
     for number, operation in enumerate(operations):
         mine = choices == number  # (B,)
         own = amount.where(mine, 0)
-        if operation in MATRICES:
-            matrix = MATRICES[operation](images, own).where(mine.view(B, 1, 1), matrix)
+        if isinstance(operation, Geometric):
+            matrix = operation.matrix(images, own).where(mine.view(B, 1, 1), matrix)
             moved = moved | mine
-        elif operation in TABLES:
-            table = TABLES[operation](images, flat, own).where(mine.view(B, 1, 1), table)
+        elif isinstance(operation, OnLevels):
+            table = operation.table(images, own).where(mine.view(B, 1, 1), table)
             mapped = mapped | mine
         elif operation is not identity:
             changed = operation(images, own).where(mine.view(B, 1, 1, 1), changed)
-    if MATRICES.keys() & set(operations):
+    if any(isinstance(operation, Geometric) for operation in operations):
         changed = sample(images, matrix).where(moved.view(B, 1, 1, 1), changed)
-    return table.gather(2, flat).view(B, C, H, W).where(mapped.view(B, 1, 1, 1), changed)
-
-
-def over_levels(operation: Operation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return a function that computes an operation's lookup table (B, C, 256), for operations on single values.
-
-    It takes images (B, C, H, W), flattened images, which it ignores, and amounts (B,).
-    """
-
-    def table(images: Tensor, flat: Tensor, amount: Tensor) -> Tensor:
-        return operation(every_level(images)[..., None], amount)[..., 0]
-
-    return table
-
-
-def sampled(matrix: Operation) -> Operation:
-    """Return the operation that resamples images by the affine matrices that `matrix` returns."""
-    return lambda images, amount: sample(images, matrix(images, amount))
-
-
-shear_x, shear_y, rotate = map(sampled, (x_sheared, y_sheared, rotated))
-translate_x, translate_y = map(sampled, (x_translated, y_translated))
-MATRICES: dict[Operation, Operation] = {
-    shear_x: x_sheared,
-    shear_y: y_sheared,
-    translate_x: x_translated,
-    translate_y: y_translated,
-    rotate: rotated,
-}
-TABLES: dict[Operation, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    brightness: over_levels(brightness),
-    posterize: over_levels(posterize),
-    solarize: over_levels(solarize),
-    contrast: lambda images, flat, amount: away_from(mean_gray(images), every_level(images)[..., None], amount)[..., 0],
-    autocontrast: lambda images, flat, amount: stretched(every_level(images)[..., None], images)[..., 0],
-    equalize: lambda images, flat, amount: equalized(flat),
-}
+    return table.gather(2, images.flatten(2).long()).view(B, C, H, W).where(mapped.view(B, 1, 1, 1), changed)

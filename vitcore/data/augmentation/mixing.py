@@ -21,21 +21,15 @@ if TYPE_CHECKING:
 
     from vitcore.config import Config
 
-Edges = tuple[int, int, int, int]  # top, bottom, left, right
-NOWHERE = (0, 0, 0, 0)
-
-
-def mix(images: Tensor, labels: Tensor, config: Config, step: int) -> tuple[Tensor, Tensor]:
-    """Return the mixed images (B, C, H, W) and soft labels (B, K) of a step's batch. labels: (B,)."""
-    return mixed(images, labels, config, draw(config, step, *images.shape[-2:]))
+NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
     They are an image's weight in mixup, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in
-    pixels. With CutMix, the image's weight is 1. With mixup, all edges are 0. For a batch that is not mixed, both
-    weights are 1 and all edges are 0.
+    pixels. The image's weight is 1 without mixup, its label's weight is 1 if the batch is not mixed, and the edges are
+    0 without CutMix.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
@@ -43,8 +37,8 @@ def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     share = random.beta(alpha, alpha)
     choices = [share, share, *NOWHERE]
     if cut:
-        edges = box(random, share, rows, columns)
-        choices = [1, kept(edges, rows, columns), *edges]
+        top, bottom, left, right = edges = box(random, share, rows, columns)
+        choices = [1, 1 - (bottom - top) * (right - left) / (rows * columns), *edges]
     if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that it changes no other draw
         choices = [1, 1, *NOWHERE]
     return torch.tensor(choices, dtype=torch.float64)
@@ -68,27 +62,17 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Return images in which a box is replaced by the same box of the partner in `originals`.
-
-    edges: top, bottom, left and right edge of the box in pixels (4,).
-    """
+    """Return images in which the box between the edges (4,) is replaced by that of the partner in `originals`."""
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
     return originals.flip(0).where(inside, images)
 
 
-def kept(edges: Edges, rows: int, columns: int) -> float:
-    """Return the fraction of an image's area outside the box."""
-    top, bottom, left, right = edges
-    return 1 - (bottom - top) * (right - left) / (rows * columns)
-
-
-def box(random: RandomState, share: float, rows: int, columns: int) -> Edges:
+def box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
     """Draw a box with 1 - `share` of the image's area around a random center, clipped at the image's border."""
-    edges = []
+    edges: list[int] = []
     for size in (rows, columns):
         length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))
         edges += [max(0, center - length // 2), min(size, center + (length + 1) // 2)]
-    top, bottom, left, right = edges
-    return top, bottom, left, right
+    return tuple(edges)

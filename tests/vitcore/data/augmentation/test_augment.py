@@ -13,9 +13,7 @@ from trainings import keys
 
 from vitcore import Config
 from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.distortions import LEVELS, Operation, moderate, signs, wide
-from vitcore.data.augmentation.geometry import copied, gathered
-from vitcore.data.augmentation.image_ops import at_once
+from vitcore.data.augmentation.distortions import LEVELS, Operation, signs
 from vitcore.data.splits import load
 
 SIZE = 32
@@ -37,31 +35,30 @@ def noise(channels: int) -> Tensor:
     return images
 
 
-def torchvisions(space: str, name: str, level: int, sign: int, image: Tensor) -> Tensor:
+SPACES = {
+    "randaugment": RandAugment()._augmentation_space(LEVELS, (SIZE, SIZE)),
+    "trivial": TrivialAugmentWide()._augmentation_space(LEVELS),
+}
+
+
+def torchvisions(space: dict[str, tuple[Tensor, bool]], name: str, level: int, sign: int, image: Tensor) -> Tensor:
     """Apply torchvision's operation to an image (C, H, W) of bytes."""
-    spaces = {
-        "moderate": RandAugment()._augmentation_space(LEVELS, tuple(image.shape[1:])),
-        "wide": TrivialAugmentWide()._augmentation_space(LEVELS),
-    }
-    amounts, signed = spaces[space][name]
+    amounts, signed = space[name]
     amount = amounts[level].item() if amounts.ndim else 0.0
     return _apply_op(image, name, amount * sign if signed else amount, InterpolationMode.NEAREST, None)
 
 
-SPACES = {"moderate": moderate(SIZE), "wide": wide()}
-
-
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("augment", SPACES)
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
-def test_operation_equals_torchvisions(space: str, channels: int, number: int) -> None:
+def test_operation_equals_torchvisions(augment: str, channels: int, number: int) -> None:
     """No byte is off by more than one level, and few are, at any magnitude and sign."""
-    operation, images = SPACES[space][number], noise(channels)
+    operation, images = AUGMENT[augment](config(augment)).parts[0].operations[number], noise(channels)
     for level in (1, 10, 15, 30):
         for sign in (1, -1):
             amount = (operation.amounts[level] * (sign if operation.signed else 1)).expand(len(images))
             ours = operation.apply(images, amount)
-            theirs = torch.stack([torchvisions(space, NAMES[number], level, sign, image) for image in images])
+            theirs = torch.stack([torchvisions(SPACES[augment], NAMES[number], level, sign, one) for one in images])
             assert ours.dtype == torch.uint8
             off = (ours.int() - theirs.int()).abs()
             assert off.max() <= 1, f"level {level}, sign {sign}"
@@ -105,13 +102,6 @@ def test_crop_is_a_window_of_the_padded_image(fill: str, mode: str, pad: int) ->
         assert stats.chisquare(equal.sum(axis=0).ravel()).pvalue > 1e-3
 
 
-def test_windows_are_the_same_on_a_gpu() -> None:
-    """The form for a GPU gathers the bytes that the form for a CPU copies, also for images that are not square."""
-    images = torch.randint(0, 256, (9, 3, 15, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    places = torch.tensor([[row, column] for row in (0, 2, 5) for column in (0, 3, 4)])
-    assert torch.equal(gathered(images, places, 10, 8), copied(images, places, 10, 8))
-
-
 @pytest.mark.parametrize(
     ("first", "second", "both", "options"),
     [
@@ -136,38 +126,11 @@ def test_operations_on_few_levels_are_torchvisions_on_scaled_images(number: int,
     augmentation = AUGMENT["randaugment"](Config(augment="randaugment", **settings))
     augmentation.parts[0].operations = [augmentation.parts[0].operations[number]]
     scaled = (images.double() * (255 / 16)).round().to(torch.uint8)
-    theirs = torch.stack(
-        [
-            torchvisions("moderate", NAMES[number], magnitude, int(sign), image)
-            for sign, image in zip(signs(some, 1)[:, 0], scaled, strict=True)
-        ]
-    )
+    space, each = RandAugment()._augmentation_space(LEVELS, (8, 8)), zip(signs(some, 1)[:, 0], scaled, strict=True)
+    theirs = torch.stack([torchvisions(space, NAMES[number], magnitude, int(sign), image) for sign, image in each])
     off = augmentation(images, some).int() - (theirs.double() * (16 / 255)).round().int()
     assert off.abs().max() <= 1
     assert (off != 0).double().mean() < 0.01
-
-
-@pytest.mark.parametrize("augment", [name for name in AUGMENT if name != "none"])
-def test_another_epoch_is_another_choice(augment: str) -> None:
-    images = torch.randint(0, 256, (64, 3, SIZE, SIZE), dtype=torch.uint8)
-    augmentation = AUGMENT[augment](config(augment))
-    assert not torch.equal(augmentation(images, keys(64)), augmentation(images, keys(64, epoch=1)))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("space", SPACES)
-def test_all_operations_at_once_are_each_alone(space: str, channels: int) -> None:
-    """The form for CUDA graphs makes the bytes of each operation applied to each image alone."""
-    operations, images = SPACES[space], noise(channels).repeat(14 * 2, 1, 1, 1)
-    choices, sign = torch.arange(14 * 2 * 8) % 14, 2 * (torch.arange(14 * 2 * 8) // 14 % 2) - 1
-    amounts = torch.stack([operation.amounts for operation in operations])  # (14, LEVELS)
-    signed = torch.tensor([operation.signed for operation in operations])[choices]
-    for level in (1, 10, 30):
-        amount = amounts[choices, level] * sign.where(signed, 1)
-        together = at_once(images, [operation.apply for operation in operations], choices, amount)
-        for number, operation in enumerate(operations):
-            its = choices == number
-            assert torch.equal(together[its], operation.apply(images[its], amount[its])), NAMES[number]
 
 
 @pytest.mark.parametrize("augment", [name for name, kind in AUGMENT.items() if issubclass(kind, Staged)])
