@@ -6,7 +6,6 @@ the batch, the device or earlier draws. Therefore micro-batches, ranks and resum
 """
 
 import hashlib
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +19,9 @@ Keys = Tensor | None  # (B,), int64: the key of each image in this epoch; None o
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
-    """Return the keys (B,), int64, of images in given epochs.
+    """Return the keys (B,), int64, of images in given epochs, one key for each pair of image and epoch.
 
-    With a fixed seed, different pairs of image and epoch have different keys. epochs: the epoch of each image (B,).
-    places: the index of each image in the data set (B,).
+    epochs: the epoch of each image (B,). places: the index of each image in the data set (B,).
     """
     image = (epochs.astype(np.uint64) << np.uint64(32)) | places.astype(np.uint64)
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
@@ -35,29 +33,20 @@ def code(site: str) -> int:
 
 
 def kept(keys: Tensor, site: int, elements: int, rate: float) -> Tensor:
-    """Return a random boolean mask (B, elements), in which each element is True with probability 1 - rate.
-
-    keys: the keys of the images (B,). site: the code of the site.
-    """
+    """Return a random boolean mask (B, elements), in which each element is True with probability 1 - rate."""
     return bits(keys, site, elements) >= round((rate - 0.5) * 2**32)
 
 
 def below(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return a random int64 integer in [0, limit) for each element of each image: (B, elements).
-
-    keys: the keys of the images (B,). site: the code of the site.
-    """
+    """Return a random int64 integer in [0, limit) for each element of each image: (B, elements)."""
     return (bits(keys, site, elements).to(torch.int64) + 2**31) * limit >> 32
 
 
 def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
-    """Return the integers of `below` for keys on the CPU, computed by NumPy.
-
-    For a few elements NumPy is faster than PyTorch.
-    """
+    """Return the integers of `below` for keys on the CPU, by NumPy, which is faster for a few elements."""
     own = keys.numpy()
     low, high = own.astype(np.int32) ^ np.int32(site), (own >> 32).astype(np.int32)
-    found = spread(low, high, mixed(elements))
+    found = spread(low, high, np.arange(elements, dtype=np.int32))
     return torch.from_numpy((found.astype(np.int64) + 2**31) * limit >> 32)
 
 
@@ -67,23 +56,17 @@ def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     keys: the keys of the images (B,). site: the code of the site.
     """
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
-    return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), mix(each))
-
-
-@cache
-def mixed(elements: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the element numbers from 0 to elements - 1, hashed by `mix`: (elements,). The result is cached."""
-    return mix(np.arange(elements, dtype=np.int32))
+    return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)
 
 
 def spread(low: Array, high: Array, each: Array) -> Array:
     """Return uniform random int32 numbers (B, elements), as hashes of keys and element numbers.
 
-    low: the lower 32 bits of the keys combined with the site by XOR (B,), overwritten. high: the upper 32 bits of the
-    keys (B,). each: the element numbers, hashed by `mix` (elements,).
+    low: the lower 32 bits of the keys, combined with the site by XOR (B,). high: the upper 32 bits of the keys (B,).
+    each: the element numbers (elements,). Overwrites `low` and `each`.
     """
     image = mix(mix(low) ^ high)  # (B,)
-    return mix(image[:, None] + each)
+    return mix(image[:, None] + mix(each))
 
 
 def mix(x: Array) -> Array:

@@ -70,7 +70,7 @@ class Raw:
 
 
 def too_small(labels: Indices, train: Indices, classes: Sequence[str]) -> str:
-    """Return a sentence on the first class with fewer than two training images, or "" if every class has at least two.
+    """Return a sentence on the first class with fewer than two training images, or "".
 
     labels: (M,), of all images. train: indices of the images that are not for testing. Training and validation each
     need an image of every class.
@@ -98,8 +98,7 @@ STATISTICS = {  # mean and standard deviation of the training images' intensitie
 def downloaded(name: str, size: int, classes: int, train: int, md5: str) -> About:
     """Return the facts about a dataset of torchvision with 10,000 test images.
 
-    size: side of the images in pixels. train: number of training images. md5: torchvision's checksum of the archive; if
-    there are several, of the one with the training images.
+    md5: torchvision's checksum of the archive that holds the training images.
     """
     fingerprint: dict[str, str | int] = {"name": name, "images": train + 10_000, "md5": md5}
     mean, std = (tuple(255 * value for value in values) for values in STATISTICS[name])
@@ -136,33 +135,16 @@ def read_digits() -> Raw:
 
     Raises ValueError if scikit-learn is not installed or the images or labels do not have the pinned checksum.
     """
-    with gzip.open(digits_file()) as file:
+    package = find_spec("sklearn")  # importing it is slow
+    if package is None or not package.submodule_search_locations:
+        raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
+    with gzip.open(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")) as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # (1797, 64 + 1)
     images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != BUILT_IN["digits"].fingerprint["sha256"]:
         raise ValueError(f"data=digits: these are not the images that results are filed under (sha256 {found})")
     return Raw(images, labels, train=np.arange(len(images)), test=np.empty(0, np.int64))
-
-
-def read_built_in(name: str, data_dir: Path | None) -> Raw:
-    """Read a built-in dataset.
-
-    data_dir: folder of downloads, or None for the digits, which need no download. Raises ValueError if the data are
-    missing or damaged, or if scikit-learn is not installed.
-    """
-    return read_digits() if data_dir is None else read_torchvision(name, data_dir)
-
-
-def digits_file() -> Path:
-    """Return the path of scikit-learn's digits, without importing scikit-learn, which is slow.
-
-    Raises ValueError if scikit-learn is not installed.
-    """
-    found = find_spec("sklearn")
-    if found is None or not found.submodule_search_locations:
-        raise ValueError("data=digits: they are part of scikit-learn, which is not installed")
-    return Path(found.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 
 def read_torchvision(name: str, data_dir: Path) -> Raw:
@@ -234,10 +216,7 @@ def moments(counts: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
 
 
 def data_home(name: str, data_dir: Path | None) -> Path:
-    """Return `data_dir`, or the folder in ABLATE_DATA if `data_dir` is None.
-
-    Raises ValueError if neither is set.
-    """
+    """Return `data_dir` or, if it is None, the folder in ABLATE_DATA; raise ValueError if neither is set."""
     home = data_dir or os.environ.get("ABLATE_DATA")
     if not home:
         raise ValueError(
@@ -258,18 +237,12 @@ def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
 
 
 def above(data_dir: Path | None = None) -> list[Path]:
-    """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and those in ABLATE_MORE_DATA.
-
-    Raises ValueError if ABLATE_MORE_DATA is invalid.
-    """
+    """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and those in ABLATE_MORE_DATA."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 
 
 def own_packs() -> dict[str, str]:
-    """Return the folders in ABLATE_PACKS by name of pack, {} if it is not set.
-
-    Raises ValueError if it cannot be read as a JSON object.
-    """
+    """Return the folders in ABLATE_PACKS by name of pack; raise ValueError if it is invalid."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):
@@ -277,10 +250,7 @@ def own_packs() -> dict[str, str]:
 
 
 def more_homes() -> list[str]:
-    """Return the folders in ABLATE_MORE_DATA, [] if it is not set.
-
-    Raises ValueError if it cannot be read as a JSON list.
-    """
+    """Return the folders in ABLATE_MORE_DATA; raise ValueError if it is invalid."""
     try:
         return list[str](json.loads(os.environ.get("ABLATE_MORE_DATA") or "[]"))
     except (ValueError, TypeError):

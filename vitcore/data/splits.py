@@ -18,16 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcore.data.crops import Window
-from vitcore.data.datasets import (
-    TORCHVISION,
-    About,
-    Indices,
-    Raw,
-    data_home,
-    download,
-    moments,
-    read_built_in,
-)
+from vitcore.data.datasets import TORCHVISION, About, Indices, Raw, data_home, moments, read_digits, read_torchvision
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, folder_of, pack_of, unpacked
 from vitcore.data.pack import opened
@@ -39,8 +30,6 @@ from vitcore.runtime.memory import room
 
 if TYPE_CHECKING:
     from vitcore.config import Config
-
-__all__ = ["Data", "Images", "Order", "check", "download", "load"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +50,7 @@ class Images:
 
     @property
     def side(self) -> int:
-        """The side of a stored image, in pixels."""
+        """The side of a stored image in pixels."""
         return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
 
     def to(self, device: torch.device, resident: bool = False) -> Images:
@@ -89,8 +78,8 @@ class Images:
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
         """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.
 
-        places: a function from a batch number to the indices (m,) of its images within these images. Images on disk are
-        read ahead if batches are requested in order.
+        places: returns the indices (m,) of a batch's images within these images. Images on disk are read ahead if
+        batches are requested in order.
         """
         kept = self.pixels
         if isinstance(kept, Stored):
@@ -113,10 +102,7 @@ class Data:
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
     def to(self, device: torch.device) -> Data:
-        """Return the data on a device.
-
-        If not all images fit there, those of a pack stay on disk and are streamed. The batches are equal either way.
-        """
+        """Return the data on a device; if not all images fit there, those of a pack are streamed from disk."""
         parts = self.train, self.val, self.test
         fit = sum(part.pixels.nbytes for part in parts) <= room(device)
         train, val, test = (part.to(device, fit) for part in parts)
@@ -171,6 +157,11 @@ def load_pack(config: Config, folder: Path, about: About) -> Data:
     return Data(train, val, test, per_channel(known.mean), per_channel(known.std))
 
 
+def statistics(raw: Raw) -> tuple[list[float], list[float]]:
+    values = raw.images[raw.train].swapaxes(0, 1)  # (C, M, H, W)
+    return moments(np.stack([np.bincount(channel.ravel(), minlength=256) for channel in values]))
+
+
 def per_channel(values: Sequence[float]) -> Tensor:
     return torch.tensor(values).view(1, -1, 1, 1)
 
@@ -179,11 +170,11 @@ def per_channel(values: Sequence[float]) -> Tensor:
 def read(name: str, home: Path | None, size: int) -> Raw:
     """Read all images of a built-in dataset or folder, resized to `size` x `size` pixels, bilinear with antialiasing.
 
-    home: folder of downloads, or None for data that are not downloaded.
+    home: folder of downloads, or None for a folder and the digits.
     """
     if name.startswith(FOLDER):
         return read_folder(folder_of(name), size, describe(name).channels)
-    raw = read_built_in(name, home)
+    raw = read_digits() if home is None else read_torchvision(name, home)
     if size == raw.images.shape[-1]:
         return raw
     images = F.interpolate(torch.from_numpy(raw.images), (size, size), mode="bilinear", antialias=True)
@@ -196,9 +187,8 @@ def split(
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
     train, test: indices as published. fold_count: number of folds, or None to keep the published test images. With 5
-    folds, data seed s tests fold s mod 5 of the random partition number s div 5. Five consecutive seeds from a multiple
-    of five therefore test every image once. Every `data_fraction` has the same validation images, and a smaller
-    fraction is a subset of a larger one.
+    folds, data seed s tests fold s mod 5 of the random partition number s div 5. Every `data_fraction` has the same
+    validation images, and a smaller fraction is a subset of a larger one.
     """
     seed = config.data_seed
     if fold_count:
@@ -208,11 +198,6 @@ def split(
     if config.data_fraction < 1:
         rest, _ = stratified(labels, rest, config.data_fraction, "fraction", seed)
     return np.sort(rest), np.sort(val), np.sort(test)
-
-
-def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    channels = range(raw.images.shape[1])
-    return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
 
 class Order:
@@ -229,16 +214,12 @@ class Order:
 
     def places(self, start: int, count: int) -> Indices:
         """Return the indices (count,) of the images that training sees from image number `start` on."""
-        taken = []
-        while count:
-            epoch, first = divmod(start, self.n)
-            some = self.permutation(epoch)[first : first + count]
-            taken.append(some)
-            start, count = start + len(some), count - len(some)
-        return np.concatenate(taken)
+        epochs, places = np.divmod(np.arange(start, start + count), self.n)
+        every = np.unique(epochs).tolist()
+        return np.concatenate([self.permutation(epoch)[places[epochs == epoch]] for epoch in every])
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each image that `places` returns, which is part of the key of its augmentation.
+        """Return the epoch (count,) of each image that `places` returns, for the key of its augmentation.
 
         With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
         """

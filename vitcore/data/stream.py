@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,9 +21,9 @@ CHUNK = 512  # images read at a time by `resident`
 
 @dataclass(frozen=True)
 class Stored:
-    """The images at `places` (n,) of a pack, on disk until they are read to `device` as uint8 (n, C, S, S).
+    """The images at `places` (n,) of a pack, on disk until they are read to `device`.
 
-    In memory they are channels-last.
+    They become uint8 tensors (n, C, S, S), channels-last in memory.
     """
 
     pack: Pack
@@ -40,28 +39,29 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """The size of the images in memory, in bytes."""
+        """The bytes that the images take in memory."""
         return len(self) * math.prod(self.pack.shape)
 
     def to(self, device: torch.device) -> Stored:
         return replace(self, device=device)
 
-    def begin(self) -> Reading:
+    def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
         """Read the images and, for a GPU, begin to copy them there in a separate CUDA stream.
 
-        Any thread may call this method. Raises ValueError, which names the shard, if a shard is damaged.
+        Return the images (n, C, S, S), and the event that marks the end of the copy, or None on a CPU. Any thread may
+        call this method. Raises ValueError, which names the shard, if a shard is damaged.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
         if not on_gpu:
-            return Reading(channels_first(host), None)
+            return channels_first(host), None
         with torch.cuda.stream(side_stream(self.device)):
             copy = host.to(self.device, non_blocking=True)
-            return Reading(channels_first(copy), torch.cuda.current_stream(self.device).record_event())
+            return channels_first(copy), torch.cuda.current_stream(self.device).record_event()
 
     def resident(self, device: torch.device) -> Tensor:
-        """Read all images (n, C, S, S) to `device`, in chunks, of which the host holds only a few."""
+        """Read all images (n, C, S, S) to `device`, in chunks of which the host holds only a few."""
         whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
         chunks = -(-len(self) // CHUNK)
         reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
@@ -76,34 +76,15 @@ def channels_first(images: Tensor) -> Tensor:
     return images.permute(0, 3, 1, 2)
 
 
-class Reading(NamedTuple):
-    """Images (n, C, S, S), and the event that marks the end of their copy to a GPU, or None on a CPU."""
-
-    images: Tensor
-    copied: torch.cuda.Event | None
-
-    def end(self) -> Tensor:
-        """Return the images.
-
-        On a GPU, the current CUDA stream waits for the end of the copy, but the calling thread does not.
-        """
-        if self.copied is not None:
-            stream = torch.cuda.current_stream(self.images.device)
-            stream.wait_event(self.copied)
-            self.images.record_stream(stream)
-        return self.images
-
-
 class Ahead:
     """A reader of `count` batches that reads the next batches while the caller uses one.
 
-    batches: returns images by batch number. Batches may be requested in any order, but only those that follow the last
-    request are read ahead.
+    batches: returns images by batch number. Batches may be requested in any order.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:
         self.batches, self.count = batches, count
-        self.begun: dict[int, Future[Reading]] = {}
+        self.begun: dict[int, Future[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def __call__(self, number: int) -> Tensor:
         """Return the images (n, C, S, S) of a batch; raise ValueError, which names the shard, if a shard is damaged."""
@@ -114,7 +95,12 @@ class Ahead:
         for following in range(number, min(number + AHEAD, self.count)):
             if following not in self.begun:
                 self.begun[following] = readers().submit(self.batches(following).begin)
-        return self.begun.pop(number).result().end()
+        images, copied = self.begun.pop(number).result()
+        if copied is not None:  # the current stream waits for the copy, but this thread does not
+            stream = torch.cuda.current_stream(images.device)
+            stream.wait_event(copied)
+            images.record_stream(stream)
+        return images
 
 
 @cache
