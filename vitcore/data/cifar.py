@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     Part = tuple[Bytes, list[int]]
 
 LARGEST = 1 << 28  # bytes of a file; the published ones have at most 154 million
-# The names in a pickled array; NumPy 2 moved the first.
-ALLOWED = {
+ALLOWED = {  # the names in a pickled array
     ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),  # of NumPy 2
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
 }
@@ -44,18 +44,19 @@ def read(kind: type[CIFAR10], home: Path) -> tuple[Part, Part]:
     kind: torchvision's class, which names the files and their md5 sums. home: the folder that contains their folder.
     Raises OSError if a file cannot be read, ValueError if it is damaged.
     """
-    train, test = (
-        [read_batch(home / kind.base_folder / name, md5) for name, md5 in files]
-        for files in (kind.train_list, kind.test_list)
-    )
-    return joined(train), joined(test)
+    return read_batches(kind.train_list, home / kind.base_folder), read_batches(kind.test_list, home / kind.base_folder)
+
+
+def read_batches(files: Iterable[Sequence[str]], folder: Path) -> Part:
+    batches = [read_batch(folder / name, md5) for name, md5 in files]
+    return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]
 
 
 def read_batch(path: Path, md5: str) -> Part:
     """Return the images (m, 3, 32, 32) and labels of one file.
 
-    md5: the expected checksum. Raises OSError if the file cannot be read. Raises ValueError if it has another md5 sum
-    or holds anything but arrays and builtin containers.
+    Raises OSError if it cannot be read, ValueError if it has another md5 sum or holds anything but arrays and builtin
+    containers.
     """
     content = read_regular(path, LARGEST)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
@@ -65,7 +66,3 @@ def read_batch(path: Path, md5: str) -> Part:
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path}: {error}") from None
     return batch["data"].reshape(-1, 3, 32, 32), batch["labels" if "labels" in batch else "fine_labels"]
-
-
-def joined(batches: list[Part]) -> Part:
-    return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]

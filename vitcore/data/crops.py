@@ -63,8 +63,8 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
     boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`. fixed: launch kernels
     that depend on shapes only, as a CUDA graph needs.
 
-    Unless `fixed`, a CPU uses PyTorch's resampling of uint8 images, one at a time. A GPU would need three launches for
-    each, so it uses matrix products, whose rounding differs by one level at most.
+    Unless `fixed`, a CPU uses PyTorch's resampling of uint8 images, one at a time. Otherwise, matrix products take
+    fewer launches; their rounding differs by one level at most.
     """
     if fixed or images.device.type != "cpu":
         groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
@@ -77,15 +77,12 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size) by matrix products.
-
-    Resampling is linear and separable by axis.
-    """
+    """Crop images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size) by matrix products."""
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
     plain = images.to(torch.float32, memory_format=torch.contiguous_format)
-    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size)
+    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size), linear by axis
     return pieces.round_().clamp_(0, 255).to(torch.uint8)
 
 

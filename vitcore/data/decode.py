@@ -35,8 +35,7 @@ def open_image(file: Path) -> Image:
 def opened(content: bytes | memoryview, formats: tuple[str, ...] = FORMATS) -> Image:
     """Open an image from a file's content without decoding its pixels.
 
-    formats: Pillow's names of the formats that are accepted. Raises ValueError if the content is no image of these
-    formats.
+    Raises ValueError if the content is no image of these formats, as Pillow names them.
     """
     from PIL import Image, UnidentifiedImageError
 

@@ -20,10 +20,7 @@ def open_regular(path: PathLike[str] | str) -> BufferedReader:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its type if the message is empty.
-
-    The number and the file of an OSError are left out.
-    """
+    """Return the first line of an error's message, without an OSError's number and file, or the name of its type."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return next(iter(text.splitlines()), type(error).__name__)
 

@@ -28,10 +28,7 @@ TEST_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a folder, with their labels (M,) and the indices of the training and the test images.
-
-    The images are sorted within each class of a part.
-    """
+    """The images of a folder, with their labels (M,) and the indices of the training and the test images."""
 
     files: tuple[Path, ...]
     labels: Indices
@@ -42,11 +39,10 @@ class Listing:
 
 @cache
 def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images, some of which come from its first image.
+    """Return the facts about a folder of images; size and channels are those of its first image.
 
-    The image size is the shorter side of that image, and there is one channel if it is gray. Every file is read, once
-    per process. Raises ConfigError if the folder is invalid or its first image cannot be read, and OSError if another
-    image file cannot be read.
+    Every file is read, once per process. Raises ConfigError if the folder is invalid or its first image cannot be read,
+    and OSError if another image file cannot be read.
     """
     listing = list_folder(root)
     try:
@@ -54,13 +50,18 @@ def describe_folder(root: Path) -> About:
             side, channels = min(first.size), 1 if is_grey(first) else 3
     except ValueError as error:
         refuse(listing.files[0], str(error))
+    total = hashlib.sha256()
+    for file in listing.files:
+        total.update(file.relative_to(root).as_posix().encode() + b"\0")
+        with open_regular(file) as content:
+            total.update(hashlib.file_digest(content, "sha256").digest())
     return About(
         image_size=side,
         channels=channels,
         classes=len(listing.classes),
         train_size=len(listing.train),
         test_size=len(listing.test),
-        fingerprint={"images": len(listing.files), "sha256": digest(root, listing.files)},
+        fingerprint={"images": len(listing.files), "sha256": total.hexdigest()},
     )
 
 
@@ -79,8 +80,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 def check_images(root: Path, channels: int) -> None:
     """Decode every image of a folder, on all cores.
 
-    Raises ConfigError if the folder is invalid or an image is broken. The message names the first broken image and says
-    how many more are broken.
+    Raises ConfigError if the folder is invalid, or if images are broken, with the name of the first and their number.
     """
 
     def failure(file: Path) -> str:
@@ -100,8 +100,7 @@ def check_images(root: Path, channels: int) -> None:
 def list_folder(root: Path) -> Listing:
     """Return the images of a folder, their labels and their split.
 
-    Raises ConfigError if the folder is missing, cannot be read or lacks a part. Raises ConfigError if it has fewer than
-    two classes, or a class with too few images.
+    Raises ConfigError if the folder is missing or cannot be read, lacks a part, or has too few classes or images.
     """
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -114,8 +113,8 @@ def list_folder(root: Path) -> Listing:
 def list_parts(root: Path) -> Listing:
     """Return the images of a folder that has train/ and test/, or train/ and val/ if test/ is missing.
 
-    Raises ConfigError if there is neither test/ nor val/, or if a part has fewer than two classes. It is also raised if
-    the two parts have different class folders, or if a class has no training image.
+    Raises ConfigError if there is neither test/ nor val/, a part has fewer than two classes, a test class is not in
+    train/, or a class has no training image.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:
@@ -125,9 +124,9 @@ def list_parts(root: Path) -> Listing:
         refuse(test, f"class '{min(unknown)}' is not in train/")
     train_files, train_labels = list_classes(root / "train", classes)
     test_files, test_labels = list_classes(test, classes, empty_allowed=True)
-    places = np.arange(len(train_files) + len(test_files))
     labels = np.array(train_labels + test_labels, np.int64)
-    return Listing((*train_files, *test_files), labels, classes, *np.split(places, [len(train_files)]))
+    places = np.split(np.arange(len(labels)), [len(train_labels)])
+    return Listing((*train_files, *test_files), labels, classes, *places)
 
 
 def list_flat(root: Path) -> Listing:
@@ -149,7 +148,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def list_classes(folder: Path, classes: Sequence[str], empty_allowed: bool = False) -> tuple[list[Path], list[int]]:
-    """Return the images in each class folder, with their subfolders, in sorted order, and the images' labels.
+    """Return the images in each class folder and its subfolders, sorted within each class, and the images' labels.
 
     Raises ConfigError if a folder is missing, cannot be read, or has no image and `empty_allowed` is False.
     """
@@ -178,16 +177,6 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
     except ValueError as error:
         refuse(file, str(error))
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
-
-
-def digest(root: Path, files: Sequence[Path]) -> str:
-    """Return the sha256 of the files' contents and of their paths relative to `root`."""
-    total = hashlib.sha256()
-    for file in files:
-        total.update(file.relative_to(root).as_posix().encode() + b"\0")
-        with open_regular(file) as content:
-            total.update(hashlib.file_digest(content, "sha256").digest())
-    return total.hexdigest()
 
 
 def refuse(path: Path, reason: str) -> NoReturn:

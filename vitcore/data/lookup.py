@@ -15,11 +15,10 @@ STATED: dict[str, About] = {}  # facts about packs that are not here, from recip
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack.
+    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack, or those that a recipe states.
 
-    A pack that is not found still has the facts that a recipe states, if any. data_dir: a folder to search for packs;
-    see `vitcore.data.datasets.data_homes`. Raises ConfigError if the name is unknown, or if the folder or pack is
-    invalid.
+    data_dir: a folder to search for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError if the name is
+    unknown, or if the folder or pack is invalid.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]

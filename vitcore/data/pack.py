@@ -5,12 +5,12 @@
     DIR/NAME/shard-00000.bytes ...     images (S, S, C) end to end, or as JPEG; training images first
 
 The manifest holds the checksums of the other files and a fingerprint of its content, which identifies the data. Opening
-a pack checks the fingerprint, the index and the size of each shard. The first time that a process reads an image, it
-checks the image's CRC-32. `verify` reads everything.
+a pack checks the fingerprint, the index and the size of each shard. A process checks an image's CRC-32 at its first
+reading. `verify` reads everything.
 
-The channels come last, as in a decoded JPEG, and because uint8 images are resized fastest in this layout. Shards are
-read, not mapped into memory. One that is truncated while a job runs thus causes an error with its name, not a SIGBUS.
-Mapped pages would also count as memory of the job, which SLURM ends if it exceeds its memory.
+The channels come last, the layout in which uint8 images are resized fastest. Shards are read, not mapped into memory.
+One that is truncated while a job runs thus causes an error with its name, not a SIGBUS. Mapped pages would also count
+as memory of the job.
 """
 
 from __future__ import annotations
@@ -180,10 +180,7 @@ def manifest(folder: Path, name: str) -> Manifest:
 
 @cache  # every Config of a study asks for it
 def read_manifest(path: Path, changed: int, size: int) -> Manifest:
-    """Read a manifest; raise ConfigError if it is damaged or of another format.
-
-    changed, size: modification time in ns and size in bytes, as keys of the cache.
-    """
+    """Read a manifest as `manifest` does. changed, size: modification time and size of the file, for the cache."""
     try:
         content = json.loads(read_regular(path, LARGEST_MANIFEST))
         fingerprint = content.pop("fingerprint")
@@ -202,10 +199,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 @cache  # what was checked in this process stays checked
 def opened(folder: Path, fingerprint: str) -> Pack:
-    """Open the pack whose manifest has this fingerprint.
-
-    Raises ValueError, which names the file, if a file is damaged.
-    """
+    """Open the pack whose manifest has this fingerprint; raise ValueError, which names the file, if one is damaged."""
     path = folder / MANIFEST
     found = json.loads(read_regular(path, LARGEST_MANIFEST))
     if found.pop("fingerprint") != fingerprint:
@@ -214,10 +208,9 @@ def opened(folder: Path, fingerprint: str) -> Pack:
 
 
 class Pack:
-    """An open pack: its folder, its manifest and its index.
+    """An open pack: its folder, its manifest, its index `records` (M,) and its labels (M,), int64.
 
-    records: the index (M,). labels: (M,), int64. Raises ValueError if the index is damaged, or if a shard is missing or
-    has another size than in the manifest.
+    Raises ValueError if the index is damaged, or if a shard is missing or has another size than in the manifest.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -238,15 +231,15 @@ class Pack:
         return self.manifest.size, self.manifest.size, self.manifest.channels
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images at `places` (B,) into an array (B, S, S, C).
+        """Read the images at `places` (B,) into an array (B, S, S, C), from any thread.
 
-        Any thread may call this method. Raises ValueError, which names the shard, if a shard is damaged.
+        Raises ValueError, which names the shard, if a shard is damaged.
         """
         for row in np.argsort(places, kind="stable"):  # in the order on disk
             self.read_one(int(places[row]), into[row])
 
     def read_one(self, place: int, into: Bytes) -> None:
-        """Read an image into an array (S, S, C); raise ValueError, which names the shard, if the shard is damaged."""
+        """Read an image into an array (S, S, C); raise ValueError, which names the shard, if it is damaged."""
         record, shard = self.records[place], int(self.shard_of[place])
         path, plain = self.folder / self.manifest.shards[shard].file, self.manifest.format == "bytes"
         content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
@@ -258,7 +251,7 @@ class Pack:
         if not plain:
             try:
                 into[:] = decode(content, self.shape)
-            except ValueError as error:
+            except (OSError, SyntaxError, ValueError) as error:
                 raise ValueError(f"{path}: image {place} of the pack: {error}") from None
 
     def descriptor(self, shard: int, path: Path) -> int:
@@ -275,28 +268,17 @@ class Pack:
 def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
     """Decode a JPEG to uint8 (S, S, C).
 
-    Raises ValueError if it is damaged or, before decoding, if it has another size.
+    Raises ValueError, before decoding, if it has another size. Pillow raises OSError or SyntaxError if it is damaged.
     """
     size, _, channels = shape
     with opened_image(content, ("JPEG",)) as image:
         if image.size != (size, size):
             raise ValueError(f"a JPEG of {image.width} x {image.height} pixels, not {size} x {size}")
-        try:
-            return channels_last(np.asarray(image.convert("L" if channels == 1 else "RGB")))
-        except (OSError, SyntaxError) as error:  # Pillow raises both for a broken file
-            raise ValueError(str(error)) from None
-
-
-def channels_last(pixels: Bytes) -> Bytes:
-    """Return (S, S) as (S, S, 1), and (S, S, 3) unchanged."""
-    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+        return np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(shape)
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read the index (M,), a record for each image.
-
-    Raises ValueError if it cannot be read, or is not the one that the manifest describes.
-    """
+    """Read the index (M,), a record for each image; raise ValueError if it is damaged or not the manifest's."""
     path = folder / INDEX
     try:
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
@@ -313,10 +295,7 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
 
 
 def check_records(records: Records, manifest: Manifest) -> None:
-    """Raise ValueError unless each image has one record with a valid label and a valid byte range.
-
-    The images of a shard must lie end to end. In format bytes, each must have the size of a decoded image.
-    """
+    """Raise ValueError unless each image has a record with a valid label, and a shard's images lie end to end."""
     if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
         raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
     if (label := int(records["label"].max())) >= len(manifest.classes):
@@ -345,7 +324,7 @@ def check_size(path: Path, shard: Shard) -> None:
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
     """Read a whole pack and return a description of the damage for each damaged file, by file name.
 
-    The result is {} if no file is damaged. advance: called with the number of bytes checked since the last call.
+    advance: called with the number of bytes checked since the last call.
     """
     found = {}
     try:
@@ -356,7 +335,12 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
         path = folder / shard.file
         try:
             check_size(path, shard)
-            if digest(path, advance) != shard.sha256:
+            total = hashlib.sha256()
+            with open_regular(path) as file:
+                while block := file.read(BLOCK):
+                    total.update(block)
+                    advance(len(block))
+            if total.hexdigest() != shard.sha256:
                 found[shard.file] = f"{path}: damaged: its sha256 is not the manifest's"
         except ValueError as error:
             found[shard.file] = str(error)
@@ -364,13 +348,3 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
         except OSError as error:
             found[shard.file] = f"{path}: cannot be read ({error.strerror})"
     return found
-
-
-def digest(path: Path, advance: Callable[[int], object]) -> str:
-    """Return the sha256 of a file; call `advance` with the number of bytes of each block."""
-    total = hashlib.sha256()
-    with open_regular(path) as file:
-        while block := file.read(BLOCK):
-            total.update(block)
-            advance(len(block))
-    return total.hexdigest()

@@ -145,8 +145,8 @@ def from_members(found: list[Member], origin: str) -> Source:
 
     Images whose class folder is in test/, val/ or validation/ are for testing. If there is none of these and no train/,
     a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if there are no
-    images, fewer than two classes, or train/ without test images. Raises ValueError if an image lies at the top or
-    directly in a test folder. Raises ValueError if a test image's class has no training image.
+    images, fewer than two classes, an image in no class folder, train/ without test images, or a test image's class
+    without training images.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:
@@ -154,8 +154,7 @@ def from_members(found: list[Member], origin: str) -> Source:
     classes = tuple(sorted({one.path.parent.name for one in found}))
     if len(classes) < 2 or "" in classes:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
-    number = {name: place for place, name in enumerate(classes)}
-    labels = np.array([number[one.path.parent.name] for one in found], np.int64)
+    labels = np.searchsorted(classes, [one.path.parent.name for one in found])
     tests = np.array([one.path.parent.parent.name in TESTS for one in found])
     if flat := next((one for one in found if str(one.path.parent) in TESTS), None):
         raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")
@@ -174,10 +173,7 @@ def from_members(found: list[Member], origin: str) -> Source:
 
 
 def open_member(member: Member) -> Image:
-    """Open an image in a tar without decoding its pixels.
-
-    Raises ValueError if it is larger than 1 GiB or cannot be read.
-    """
+    """Open an image in a tar without decoding it; raise ValueError if it exceeds 1 GiB or cannot be read."""
     if member.size > LARGEST:
         raise ValueError(f"larger than {LARGEST:,} bytes")
     with open_regular(member.file) as file:
@@ -186,10 +182,9 @@ def open_member(member: Member) -> Image:
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
-    """Return a source from a timm dataset.
+    """Return a source from a timm dataset; raise ValueError if it cannot be read.
 
-    The dataset needs a length and random access, which webdataset and TFDS lack. Raises ValueError if it cannot be
-    read.
+    The dataset needs a length and random access, which webdataset and TFDS lack.
     """
     from timm.data.dataset_factory import create_dataset
 
@@ -203,17 +198,22 @@ def from_timm(name: str, data_dir: Path | None) -> Source:
     places = [(part, place) for part in parts for place in range(len(part))]
     labels = np.array([label_of(part, place) for part, place in places], np.int64)
     names = [f"{name} {place}" for place in range(len(labels))]
-    classes = classes_of(parts[0], int(labels.max()) + 1)
-    return Source(classes, labels, len(parts[0]), names, lambda place: image_of(*places[place]))
+    count, known = int(labels.max()) + 1, getattr(reader_of(parts[0]), "class_to_idx", None) or {}
+    classes = sorted(known, key=known.__getitem__) if len(known) == count else map(str, range(count))
+    return Source(tuple(classes), labels, len(parts[0]), names, lambda place: image_of(*places[place]))
+
+
+def reader_of(dataset: Any) -> Any:
+    """Return timm's reader of a dataset, or the dataset itself.
+
+    A dataset of timm opens any format, clips 16-bit values and skips unreadable images, but its reader gives files.
+    """
+    return getattr(dataset, "reader", dataset)
 
 
 def image_of(dataset: Any, place: int) -> Image:
-    """Return an image of a dataset, from timm's reader if the dataset has one.
-
-    The dataset itself opens any format, clips 16-bit values and skips unreadable images. Raises ValueError if timm's
-    reader gives a file that cannot be read.
-    """
-    found = getattr(dataset, "reader", dataset)[place][0]
+    """Return an image of a dataset; raise ValueError if timm's reader gives a file that cannot be read."""
+    found = reader_of(dataset)[place][0]
     if not hasattr(found, "read"):
         image: Image = found
         return image
@@ -222,20 +222,8 @@ def image_of(dataset: Any, place: int) -> Image:
 
 
 def label_of(dataset: Any, place: int) -> int:
-    """Return the label of an image, from the list `targets` or from timm's reader.
-
-    A dataset with neither decodes the image.
-    """
-    if hasattr(dataset, "targets"):
+    if hasattr(dataset, "targets"):  # reading the others may decode the image
         return int(dataset.targets[place])
-    found, label, *_ = getattr(dataset, "reader", dataset)[place]
+    found, label, *_ = reader_of(dataset)[place]
     found.close()
     return int(label)
-
-
-def classes_of(dataset: Any, count: int) -> tuple[str, ...]:
-    """Return the class names in the order of the labels, or numbers if the dataset does not name `count` classes."""
-    known = getattr(getattr(dataset, "reader", dataset), "class_to_idx", None)
-    if not known or len(known) != count:
-        return tuple(map(str, range(count)))
-    return tuple(sorted(known, key=known.__getitem__))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from vitcore.data.pack import (
     Manifest,
     Records,
     Shard,
-    channels_last,
     manifest,
 )
 from vitcore.data.pack_sources import Source
@@ -59,7 +58,7 @@ SHARD_BYTES = 2**30  # at most
 FILES = 512  # most shards, all of which stay open
 
 Counts = np.ndarray[Any, np.dtype[np.int64]]
-Advance = Callable[[int], object]  # is called with the number of images done since the last call, from any thread
+Advance = Callable[[int], object]  # takes the number of images done since the last call; any thread may call it
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,14 @@ def pack(
     """Pack `source` in the folder HOME/NAME, with `jobs` threads, and return that folder.
 
     Each image's shorter side is resized to `size`, bilinear with antialiasing, and the middle square is stored. Random
-    crops therefore never reach the ends of the longer side. The side of the center crop for evaluation is by default
-    7/8 of `size`, such as 224 of 256.
+    crops therefore never reach the ends of the longer side.
 
     A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading it takes
     0.2 ms of a core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but decoding takes
     1.2 ms of a core in every epoch.
 
     advance: called with the number of images packed since the last call. Raises ValueError if the name or an option is
-    invalid, or an image is unreadable. It is also raised if the folder has a finished pack, another unfinished pack or
-    another writer.
+    invalid, an image is unreadable, or the folder has a finished pack, another unfinished pack or another writer.
     """
     check(name, options)
     folder = home / name
@@ -125,7 +122,7 @@ def pack(
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-        finish(folder, name, source, options, channels, shards)
+        finish(folder, name, writer, shards)
     return folder
 
 
@@ -139,8 +136,8 @@ def repair(
 ) -> None:
     """Write the `damaged` files of a finished pack again from its source; the manifest and all trial ids stay.
 
-    Raises ValueError, and keeps the damaged file, if the source has changed so that a file would not match the
-    manifest. Also raises ValueError if another process is writing there.
+    Raises ValueError if another process is writing there. Also raises it, and keeps the damaged file, if a new file
+    does not match the manifest, because the source has changed.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
@@ -162,11 +159,8 @@ def repair(
 
 
 def rewritten(manifest: Manifest, damaged: Collection[str]) -> list[Shard]:
-    """Return the shards that a repair writes again: the damaged ones, or all JPEG shards if the index is damaged.
-
-    Only the index has the positions of the JPEGs.
-    """
-    every = INDEX in damaged and manifest.format == "jpeg"
+    """Return the shards that a repair writes again: the damaged ones, or all JPEG shards if the index is damaged."""
+    every = INDEX in damaged and manifest.format == "jpeg"  # only the index has the positions of JPEGs
     return [shard for shard in manifest.shards if every or shard.file in damaged]
 
 
@@ -182,10 +176,10 @@ def check(name: str, options: Options) -> None:
 
 
 def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[str, Any]) -> Options:
-    """Return the `given` options, completed from the finished or unfinished pack in `folder` or from `default`.
+    """Return the `given` options, completed from the finished or unfinished pack in `folder`.
 
-    default: ignored if a size is given or a pack exists. Raises ConfigError if options are invalid or contradict the
-    pack.
+    default: other options if there is no pack and no size is given. Raises ConfigError if options are invalid or
+    contradict the pack.
     """
     there = stored(folder, name)
     for key, value in given.items():
@@ -200,10 +194,7 @@ def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[s
 
 
 def own_size(source: Source) -> dict[str, int]:
-    """Return the smallest side of the sampled images as `size` and `crop`, so that none of these is enlarged.
-
-    The result is {} if no side is below the default size of 256 pixels.
-    """
+    """Return the smallest side of the sampled images as `size` and `crop`, or {} if it is at least 256 pixels."""
     side = min(shorter_sides(source))
     return {"size": side, "crop": side} if side < Options.size else {}
 
@@ -258,10 +249,7 @@ def read_begun(folder: Path) -> Begun | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a pack for one writer within the block; raise ValueError if another process holds the lock.
-
-    The lock also ends with the process.
-    """
+    """Lock a pack for one writer within the block; raise ValueError if another process holds the lock."""
     with open(folder / ".lock", "w", opener=no_follow) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -271,10 +259,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, name: str, source: Source, options: Options) -> None:
-    """Write the note of a new pack, unless an equal note exists.
-
-    Raises ValueError if there is the note of another pack.
-    """
+    """Write the note of a new pack, unless it exists; raise ValueError if there is the note of another pack."""
     size, crop = options.size, options.image_size
     wanted = Begun(version=VERSION, name=name, size=size, crop=crop, format=options.format, source=source.digest)
     there = read_begun(folder)
@@ -295,17 +280,12 @@ def cut(source: Source, image_bytes: int) -> list[range]:
     return [part[first : first + most] for part in ends for first in range(0, len(part), most)]
 
 
-@dataclass(frozen=True)
-class Written:
-    """A shard's manifest entry, the records (n,) of its images and the counts (C, 256) of their pixel values.
-
-    train: whether it holds training images.
-    """
+class Written(NamedTuple):
+    """A shard's manifest entry, the records (n,) of its images and the counts (C, 256) of their pixel values."""
 
     entry: Shard
     records: Records
     counts: Counts
-    train: bool
 
 
 @dataclass(frozen=True)
@@ -333,14 +313,12 @@ class Writer:
             write(note, content.getvalue())
             rename(partial, path)
         records, counts, total = read_note(note, len(part), self.channels)
-        entry = Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total)
-        return Written(entry, records, counts, train=part[0] < self.source.train)
+        return Written(
+            Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total), records, counts
+        )
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
-        """Write a shard again and return its records (n,).
-
-        Raises ValueError, and keeps the old shard, if the new one has another sha256.
-        """
+        """Write a shard again and return its records (n,); raise ValueError, and keep it, if the sha256 differs."""
         partial = path.with_suffix(".part")
         records, _, found = self.write_images(partial, part)
         refuse_others(path, found, sha256)
@@ -354,15 +332,16 @@ class Writer:
         with open(path, "wb", opener=no_follow) as file:
             for row, place in enumerate(part):
                 with picture(self.source, place) as image:
-                    pixels = channels_last(squared(image, self.options.size, self.channels))
+                    pixels = squared(image, self.options.size, self.channels)
                 content = pixels.tobytes() if self.options.format == "bytes" else as_jpeg(pixels)
                 records[row] = (self.source.labels[place], zlib.crc32(content), file.tell(), len(content))
-                for channel in range(self.channels):
-                    counts[channel] += np.bincount(pixels[:, :, channel].ravel(), minlength=256)
+                for channel, values in enumerate(pixels.reshape(-1, self.channels).T):
+                    counts[channel] += np.bincount(values, minlength=256)
                 total.update(content)
                 file.write(content)
                 self.advance(1)
-            synchronize(file)
+            file.flush()
+            os.fsync(file.fileno())
         return records, counts, total.hexdigest()
 
 
@@ -397,7 +376,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raise ValueError, and remove the partial file of `path`, if the sha256 `found` is not `known`."""
+    """Raise ValueError, and remove the partial file of `path`, if its sha256 is not the known one."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(
@@ -422,17 +401,17 @@ def as_jpeg(pixels: Bytes) -> bytes:
     from PIL import Image
 
     target = io.BytesIO()
-    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(target, "JPEG", quality=QUALITY)
+    Image.fromarray(pixels).save(target, "JPEG", quality=QUALITY)
     return target.getvalue()
 
 
-def finish(
-    folder: Path, name: str, source: Source, options: Options, channels: Channels, shards: list[Written]
-) -> None:
+def finish(folder: Path, name: str, writer: Writer, shards: list[Written]) -> None:
     """Write the index and the manifest, then remove the files that serve only to continue an unfinished pack."""
+    source, options = writer.source, writer.options
     index = saved(np.concatenate([shard.records for shard in shards]))
     write(folder / INDEX, index)
-    mean, std = moments(np.sum([shard.counts for shard in shards if shard.train], axis=0))
+    training = np.cumsum([shard.entry.images for shard in shards]) <= source.train
+    mean, std = moments(np.stack([shard.counts for shard in shards])[training].sum(axis=0))
     manifest = Manifest(
         name=name,
         classes=list(source.classes),
@@ -440,7 +419,7 @@ def finish(
         test=len(source.labels) - source.train,
         size=options.size,
         image_size=options.image_size,
-        channels=channels,
+        channels=writer.channels,
         format=options.format,
         mean=mean,
         std=std,
@@ -469,13 +448,9 @@ def write(path: Path, content: bytes) -> None:
     partial = path.with_suffix(".new")
     with open(partial, "wb", opener=no_follow) as file:
         file.write(content)
-        synchronize(file)
+        file.flush()
+        os.fsync(file.fileno())
     rename(partial, path)
-
-
-def synchronize(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def rename(old: Path, new: Path) -> None:

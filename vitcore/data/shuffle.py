@@ -27,10 +27,10 @@ def by_class(labels: Indices, places: Indices, *key: object) -> list[Indices]:
 
 
 def stratified(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """Return a random fraction `share` of the images of each class, and the rest, as indices.
+    """Return a random fraction `share` of the images `places` of each class, and the rest, as indices.
 
-    labels: (M,), of all images. places: indices of the images to split. A larger fraction contains every smaller one.
-    The first part has an image of every class, and the rest one of each class that has at least two.
+    labels: (M,), of all images. A larger fraction contains every smaller one. The first part has an image of every
+    class, and the rest one of each class that has at least two.
     """
     first, rest = [], []
     for group in by_class(labels, places, *key):
