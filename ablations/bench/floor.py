@@ -103,10 +103,7 @@ class Floor:
         self.add("attention", calls, count)
 
     def add(self, name: str, backends: dict[str, Call], count: int) -> None:
-        """Add work that a step does `count` times, in the fastest backend.
-
-        A backend is judged by the shortest of its TURNS timed turns.
-        """
+        """Add work that a step does `count` times, in the backend with the shortest of TURNS timed turns."""
         seconds = {}
         for backend, call in backends.items():
             with float32_precision(backend.split()[-1]):
@@ -130,7 +127,7 @@ def products(x: Tensor, w: Tensor, g: Tensor) -> dict[str, Call]:
 
 
 def as_graph(call: Call, device: torch.device) -> Call:
-    """Return a call captured as a CUDA graph; on a CPU, the call itself. Raises ValueError if it cannot be captured."""
+    """Return a call captured as a CUDA graph; on a CPU, the call itself. Raises ValueError if capture fails."""
     if device.type != "cuda":
         return call
     try:
@@ -147,7 +144,6 @@ def with_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> Call:
 
 
 def has_gradient(attend: Attention, q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether the device supports the forward and backward passes of an attention kernel."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns why, then raises
         try:

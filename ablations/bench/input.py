@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from ablations.bench.process import Source, statistics
-from ablations.bench.result import Result, conditions, text
+from ablations.bench.result import Result, column, conditions
 from ablations.bench.rivals import OURS
 from ablations.bench.timing import interleaved, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
 from vitcore.data.splits import Data
-from vitcore.runtime.device import computing, torch_device
+from vitcore.runtime.device import computing
 from vitcore.training.loop import Training
 
 PIL, AUGMENT = "torchvision", "flip-crop"
@@ -47,19 +47,18 @@ def bench(config: Config, source: Source, rounds: int, calls: int) -> Result:
         beside = {OURS: ours.advance, PIL: torchvision_batch(ours.training)}
         for first in (alone.advance, *beside.values()):
             first()  # untimed
-        configured = interleaved({OURS: alone.advance}, rounds, calls, torch_device(config))[OURS]
-        seconds = interleaved(beside, rounds, CALLS, torch_device(config))
-    speed = spread(config.batch / configured)
-    speeds = {name: spread(config.batch / took) for name, took in seconds.items()}
+        configured = interleaved({OURS: alone.advance}, rounds, calls, data.mean.device)[OURS]
+        seconds = interleaved(beside, rounds, CALLS, data.mean.device)
+    speed, speeds = spread(config.batch / configured), {name: spread(config.batch / s) for name, s in seconds.items()}
     ratio = ratios(seconds, OURS)[PIL]
     pil = {"augment": AUGMENT, "images_per_second": speeds, "ratio": ratio}
     shown = {f"{OURS}, as configured": speed} | {f"{name}, {AUGMENT}": own for name, own in speeds.items()}
-    rows = [
-        {"pipeline": name, "images/s": text(own, "{:,.0f}"), "ours is faster by": ""} for name, own in shown.items()
-    ]
-    rows[-1]["ours is faster by"] = text(ratio, "{:.1f}x")
+    columns = {
+        "images/s": column(shown, "{:,.0f}"),
+        "ours is faster by": column({f"{PIL}, {AUGMENT}": ratio}, "{:.1f}x"),
+    }
     caption = " in turn. torchvision transforms PIL images one by one, on a core."
-    return Result("input", how, {"images_per_second": speed, "pil": pil}, "Input", caption, rows)
+    return Result("input", how, {"images_per_second": speed, "pil": pil}, "Input", caption, "pipeline", columns)
 
 
 def torchvision_batch(training: Training) -> Callable[[], Tensor]:

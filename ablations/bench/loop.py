@@ -17,8 +17,8 @@ import torch
 
 from ablations.bench import rivals
 from ablations.bench.process import Source, python, run, statistics
-from ablations.bench.result import Result, conditions, counted, text
-from ablations.bench.timing import Call, Seconds, interleaved, ratios, spread
+from ablations.bench.result import Result, column, conditions, counted
+from ablations.bench.timing import Call, interleaved, ratios, spread
 from ablations.execution.machine import cores
 from ablations.planning.measure_steps import with_steps
 from results import store
@@ -34,6 +34,7 @@ from vitcore.training.loop import evaluation_steps
 
 POSITIONS = ("1d", "none")  # the baseline first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
+RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # words of `ablate` in a folder of `write_study`
 AUGMENTS = ("none", "flip-crop")  # supported by the script
 GIVEN = ("seed", "steps", "batch", "lr", "weight_decay", "clip_norm", "label_smoothing")  # to the script as they are
 PASSED = {  # to the script in another form: as images, evaluations or timm's arguments; or checked by first losses
@@ -53,9 +54,25 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
     configs = [Config(**merge(arm, {"seed": seed})) for arm in arms for seed in range(seeds)]
     for config in configs[::seeds]:
         check_alike(config, source)
-    with tempfile.TemporaryDirectory(prefix="ablate-bench-") as folder:
-        write_study(Path(folder), settings, POSITIONS, seeds)
-        wall, accuracy, trained = timed_in(Path(folder), configs, rounds, source)
+    runs: list[Path] = []
+    with tempfile.TemporaryDirectory(prefix="ablate-bench-") as name:
+        folder = Path(name)
+        write_study(folder, settings, POSITIONS, seeds)
+        scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
+        sides: dict[str, Call] = {
+            OURS: lambda: runs.append(run_study(folder, source)),
+            SEQUENTIAL: lambda: run_scripts(scripts, 1),
+            PAIRED: lambda: run_scripts(scripts, 2),
+        }
+        wall = interleaved(sides, rounds, 1, torch.device("cpu"))
+        states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
+        theirs = [json.loads(one.with_suffix(".result").read_text()) for one in scripts]
+    results = [state.result for state in states if state.result is not None]
+    accuracy = {  # of the last round; PAIRED trains the trials of SEQUENTIAL
+        OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results),
+        SEQUENTIAL: fmean(result["test_accuracy"] for result in theirs),
+    }
+    trained = sum(result.train_seconds or 0.0 for result in results)
     workers = min(cores(), len(configs)) if device_of(configs[0]) == "cpu" else 0
     share = trained / workers / float(np.median(wall[OURS])) if workers else None
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
@@ -67,44 +84,14 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         "training_share": share,  # of the wall time of `ablate run`
         "test_accuracy": accuracy,
     }
-    rows = [
-        {
-            "how": name,
-            "wall time": text(own, "{:.1f}") + " s",
-            "ours is faster by": text(ratio.get(name), "{:.2f}x"),
-            "test accuracy": f"{accuracy[name]:.1%}" if name in accuracy else "the same trials",
-        }
-        for name, own in seconds.items()
-    ]
+    columns = {
+        "wall time": column(seconds, "{:.1f}", unit=" s"),
+        "ours is faster by": column(ratio, "{:.2f}x"),
+        "test accuracy": {name: f"{value:.1%}" for name, value in accuracy.items()} | {PAIRED: "the same trials"},
+    }
     alone = f" Training alone, on all cores, is {share:.0%} of ours." if share else ""
     title = f"{len(configs)} trials of {counted(steps, 'step')}"
-    return Result("loop", how, measured, title, f" in turn, wall time.{alone}", rows)
-
-
-def timed_in(
-    folder: Path, configs: Sequence[Config], rounds: int, source: Source
-) -> tuple[dict[str, Seconds], dict[str, float], float]:
-    """Return wall seconds, (rounds,), and mean test accuracy by method, and the training seconds of `ablate run`.
-
-    Accuracies, and the training seconds of all trials together, are of the last round. There is no accuracy for PAIRED,
-    which trains the same trials as SEQUENTIAL. folder: the folder of the study's files.
-    """
-    runs: list[Path] = []
-    scripts = [script(config, folder / f"{number}", source) for number, config in enumerate(configs)]
-    sides: dict[str, Call] = {
-        OURS: lambda: runs.append(run_study(folder, source)),
-        SEQUENTIAL: lambda: run_scripts(scripts, 1),
-        PAIRED: lambda: run_scripts(scripts, 2),
-    }
-    wall = interleaved(sides, rounds, 1, torch.device("cpu"))
-    states = [store.trial(runs[-1], path.name).state() for path in sorted((runs[-1] / "trials").iterdir())]
-    results = [state.result for state in states if state.result is not None]
-    theirs = [json.loads(one.with_suffix(".result").read_text()) for one in scripts]
-    accuracy = {
-        OURS: fmean(result.metrics["test_accuracy"] or 0.0 for result in results),
-        SEQUENTIAL: fmean(result["test_accuracy"] for result in theirs),
-    }
-    return wall, accuracy, sum(result.train_seconds or 0.0 for result in results)
+    return Result("loop", how, measured, title, f" in turn, wall time.{alone}", "how", columns)
 
 
 def check_alike(config: Config, source: Source) -> None:
@@ -116,23 +103,18 @@ def check_alike(config: Config, source: Source) -> None:
         raise ConfigError(f"data={config.data}: a pack, streamed from its shards: the script has images in memory")
     if config.augment not in AUGMENTS:
         raise ConfigError(f"augment={config.augment}: the script has {' and '.join(AUGMENTS)}")
-    refuse_unknown(config)
-    short = with_steps(rivals.telling(config), rivals.CHECKED)
-    with computing(config):
-        data = source.images(short)
-        if config.precision != "float32":
-            rivals.check_in_float32(short, data)
-        rivals.check_equal(short, {name: rivals.side_of(name, short, data) for name in (rivals.OURS, "timm")})
-
-
-def refuse_unknown(config: Config) -> None:
-    """Raise ConfigError if a setting that the script of the loops lacks does not have its default value."""
     defaults = {name: field.default for name, field in Config.model_fields.items()}
     defaults |= Config(**config.model_dump(exclude={"options"})).options
     known = {*GIVEN, *PASSED, *FREE, "options", "augment.pad"}
     for name, value in {**dict(config), **config.options}.items():
         if name not in known and value != defaults[name]:
             raise ConfigError(f"{name}={value}: the script has {defaults[name]}")
+    short = with_steps(rivals.telling(config), rivals.CHECKED)
+    with computing(config):
+        data = source.images(short)
+        if config.precision != "float32":
+            rivals.check_in_float32(short, data)
+        rivals.check_equal(short, {name: rivals.side_of(name, short, data) for name in (rivals.OURS, "timm")})
 
 
 def run_study(folder: Path, source: Source) -> Path:
@@ -150,9 +132,6 @@ def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
     own = {"OMP_NUM_THREADS": str(max(1, cores() // at_once))}
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(lambda settings: run(trial(settings), own), scripts))
-
-
-RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml")  # words of `ablate` in a folder of `write_study`
 
 
 def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:

@@ -36,16 +36,16 @@ def of_sides(config: Config, names: Iterable[str], source: Source, left_out: dic
 
 
 def of_side(config: Config, name: str, source: Source) -> int | None:
-    """Return the bytes that one implementation's steps need, or None if the system does not report them.
-
-    name: a name of ablations.bench.rivals. Raises ValueError if the process fails.
-    """
+    """Return what `measure` does in a new process. Raises ValueError if the process fails."""
     found: int | None = measure_in_process("ablations.bench.memory", config, source, {}, name=name)
     return found
 
 
 def measure(config: Config, source: Source, name: str) -> int | None:
-    """Return the bytes that steps add to this process at their peak, or None if the system does not report them."""
+    """Return the bytes that steps add to this process at their peak, or None if the system does not report them.
+
+    name: a name of ablations.bench.rivals.
+    """
     config = with_steps(config, STEPS)
     with computing(config):
         side = side_of(name, config, source.images(config))

@@ -1,6 +1,6 @@
 """The result of a benchmark: the conditions, the measurements and a table in Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,10 +36,9 @@ class Conditions:
         config = self.config
         sizes = [f"{name} {getattr(config, name)}" for name in ("width", "depth", "heads", "patch")]
         parts = [f"{name}={getattr(config, name)}" for name in ("position", "pool", "stem")]
-        texts = [config.model or ", ".join([*sizes, *parts])]
-        texts.append(f"{self.images} images {config.image_size} x {config.image_size}, batch {config.batch}")
-        texts.append(config.precision)
-        texts += ["compiled"] if config.compile else []
+        texts = [config.model] if config.model else [*sizes, *parts]
+        texts += [f"{self.images} images {config.image_size} x {config.image_size}", f"batch {config.batch}"]
+        texts += [config.precision, *["compiled"] * bool(config.compile)]
         texts += [f"augment={config.augment}"] if config.augment != "none" else []
         texts += ["attention=pinned"] if config.attention == "pinned" else []
         return ", ".join(texts)
@@ -53,34 +52,6 @@ class Conditions:
         return f"{own['device']}{threads}; {', '.join(versions)}; {code}; {own['started']}"
 
 
-@dataclass(frozen=True)
-class Result:
-    """The measurements of one benchmark, for the JSON output and as a table.
-
-    measured: a dictionary or a dataclass. rows: column -> cell; the first column is text, and all others are numbers.
-    """
-
-    bench: str
-    conditions: Conditions
-    measured: object
-    title: str  # before the model
-    caption: str  # after the number of rounds
-    rows: list[dict[str, str]]
-    notes: Sequence[str] = ()  # paragraphs below the table
-
-    def json(self) -> dict[str, object]:
-        return {"bench": self.bench, **to_jsonable_python(self.conditions), **to_jsonable_python(self.measured)}
-
-    def render(self) -> str:
-        """Return the title, the table, the notes and the conditions of the benchmark as Markdown."""
-        how, header = self.conditions, list(self.rows[0])
-        cells = [[Cell(text) for text in row.values()] for row in self.rows]
-        numeric = [False, *[True] * (len(header) - 1)]
-        caption = f"Median [{how.low_and_high}] of {counted(how.rounds, 'round')}{self.caption}"
-        grid = Grid(f"{self.title}: {how.model()}", [caption], header, numeric, cells)
-        return "\n\n".join([markdown(grid), *self.notes, how.where()])
-
-
 def conditions(config: Config, source: Source, rounds: int, calls: int) -> Conditions:
     machine = environment_record(config, hardware(config), device_of(config), source.plugins)
     machine |= {"cores": cores(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
@@ -89,11 +60,45 @@ def conditions(config: Config, source: Source, rounds: int, calls: int) -> Condi
     return Conditions(machine, known, "random" if source.random else config.data, rounds, ends, calls)
 
 
+@dataclass(frozen=True)
+class Result:
+    """The measurements of one benchmark, for the JSON output and as a table.
+
+    measured: a dictionary or a dataclass. columns: header -> row -> cell; the first column has every row.
+    """
+
+    bench: str
+    conditions: Conditions
+    measured: object
+    title: str  # before the model
+    caption: str  # after the number of rounds
+    side: str  # header of the rows
+    columns: Mapping[str, Mapping[str, str]]
+    notes: Sequence[str] = ()  # paragraphs below the table
+
+    def json(self) -> dict[str, object]:
+        return {"bench": self.bench, **to_jsonable_python(self.conditions), **to_jsonable_python(self.measured)}
+
+    def render(self) -> str:
+        """Return the title, the table, the notes and the conditions of the benchmark as Markdown."""
+        how, columns = self.conditions, self.columns.values()
+        rows = [[name, *(column.get(name, "") for column in columns)] for name in next(iter(columns))]
+        header, numeric = [self.side, *self.columns], [False, *[True] * len(columns)]
+        caption = f"Median [{how.low_and_high}] of {counted(how.rounds, 'round')}{self.caption}"
+        grid = Grid(f"{self.title}: {how.model()}", [caption], header, numeric, [[*map(Cell, row)] for row in rows])
+        return "\n\n".join([markdown(grid), *self.notes, how.where()])
+
+
 def text(spread: Spread | None, form: str, scale: float = 1) -> str:
     """Return the median, `low` and `high` times `scale`, such as "1.2 [1.1, 1.3]"; "" for None."""
     if spread is None:
         return ""
     return f"{form} [{form}, {form}]".format(*(scale * value for value in (spread.median, spread.low, spread.high)))
+
+
+def column(spreads: Mapping[str, Spread], form: str, scale: float = 1, unit: str = "") -> dict[str, str]:
+    """Return a column of a table, as `text` with a unit."""
+    return {name: text(own, form, scale) + unit for name, own in spreads.items()}
 
 
 def mebibytes(count: int | None) -> str:

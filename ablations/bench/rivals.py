@@ -22,7 +22,6 @@ from vitcore.runtime.device import device_of, flushing, in_precision
 from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import Moments, decays, moments
 from vitcore.training.optimization.schedules import learning_rate
-from vitcore.training.step import Batch
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}
@@ -70,23 +69,19 @@ class Rival:
         self.loss = torch.zeros(())
 
     def advance(self) -> None:
-        """Take one training step."""
         with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(self.source.step, self.config)
-            self.loss = self.update(self.source.batch())
+            batch = self.source.batch()
+            logits = in_precision(self.config, self.model, batch.images)
+            loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            if self.config.clip_norm:
+                nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+            self.optimizer.step()
+            self.loss = loss.detach()
             self.source.step += 1
-
-    def update(self, batch: Batch) -> Tensor:
-        """Update the weights with a batch of images; return its loss."""
-        logits = in_precision(self.config, self.model, batch.images)
-        loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        if self.config.clip_norm:
-            nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        self.optimizer.step()
-        return loss.detach()
 
 
 Sides = dict[str, Ours | Rival]
@@ -97,7 +92,6 @@ def side_of(name: str, config: Config, data: Data) -> Ours | Rival:
 
 
 def losses(side: Ours | Rival, steps: int) -> list[float]:
-    """Take training steps; return their losses."""
     found = []
     for _ in range(steps):
         side.advance()
@@ -106,10 +100,7 @@ def losses(side: Ours | Rival, steps: int) -> list[float]:
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
-    """Return PyTorch's AdamW, with weight decay on the parameters that this suite decays.
-
-    fused: whether to use the fused kernel; None to let PyTorch choose.
-    """
+    """Return PyTorch's AdamW, with weight decay on the parameters that this suite decays."""
     decayed, exempt = list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         (decayed if config.weight_decay_on == "all" or decays(name, parameter) else exempt).append(parameter)
@@ -151,8 +142,8 @@ def telling(config: Config) -> Config:
 
 def check_in_float32(config: Config, data: Data) -> None:
     """Check that first losses agree in float32, without compilation. Raises ValueError if they do not."""
-    update = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
-    exact = config.model_copy(update=update)
+    changes = {"precision": "float32", "compile": False, "batch": min(config.batch, IMAGES)}
+    exact = config.model_copy(update=changes)
     check_equal(exact, available(exact, data, compiled=False)[0])
 
 
@@ -172,10 +163,7 @@ def check_equal(config: Config, sides: Sides) -> dict[str, float]:
 
 
 def refuse_unequal(name: str, ours: list[float], theirs: list[float], tolerance: float) -> None:
-    """Raise ValueError at the first step whose losses differ by more than `tolerance`, relative to `theirs`.
-
-    name: the implementation with the losses `theirs`.
-    """
+    """Raise ValueError at the first step whose losses differ by more than `tolerance`, relative to `theirs`."""
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
         if not abs(a - b) <= tolerance * abs(b):  # nor NaN
             raise ValueError(

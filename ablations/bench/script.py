@@ -90,7 +90,7 @@ def train(settings: Namespace, data: dict[str, Array]) -> tuple[nn.Module, list[
 
 
 def rate(step: int, settings: Namespace) -> float:
-    """Return the factor of the learning rate at a step, which rises in the warm-up and then follows a cosine to 0."""
+    """Return the factor of the learning rate, which rises in the warm-up and then follows a cosine to 0."""
     warmup, steps = int(settings.warmup_steps), int(settings.steps)
     if step < warmup:
         return (step + 1) / warmup

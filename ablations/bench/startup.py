@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ablations.bench.process import Source, answer, measure_in_process
-from ablations.bench.result import Result, conditions, text
+from ablations.bench.result import Result, column, conditions
 from ablations.bench.timing import alternated, ratios, spread
 from ablations.planning.measure_steps import with_steps
 from vitcore.config import Config, merge
@@ -24,19 +24,18 @@ TRIALS = 2
 def bench(config: Config, rounds: int, source: Source) -> Result:
     """Measure the seconds from a process's command to the end of its first step, imports included.
 
-    rounds: the number of starts with an empty cache, with a filled one, and without compilation. Raises ValueError if a
-    process fails.
+    Raises ValueError if a process fails.
     """
     how = conditions(config, source, rounds, 1)
-    compiled, eager = (Config(**merge(config.model_dump(), {"compile": whether})) for whether in (True, False))
     graphs: list[int] = []  # compiled so far, after each trial
 
     def start(name: str) -> float:
         if name == COLD:
             shutil.rmtree(cache, ignore_errors=True)
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
-        began, of_kind = time.time(), eager if name == EAGER else compiled
-        first, counts = measure_in_process("ablations.bench.startup", of_kind, source, caches)
+        own = Config(**merge(config.model_dump(), {"compile": name != EAGER}))
+        began = time.time()
+        first, counts = measure_in_process("ablations.bench.startup", own, source, caches)
         graphs[:] = graphs or counts
         return float(first - began)
 
@@ -44,19 +43,13 @@ def bench(config: Config, rounds: int, source: Source) -> Result:
         cache = Path(folder) / "cache"
         seconds = alternated({name: partial(start, name) for name in (COLD, WARM, EAGER)}, rounds)
     spreads, ratio = {name: spread(own) for name, own in seconds.items()}, ratios(seconds, COLD)
-    rows = [
-        {
-            "cache": name,
-            "first step": text(own, "{:.1f}") + " s",
-            "of the empty one's": text(ratio.get(name), "{:.0%}"),
-        }
-        for name, own in spreads.items()
-    ]
+    columns = {"first step": column(spreads, "{:.1f}", unit=" s"), "of the empty one's": column(ratio, "{:.0%}")}
     caption = (
         " of a process, from its command to the end of its first step. Graphs compiled for one trial: "
         f"{graphs[0]}; for {len(graphs)} of one shape: {graphs[-1]}."
     )
-    return Result("start", how, {"seconds": spreads, "ratio": ratio, "graphs": graphs}, "Start", caption, rows)
+    measured = {"seconds": spreads, "ratio": ratio, "graphs": graphs}
+    return Result("start", how, measured, "Start", caption, "cache", columns)
 
 
 def measure(config: Config, source: Source) -> tuple[float, list[int]]:

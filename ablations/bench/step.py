@@ -13,7 +13,7 @@ from ablations.bench import memory
 from ablations.bench.floor import Floor, peak
 from ablations.bench.input import Input
 from ablations.bench.process import Source
-from ablations.bench.result import Result, conditions, counted, mebibytes, text
+from ablations.bench.result import Result, column, conditions, counted, mebibytes, text
 from ablations.bench.rivals import CHECKED, OURS, available, check_equal, check_in_float32, telling
 from ablations.bench.timing import Call, Seconds, Spread, interleaved, ratios, repeat, spread
 from ablations.planning.measure_steps import with_steps
@@ -29,34 +29,25 @@ WAITS = "called a synchronizing CUDA operation"  # PyTorch's warning of one
 
 @dataclass(frozen=True)
 class Side:
-    """The speed of one implementation. ratio: how many times faster this suite's step is; None for that step."""
+    """The speed of one implementation."""
 
     name: str
     images_per_second: Spread
     seconds_per_step: Spread
-    ratio: Spread | None
+    ratio: Spread | None  # how many times faster this suite's step is; None for that step
 
 
 @dataclass(frozen=True)
 class FloorMeasured:
-    """The time of the floor, and the throughput of this suite's step.
-
-    share: the floor relative to each implementation's step. share_of_flops: the part of the model's FLOPs in the floor.
-    """
+    """The time of the floor, and the throughput of this suite's step."""
 
     seconds_per_step: Spread
-    share: dict[str, Spread]
+    share: dict[str, Spread]  # of each implementation's step
     backends: dict[str, str]
     share_of_flops: float
     flops_per_second: Spread
     peak_flops_per_second: float | None
     share_of_peak: Spread | None
-
-    def note(self) -> str:
-        whole = "" if self.share_of_flops > 0.9995 else f", {self.share_of_flops:.1%} of the model's FLOPs"
-        reached = text(self.share_of_peak, "{:.1%} of the peak") or "the peak is not known here"
-        took, rate = text(self.seconds_per_step, "{:.3g}", 1000), text(self.flops_per_second, "{:.3g}")
-        return f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {reached}."
 
 
 @dataclass(frozen=True)
@@ -69,38 +60,15 @@ class InputMeasured:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of the training step: seconds and bytes by implementation, and what is measured beside them.
-
-    waits_per_step: how often the host waits for the GPU; None on a CPU. left_out: name -> reason, for what could not be
-    measured.
-    """
+    """The keys of the JSON. Seconds and bytes are by implementation."""
 
     sides: list[Side]
     first_steps_seconds: dict[str, float]  # compilation included
     floor: FloorMeasured | None
     input: InputMeasured
-    waits_per_step: float | None
-    left_out: dict[str, str]
+    waits_per_step: float | None  # how often the host waits for the GPU; None on a CPU
+    left_out: dict[str, str]  # name -> reason, for what could not be measured
     memory_bytes: dict[str, int | None] = field(default_factory=dict)
-
-    def row(self, side: Side) -> dict[str, str]:
-        return {
-            "side": side.name,
-            "images/s": text(side.images_per_second, "{:,.0f}"),
-            "our speed / its": text(side.ratio, "{:.2f}x"),
-            "floor / its time": text(self.floor.share[side.name] if self.floor else None, "{:.0%}"),
-            "memory": mebibytes(self.memory_bytes[side.name]),
-        }
-
-    def notes(self) -> list[str]:
-        speed, share = text(self.input.images_per_second, "{:,.0f}"), text(self.input.share, "{:.1%}")
-        notes = [self.floor.note()] if self.floor else []
-        notes.append(f"Input alone: {speed} images/s, {share} of a step.")
-        if self.waits_per_step is not None:
-            notes.append(f"The host waits for the GPU {self.waits_per_step:.3g} times a step.")
-        if self.left_out:
-            notes.append("\n".join(f"{name} is left out: {why}" for name, why in self.left_out.items()))
-        return notes
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
@@ -116,7 +84,30 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
         f" in turn, {counted(calls, 'step')} each; equal losses in the first steps. "
         "floor: its matrix products and attention alone. memory: what steps add."
     )
-    return Result("step", how, found, "Train step", caption, [*map(found.row, found.sides)], found.notes())
+    columns = {
+        "images/s": column({side.name: side.images_per_second for side in found.sides}, "{:,.0f}"),
+        "our speed / its": column({side.name: side.ratio for side in found.sides if side.ratio}, "{:.2f}x"),
+        "floor / its time": column(found.floor.share if found.floor else {}, "{:.0%}"),
+        "memory": {name: mebibytes(count) for name, count in found.memory_bytes.items()},
+    }
+    return Result("step", how, found, "Train step", caption, "side", columns, notes(found))
+
+
+def notes(found: Measured) -> list[str]:
+    """Return the paragraphs below the table."""
+    notes, floor = [], found.floor
+    if floor:
+        whole = "" if floor.share_of_flops > 0.9995 else f", {floor.share_of_flops:.1%} of the model's FLOPs"
+        reached = text(floor.share_of_peak, "{:.1%} of the peak") or "the peak is not known here"
+        took, rate = text(floor.seconds_per_step, "{:.3g}", 1000), text(floor.flops_per_second, "{:.3g}")
+        notes.append(f"Floor: {took} ms a step{whole}. {rate} training FLOP/s, {reached}.")
+    speed, share = text(found.input.images_per_second, "{:,.0f}"), text(found.input.share, "{:.1%}")
+    notes.append(f"Input alone: {speed} images/s, {share} of a step.")
+    if found.waits_per_step is not None:
+        notes.append(f"The host waits for the GPU {found.waits_per_step:.3g} times a step.")
+    if found.left_out:
+        notes.append("\n".join(f"{name} is left out: {why}" for name, why in found.left_out.items()))
+    return notes
 
 
 def time_sides(config: Config, data: Data, rounds: int, calls: int, compiled: bool) -> Measured:

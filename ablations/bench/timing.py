@@ -28,9 +28,7 @@ class Spread:
 
 
 def spread(values: Seconds) -> Spread:
-    """Return the spread of values (rounds,)."""
-    low, median, high = np.percentile(values, [0, 50, 100] if len(values) < FEW else [25, 50, 75])
-    return Spread(float(median), float(low), float(high))
+    return Spread(*np.percentile(values, [50, 0, 100] if len(values) < FEW else [50, 25, 75]).tolist())
 
 
 def ratios(seconds: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
@@ -39,12 +37,12 @@ def ratios(seconds: Mapping[str, Seconds], reference: str) -> dict[str, Spread]:
 
 
 def interleaved(sides: Mapping[str, Call], rounds: int, calls: int, device: torch.device) -> dict[str, Seconds]:
-    """Return each function's mean seconds per call, (rounds,), timed in alternation with `calls` calls in a row."""
+    """Return each function's mean seconds per call, timed in alternation with `calls` calls in a row."""
     return alternated({name: partial(timed, call, calls, device) for name, call in sides.items()}, rounds)
 
 
 def alternated(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
-    """Call each function once per round, in reverse order every other round; return its results, (rounds,)."""
+    """Return the results of each function, called once per round and in reverse order every other round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     console = PlainConsole(stderr=True)
     # A thread that refreshes the progress bar would disturb the timing.

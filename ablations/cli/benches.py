@@ -103,11 +103,13 @@ def study(
         ablate bench study position-embedding
         ablate bench study pooling --recipe cifar10 --gpu
     """
-    from ablations.bench.study import bench, chosen
+    from ablations.bench.study import bench
+    from ablations.study.naming import matching
 
     made = set_up(words, recipe, gpu, random_images, out, plugin, data_dir, studies=True)
-    arms = [(design, chosen(design, arm)) for design in designs(made.asked, recipe, data_dir)]
-    show(out, as_json, *(partial(bench, *pair, rounds, steps, made.source) for pair in arms))
+    found = designs(made.asked, recipe, data_dir)
+    pairs = [(one, matching([arm.name for arm in one.arms], arm, one.name)) for one in found]
+    show(out, as_json, *(partial(bench, *pair, rounds, steps, made.source) for pair in pairs))
 
 
 @app.command()
@@ -203,9 +205,7 @@ def set_up(
 ) -> Setup:
     """Return the resolved arguments of a benchmark. studies: whether the words must name a study.
 
-    Raises ValueError if a study is missing, or if the words name a study that the benchmark does not take. Raises
-    ValueError too if the benchmark cannot measure a setting or use a GPU that is asked for. Raises OSError if `out`
-    cannot be written.
+    Raises ValueError if the words are not valid or a GPU is missing, and OSError if `out` cannot be written.
     """
     from ablations.bench.process import Source
     from ablations.execution.worker import require_gpu
@@ -222,23 +222,15 @@ def set_up(
         raise ValueError(f"gpus={asked.overrides['gpus']}: a bench runs one process: leave it out")
     if gpu:
         require_gpu()
-    if out:
-        refuse_unwritable(out)
+    if out:  # before the measurement, without changing the file
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.is_dir():
+            raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
+        tempfile.TemporaryFile(dir=out.parent).close()
     plugins = load_plugins(plugin)
     settings = named_data(merge(read_recipe(recipe).config, asked.overrides, device), data_dir)
     source = Source(data_folder(data_dir), random_images, plugins)
     return Setup(Asked(asked.studies, asked.overrides | device), settings, source)
-
-
-def refuse_unwritable(out: Path) -> None:
-    """Check that a file can be written, without changing it. Raises OSError if it cannot.
-
-    The folders above the file are created.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.is_dir():
-        raise IsADirectoryError(f"{out}: is a folder; --out takes a file")
-    tempfile.TemporaryFile(dir=out.parent).close()
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
