@@ -79,7 +79,6 @@ class Classification(Objective):
         return self.label_loss(own, targets) * (1 - alpha) + taught * alpha
 
     def label_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of logits (B, classes) for labels (B,) or for soft labels (B, classes) of mixed images."""
         if self.options.loss == "cross-entropy":
             return super().loss(logits, targets)
         present = F.one_hot(targets, self.config.classes) if targets.ndim == 1 else targets > 0

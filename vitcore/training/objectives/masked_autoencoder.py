@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.data.lookup import describe
 from vitcore.keyed_random import Keys, bits, code
 from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.encoder import Encoder
@@ -24,9 +23,8 @@ from vitcore.model.initialization import Initial, initialise, normal
 from vitcore.model.position import POSITION, Context
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
-from vitcore.options import ConfigError, Settings, listed
-from vitcore.training.objectives.masked_patches import check_masking, of_places
-from vitcore.training.objectives.objective import Objective
+from vitcore.options import Settings, listed
+from vitcore.training.objectives.masked_patches import Masking, of_places, patches_of
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -36,7 +34,7 @@ MASKED = code("masked autoencoder")
 EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
-class MaskingOptions(Objective.Options):
+class MaskingOptions(Masking.Options):
     """The share of patches that are masked, and the size of the decoder."""
 
     ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
@@ -68,55 +66,47 @@ class MaskingOptions(Objective.Options):
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
 
 
-class MAE(Objective):
+class MAE(Masking):
     """Prediction of the pixels of masked patches, by default 75% of all patches (arXiv 2111.06377, section 3).
 
-    The loss is the mean squared error of pixels that are normalized within their patch. In training, the masks are a
-    function of (seed, epoch, image). In evaluations, they are a function of (seed, image). An image's accuracy is the
+    The loss is the mean squared error of pixels that are normalized within their patch. An image's accuracy is the
     fraction of the variance of its masked pixels that is explained, at least 0.
     """
 
     numerics = 1
-    keyed = True
-    labels = False
     Options = MaskingOptions
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.levels = describe(config.data).levels
         self.options = config.options_of(self.slot, self.Options)
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return 0 for the option of each decoder size that equals its default, by name of the option.
-
-        So 0 and the default give the same trial id.
-        """
+        """Return 0 for the option of each decoder size that equals its default, so that both have one trial id."""
         usual, own = cls.Options().decoder(config), config.options_of(cls.slot, cls.Options).decoder(config)
         return {f"decoder_{name}": 0 for name, size in own.items() if size == usual[name]}
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError if a setting does not work with a masked autoencoder.
-
-        For example, a stem whose tokens see other patches would show masked pixels, and patches of a single value have
-        no variance.
-        """
-        local = [name for name, stem in STEM.items() if stem.local]
-        single, stem, smoothing = config.channels * config.patch**2 == 1, config.stem, config.label_smoothing
-        impossible = {
-            f"stem={stem}: objective=mae needs patches that see no other: {listed(local)}": stem not in local,
-            f"label_smoothing={smoothing}: objective=mae has no classes: 0": smoothing,
-            f"patch_dropout={config.patch_dropout}: objective=mae leaves patches out itself: 0": config.patch_dropout,
-            f"patch={config.patch}: objective=mae needs at least two values a patch": single,
-        }
-        check_masking(config, impossible)
+        super().check(config)
         check_patches_may_leave(config, "objective=mae")
+
+    @classmethod
+    def impossible(cls, config: Config) -> dict[str, object]:
+        local = [name for name, stem in STEM.items() if stem.local]
+        single = config.channels * config.patch**2 == 1  # such a patch has no variance
         decoder = config.options_of(cls.slot, cls.Options).decoder(config)
         width, heads = decoder["width"], decoder["heads"]
-        if width < 8 or width % 4 or width % heads:
-            allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
-            raise ConfigError(f"objective.decoder_width={width}: {allowed}")
+        allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+        return super().impossible(config) | {
+            f"stem={config.stem}: objective=mae needs patches that see no other: {listed(local)}": (
+                config.stem not in local
+            ),
+            f"label_smoothing={config.label_smoothing}: objective=mae has no classes: 0": config.label_smoothing,
+            f"patch_dropout={config.patch_dropout}: objective=mae leaves patches out itself: 0": config.patch_dropout,
+            f"patch={config.patch}: objective=mae needs at least two values a patch": single,
+            f"objective.decoder_width={width}: {allowed}": width < 8 or width % 4 or width % heads,
+        }
 
     @classmethod
     def model(cls, config: Config) -> ViT:
@@ -175,10 +165,7 @@ class MaskedAutoencoder(ViT):
 
 
 def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
-    """Return the visible patches (B, N - M, D) of x (B, N, D), or all patches without keys.
-
-    Features are extracted without keys.
-    """
+    """Return the visible patches (B, N - M, D) of x (B, N, D), or all without keys, as to extract features."""
     return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
 
 
@@ -226,8 +213,6 @@ def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
     pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The variance is the unbiased
     variance of pixels scaled to [0, 1], plus 1e-6, so a patch of one color becomes 0.
     """
-    B, C, H, W = pixels.shape
-    cut = pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)
-    values = cut.reshape(B, -1, C * patch**2).float() / (levels - 1)
+    values = patches_of(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
     variance, mean = torch.var_mean(values, dim=2, keepdim=True)
     return (values - mean) * (variance + EPSILON).rsqrt()

@@ -6,7 +6,6 @@ Shapes: B images, C channels, P patch size, N patches in raster order, M = N // 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,15 +27,12 @@ SHADES = 8  # shades of a channel: 3 bits
 CHOICE, FATE, OTHER = (code(f"masked patch {what}") for what in ("choice", "fate", "other"))
 
 
-class MaskedPatch(Objective):
-    """Prediction of the 3-bit mean color of corrupted patches, half of all patches (arXiv 2010.11929, section B.1.2).
+class Masking(Objective):
+    """Base class of objectives that predict masked patches, without labels.
 
-    Each channel has 8 shades, so RGB has 512 classes and grayscale has 8. Accuracy and loss are averaged over the
-    corrupted patches. In training, the corruption is a function of (seed, epoch, image). In evaluations, it is a
-    function of (seed, image).
+    In training, the masks are a function of (seed, epoch, image). In evaluations, they are a function of (seed, image).
     """
 
-    numerics = 1
     keyed = True
     labels = False
 
@@ -46,8 +42,31 @@ class MaskedPatch(Objective):
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError if a setting does not work with masked patches, such as mixup."""
-        check_masking(config, {})
+        for message, condition in cls.impossible(config).items():
+            if condition:
+                raise ConfigError(message)
+
+    @classmethod
+    def impossible(cls, config: Config) -> dict[str, object]:
+        """Return the error messages of settings that do not work with masked patches, each with its condition."""
+        objective = f"objective={config.objective}"
+        return {
+            f"model={config.model}: {objective} is of this package's ViT": config.model,
+            f"head={config.head}: {objective} predicts by one layer: linear": config.head != "linear",
+            f"mixup={config.mixup}: with {objective} 0": config.mixup,
+            f"cutmix={config.cutmix}: with {objective} 0": config.cutmix,
+            f"patch={config.patch}: {objective} needs at least two patches": math.prod(config.grid) < 2,
+        }
+
+
+class MaskedPatch(Masking):
+    """Prediction of the 3-bit mean color of corrupted patches, half of all patches (arXiv 2010.11929, section B.1.2).
+
+    Each channel has 8 shades, so RGB has 512 classes and grayscale has 8. Accuracy and loss are averaged over the
+    corrupted patches.
+    """
+
+    numerics = 1
 
     @classmethod
     def model(cls, config: Config) -> ViT:
@@ -67,35 +86,13 @@ class MaskedPatch(Objective):
         return super().loss(logits.flatten(0, 1), targets.flatten())
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy of each corrupted patch, and 1 for a correct prediction, else 0: (B, M, 2).
-
-        They take less memory than the logits (B, M, colors). targets: (B, M).
-        """
+        """Return cross-entropy and correctness (0 or 1) of each patch (B, M, 2), which take less memory than logits."""
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
         return torch.stack([losses, (logits.argmax(dim=2) == targets).to(losses.dtype)], dim=2)
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         losses, right = answers.unbind(dim=2)
         return losses.mean().item(), right.mean(dim=1)
-
-
-def check_masking(config: Config, impossible: Mapping[str, object]) -> None:
-    """Raise ConfigError if a setting does not work with the prediction of masked patches.
-
-    impossible: further error messages, each with its condition.
-    """
-    objective = f"objective={config.objective}"
-    conditions = {
-        f"model={config.model}: {objective} is of this package's ViT": config.model,
-        f"head={config.head}: {objective} predicts by one layer: linear": config.head != "linear",
-        f"mixup={config.mixup}: with {objective} 0": config.mixup,
-        f"cutmix={config.cutmix}: with {objective} 0": config.cutmix,
-        f"patch={config.patch}: {objective} needs at least two patches": math.prod(config.grid) < 2,
-        **impossible,
-    }
-    for message, condition in conditions.items():
-        if condition:
-            raise ConfigError(message)
 
 
 class MaskedViT(ViT):
@@ -122,7 +119,7 @@ class MaskedViT(ViT):
 
 
 class Corruption(Initial):
-    """A layer that corrupts half of the patch embeddings, before position embeddings are added.
+    """A layer that corrupts half of the patch embeddings (B, N, D), before position embeddings are added.
 
     A learned [mask] embedding replaces 80% of the chosen patches, and another patch of the image replaces 10%. The
     other 10% are unchanged.
@@ -135,7 +132,6 @@ class Corruption(Initial):
         self.mask = nn.Parameter(torch.empty(config.stem_width))
 
     def forward(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Return the patch embeddings (B, N, D) with half of them corrupted. keys: random keys (B,)."""
         N = x.shape[1]
         place = torch.arange(N, device=x.device)
         chosen = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device).scatter(1, corrupted(keys, N), True)
@@ -156,14 +152,16 @@ def of_places(x: Tensor, places: Tensor) -> Tensor:
 
 
 def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1.
+    """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1; the first channel is the highest digit.
 
-    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. The mean of each channel becomes
-    one of 8 shades of equal width, and the first channel is the most significant digit. In integers, rounding never
-    changes a class.
+    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel, in which 8 shades have equal width.
     """
+    cut = patches_of(pixels, patch).to(torch.int64)  # integers: rounding never changes a class
+    shades = cut.sum(dim=(4, 5)).flatten(1, 2) * SHADES // (levels * patch**2)  # (B, N, C)
+    return (shades * SHADES ** torch.arange(shades.shape[2] - 1, -1, -1, device=pixels.device)).sum(dim=2)
+
+
+def patches_of(pixels: Tensor, patch: int) -> Tensor:
+    """Return the patches (B, H / P, W / P, C, P, P) of images (B, C, H, W)."""
     B, C, H, W = pixels.shape
-    cut = pixels.view(B, C, H // patch, patch, W // patch, patch).to(torch.int64)
-    shades = cut.sum(dim=(3, 5)).flatten(2) * SHADES // (levels * patch**2)  # (B, C, N)
-    weights = SHADES ** torch.arange(C - 1, -1, -1, device=pixels.device)
-    return (shades * weights[:, None]).sum(dim=1)
+    return pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)

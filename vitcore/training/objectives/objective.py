@@ -35,14 +35,13 @@ class Objective(Variant):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image's logits, whose last dimension is the classes or predicted values."""
+        """The shape of one image's logits, whose last dimension is classes or predicted values."""
         raise NotImplementedError
 
     def keys(self, index: Indices) -> Keys:
-        """Return the random keys (n,) of images in an evaluation, which are the same in every evaluation.
+        """Return the random keys (n,) of images in every evaluation, or None if the objective draws no random numbers.
 
-        The result is None if the objective draws no random numbers. index (n,): the images' indices in the whole data
-        set.
+        index (n,): the images' indices in the whole data set.
         """
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index) if self.keyed else None
 
