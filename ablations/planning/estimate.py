@@ -23,7 +23,7 @@ from ablations.planning.step_times import Device
 from results import store
 from results.store.plan_files import trained
 from results.store.schemas import Entry, Plan
-from vitcore.runtime.processor import processor
+from vitcore.runtime.host import processor
 
 START_SECONDS = 5.0  # to start a worker and load its data
 # Training FLOPs per second of a worker, cautious values: a CPU core in `ablate bench`, and a tenth of an A100's peak.

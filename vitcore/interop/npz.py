@@ -18,7 +18,7 @@ from torch import Size, Tensor
 from vitcore.config import Config, Values
 from vitcore.data.files import open_regular
 from vitcore.model.vit import ViT
-from vitcore.runtime.memory_limits import host_limits
+from vitcore.runtime.host import host_limits
 
 Weights = dict[str, Tensor]
 Path = str | PathLike[str]

@@ -1,9 +1,8 @@
 """The choice of the attention kernel, by config and device.
 
-By default, PyTorch chooses the kernel. On a GPU, it chooses different kernels for attention without a bias, with a
-fixed bias and with a learned bias. They differ in rounding and speed. Of the fused kernels, only the memory-efficient
-one computes the gradient of a bias (torch 2.14, derivatives.yaml). The setting attention=pinned uses this kernel in all
-arms, or unfused matrix products where the width of a head does not fit it.
+By default, PyTorch chooses, on a GPU by whether there is a fixed, a learned or no bias. The kernels differ in rounding
+and speed. Of the fused ones, only the memory-efficient one computes the gradient of a bias (torch 2.14,
+derivatives.yaml). attention=pinned uses it in all arms, or unfused products where the width of a head does not fit it.
 """
 
 from __future__ import annotations

@@ -23,10 +23,7 @@ LONG = 1_000  # steps from which the minute that compiling takes pays off on a G
 
 
 def compiles(config: Config, device: str) -> bool:
-    """Return whether the model is compiled on `device`, "cuda" or "cpu".
-
-    With compile=auto, a model is compiled only on a GPU, and only for at least 1000 steps with a single patch size.
-    """
+    """Return whether the model is compiled on `device`, "cuda" or "cpu"."""
     if config.compile != "auto":
         return config.compile
     return device == "cuda" and config.steps >= LONG and len(config.patches) == 1  # each size would be compiled
@@ -35,9 +32,8 @@ def compiles(config: Config, device: str) -> bool:
 def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
     """Return a compiled version of `model`, which shares its weights and has a graph for each shape of a batch.
 
-    By default, PyTorch would compile a second shape as a dynamic shape. The rounding of a trial's results would then
-    depend on earlier trials in the process. Evaluations have several shapes, so they should use `model` itself.
-    attention: the setting, part of the cache key because a compiled graph fixes its attention kernels.
+    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, part
+    of the cache key because a compiled graph fixes its attention kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -54,26 +50,20 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
-    PyTorch unpickles and runs the files in it, so nobody else may write to it. PyTorch's default is a folder in /tmp
-    with a predictable name. Raises ValueError if the private folder is a link, belongs to another user, or is writable
-    by others. Raises OSError if it cannot be created.
+    PyTorch unpickles and runs the files in it, by default from a predictable folder in /tmp. Raises ValueError if
+    others may write to the private folder, and OSError if it cannot be created.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if os.environ.get(CACHE, guessable).startswith(guessable):
-        os.environ[CACHE] = str(private_folder(cache_home() / "vit-ablations") / "compiled" / instruction_set())
-
-
-def cache_home() -> Path:
-    """Return the user's cache folder: $XDG_CACHE_HOME if it is an absolute path, otherwise ~/.cache."""
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+        configured = os.environ.get("XDG_CACHE_HOME", "")
+        home = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+        os.environ[CACHE] = str(private_folder(home / "vit-ablations") / "compiled" / instruction_set())
 
 
 def private_folder(path: Path) -> Path:
     """Return `path`, a folder that is created with mode 0700 if it is missing.
 
-    Raises ValueError if it is a link to a folder, belongs to another user, or is writable by others. Raises OSError if
-    it cannot be created or is no folder.
+    Raises ValueError if it is a link, belongs to another user or is writable by others; OSError if it is no folder.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)
@@ -86,10 +76,7 @@ def private_folder(path: Path) -> Path:
 
 @cache
 def instruction_set() -> str:
-    """Return an 8-digit hexadecimal hash of the CPU's architecture and instruction-set extensions.
-
-    Compiled code may not run on a CPU with another hash.
-    """
+    """Return an 8-digit hexadecimal hash of the CPU's architecture and extensions, which compiled code needs."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

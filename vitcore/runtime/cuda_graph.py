@@ -14,10 +14,9 @@ from torch import Tensor
 def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Return a function that replays all kernels of `function`, and the tensor that will hold the result.
 
-    The tensors that `function` reads must stay at their addresses. The capture itself computes nothing. Before it, run
-    `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Other threads may
-    use the GPU meanwhile. Raises the error of `function`, or RuntimeError if it reads a value from the GPU or has
-    variable shapes.
+    The capture computes nothing. The tensors that `function` reads must stay at their addresses. Before it, run
+    `function` in `without_waiting`, because PyTorch before 2.14 leaks memory after a failed capture. Raises the error
+    of `function`, or RuntimeError if it reads a value from the GPU or has variable shapes.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.current_stream()
@@ -39,10 +38,7 @@ def capture(function: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 
 @contextmanager
 def without_waiting(device: torch.device) -> Iterator[None]:
-    """Make operations within the block raise RuntimeError if they wait for a GPU.
-
-    A CUDA graph cannot contain such operations. On a CPU, nothing is changed.
-    """
+    """Make operations that wait for a GPU, which no CUDA graph can contain, raise RuntimeError within the block."""
     if device.type != "cuda":
         yield
         return

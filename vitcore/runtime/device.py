@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from vitcore.runtime.attention_backend import attending
+from vitcore.runtime.host import processor
 from vitcore.runtime.memory import keep_freed
-from vitcore.runtime.processor import processor
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -32,11 +32,10 @@ def torch_device(config: Config) -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy of a host tensor on `device`, made without blocking, or the tensor itself if it is already there.
+    """Return a host tensor on `device`, copied from pinned memory so that nothing waits for earlier work of the GPU.
 
-    The copy is made from pinned memory, because one from pageable memory would wait for all earlier work of the GPU.
-    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError if a CUDA graph is being captured, since
-    its replays would read the pinned memory again later.
+    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError while a CUDA graph is captured, whose
+    replays would read it again.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -53,8 +52,7 @@ def hardware(config: Config) -> str:
 def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Return `function(*inputs)`, computed with the precision and the attention kernel of `config`.
 
-    The first of `inputs` is images. A result in bf16 is converted to float32. Training and later evaluations share this
-    function, so that they compute the model equally.
+    The first of `inputs` is images. A result in bf16 is converted to float32.
     """
     device, bf16 = inputs[0].device.type, config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
@@ -68,10 +66,7 @@ def in_precision(config: Config, function: Callable[..., Tensor], *inputs: Any) 
 
 @contextmanager
 def computing(config: Config) -> Iterator[None]:
-    """Prepare this process for a training within the block.
-
-    It keeps freed memory, flushes subnormal numbers to zero and sets the number of threads.
-    """
+    """Keep freed memory, flush subnormal numbers to zero and set the number of threads within the block."""
     keep_freed()
     with flushing(True), torch_threads(config.threads):
         yield
@@ -81,10 +76,8 @@ def computing(config: Config) -> Iterator[None]:
 def flushing(on: bool) -> Iterator[None]:
     """Flush subnormal float32 numbers (below 2^-126) to zero within the block, or keep them if not `on`.
 
-    PyTorch keeps them by default. Attention with peaked weights produces many, which make matrix products several times
-    slower on some processors. The setting holds for this thread and for threads of PyTorch that start within the block.
-    So a process that trains with several threads calls this function first (ablations.execution.worker,
-    ablations.execution.rank).
+    PyTorch keeps them by default, but peaked attention produces many, which slow down matrix products several times on
+    some processors. The setting holds for this thread and for threads of PyTorch that start within the block.
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)

@@ -1,15 +1,14 @@
-"""The memory of a training: smaller pieces of work if it runs out, reuse and release of it, and room for images."""
+"""The memory of a training: smaller pieces of work if it runs out, its reuse and release, and room for images."""
 
 import ctypes
 import gc
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 import torch
 
-from vitcore.runtime.memory_limits import host_limits, process_limits
+from vitcore.runtime.host import host_cores, host_limits, process_limits
 
 Result = TypeVar("Result")
 SHARE = 0.25  # share of the memory for images that stay in it
@@ -40,8 +39,7 @@ def out_of_memory(error: BaseException) -> bool:
 def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -> tuple[Result, int]:
     """Call `work(size)`, with half the size each time that memory runs out; return its result and the size that fits.
 
-    indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if indivisible work or size 1 does
-    not fit.
+    indivisible: why the work cannot be divided, or "" if it can. Raises OutOfMemory if nothing smaller can be tried.
     """
     while True:
         try:
@@ -60,10 +58,7 @@ def shrinking(work: Callable[[int], Result], size: int, indivisible: str = "") -
 
 
 def keep_freed() -> None:
-    """Make the C library keep freed memory in this process for later tensors, if it is glibc.
-
-    By default, glibc returns blocks of 32 MB and more to the kernel, which has to zero their pages again.
-    """
+    """Make glibc keep freed blocks of 32 MB and more for later tensors: the kernel would zero their pages again."""
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)
@@ -71,7 +66,7 @@ def keep_freed() -> None:
 
 
 def release() -> None:
-    """Return cached GPU memory to the driver for use by other processes, if this process has used a GPU."""
+    """Return cached GPU memory to the driver for other processes, if this one has used a GPU."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         gc.collect()  # a compiled model refers to itself and holds its tensors until then
         torch.cuda.empty_cache()
@@ -85,13 +80,5 @@ def capacity(device: torch.device) -> float:
 
 
 def room(device: torch.device) -> float:
-    """Return the bytes that images kept in memory may take: a quarter of `capacity`.
-
-    On a CPU, that quarter is divided by the number of cores that this process may use.
-    """
+    """Return the bytes that images kept in memory may take: a quarter of `capacity`, on a CPU shared by its cores."""
     return SHARE * capacity(device) / (1 if device.type == "cuda" else host_cores())
-
-
-def host_cores() -> int:
-    """Return the number of CPU cores that this process may use; on macOS, all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,35 +1,46 @@
-"""The content of a training's checkpoints, which is written only if it is finite, and validated when it is read."""
+"""When a training saves a checkpoint, and the validation of one that is read."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from vitcore.interop.weight_files import check_fit, read_fitting
 from vitcore.options import ConfigError
-from vitcore.training.run import Run
 
 WHAT = "the trial's newest checkpoint"
 LATER = ("micro_batch", "suspicion")  # checkpoints of earlier versions lack both
 SCALAR = torch.tensor(0.0)
+SECONDS = 2.0  # between two checkpoints, unless the caller says otherwise
+SHARE = 0.02  # largest share of the time spent on checkpoints
 
 
-def save(run: Run, step: int, state: Mapping[str, Tensor]) -> None:
-    """Save a checkpoint, but only if all tensors of the state are finite.
+class CheckpointSchedule:
+    """Decides when the next checkpoint is due, and saves it by `write`.
 
-    If one is not finite, the next evaluation reports a divergence.
+    seconds: least time between two checkpoints, longer after a slow write; with 0, one is always due.
     """
-    if all(bool(tensor.isfinite().all()) for tensor in state.values()):
-        run.save_checkpoint(step, safetensors.torch.save(dict(state)))
+
+    def __init__(self, write: Callable[[], None], seconds: float) -> None:
+        self.write, self.seconds, self.pause = write, seconds, seconds
+        self.written = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.written >= self.pause
+
+    def save(self) -> None:
+        began = time.monotonic()
+        self.write()
+        self.written = time.monotonic()
+        self.pause = self.seconds and max(self.seconds, (self.written - began) / SHARE)
 
 
 def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name.
 
-    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: length of the whole
-    training. Raises ConfigError if a tensor is missing or does not fit. Raises ConfigError if the step, the number of
-    losses or the micro-batch size is impossible.
+    payload: the checkpoint as safetensors. own: state of the training that resumes. steps: length of the training.
+    Raises ConfigError if a tensor is missing, does not fit, or has an impossible value.
     """
     fixed = {name for name in own if not name.startswith(("optimizer.", "losses", *LATER))}
     tensors = read_fitting(payload, {name: own[name] for name in fixed}, WHAT)
@@ -43,10 +54,9 @@ def parse(payload: bytes, own: Mapping[str, Tensor], steps: int) -> dict[str, Te
 
 
 def check_optimizer(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError if the optimizer's state in a checkpoint does not fit the model.
+    """Raise ConfigError unless each tensor of the optimizer is a scalar or has the shape of its parameter.
 
-    Each tensor must be a scalar or have the shape of its parameter. A parameter must not have only some of the tensors
-    that another parameter has. own: state of the training that resumes.
+    A parameter must not have only some of the tensors that another parameter has.
     """
     kept: dict[str, set[str]] = {}
     for name, tensor in tensors.items():

@@ -1,7 +1,4 @@
-"""Suspicions: divergences not yet confirmed.
-
-The steps since the last checkpoint are recomputed, to distinguish a diverged training from faulty hardware.
-"""
+"""Divergences, which are verified by recomputing the steps since the last checkpoint: hardware may be faulty."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ VERIFICATIONS = 3  # suspicions after which any divergence is confirmed: steps a
 
 
 class DivergedError(Exception):
-    """The error that the loss of a step or of the validation images is not finite.
-
-    step: number of steps taken, including the step that diverged.
-    """
+    """The error that the loss of a step, counted from 1, or of the validation images after it is not finite."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")
@@ -23,25 +17,18 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A divergence to verify: training restarts from the last checkpoint and checks every step.
+    """A divergence to verify: training restarts from the last checkpoint and checks every step."""
 
-    step: the step that diverged, or 0 if nothing is suspected. refuted_step: a step whose loss was finite when it was
-    recomputed, which suggests faulty hardware, or 0 if there is none. count: suspicions so far.
-    """
-
-    step: int = 0
-    refuted_step: int = 0
-    count: int = 0
+    step: int = 0  # that diverged; 0: nothing is suspected
+    refuted_step: int = 0  # whose loss was finite when it was recomputed; 0: none
+    count: int = 0  # suspicions so far
 
     def confirmed_by(self, step: int) -> bool:
-        """Return whether a divergence at `step` confirms this suspicion.
-
-        A divergence at the suspected step does. Any divergence confirms the third suspicion.
-        """
+        """Return whether a divergence at `step` confirms this suspicion, as any divergence confirms the third."""
         return step == self.step or self.count == VERIFICATIONS
 
     def moved(self, step: int) -> Suspicion:
-        """Return the suspicion of a divergence at `step`. The step suspected before, if any, counts as refuted."""
+        """Return the suspicion of a divergence at `step`; a step suspected before counts as refuted."""
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:

@@ -1,7 +1,7 @@
 """The training loop, which trains, evaluates, writes checkpoints and resumes from them.
 
-On a CPU, a training that is killed and resumed ends with the weights, losses and accuracies of an uninterrupted one. A
-checkpoint holds the whole state, except what is a pure function of the seed and the step.
+On a CPU, a killed and resumed training ends with the weights and metrics of an uninterrupted one. A checkpoint holds
+the whole state, except what is a pure function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from vitcore.keyed_random import Indices, Keys, image_keys
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.runtime.device import computing, in_precision, sent, torch_device
+from vitcore.runtime.host import check_memory
 from vitcore.runtime.memory import capacity, shrinking
-from vitcore.runtime.memory_limits import check_memory
-from vitcore.training import checkpoint
-from vitcore.training.checkpoint_schedule import SECONDS, CheckpointSchedule
+from vitcore.training.checkpoint import SECONDS, CheckpointSchedule, parse
 from vitcore.training.distillation import Teacher, Trained, teacher_for
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.divergence import DivergedError, Suspicion
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 EVALUATION_BATCH = 512  # largest batch of an evaluation; affects memory only
-EVALUATION_BYTES = 2**26  # most input bytes of an evaluation's batch on a CPU, where larger batches are no faster
+EVALUATION_BYTES = 2**26  # on a CPU: larger batches are no faster, and packs read a few ahead into memory
 TICK = 0.25  # seconds between two reports of progress
 
 
@@ -70,10 +69,8 @@ def train(
     every step. ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`,
     `teacher` and `stop`.
 
-    Raises ValueError if data are missing or do not match `config`, or if the model cannot fit into memory. Raises
-    ValueError if the weights of `init_from` or `teacher` cannot be loaded. Raises ValueError if the checkpoint is not
-    of this training, or if `config.gpus` is not the number of ranks. Raises OutOfMemory if the smallest possible
-    micro-batch or evaluation batch does not fit into memory.
+    Raises ValueError if data, weights or checkpoint are missing or do not fit, if `config.gpus` is not the number of
+    ranks, or if the model cannot fit into memory. Raises OutOfMemory if the smallest possible batch does not.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")
@@ -86,7 +83,11 @@ def train(
         make = partial(Training, config, data, start, ranks, teacher_for(config, data, ranks, teacher))
         suspicion: Suspicion | None = None
         while True:
-            training = begin(make, run, suspicion)
+            training = make()
+            training.restore(ranks.broadcast(run.checkpoint))
+            if suspicion is not None:
+                training.suspicion = suspicion
+                training.save_checkpoint(run)
             try:
                 return loop(training, run, stop, checkpoint_seconds)
             except DivergedError as diverged:
@@ -94,20 +95,6 @@ def train(
                     return training.outcome("diverged", {}, diverged.step)
                 suspicion = training.suspicion.moved(diverged.step)
             del training  # two trainings may not fit into memory
-
-
-def begin(make: Callable[[], Training], run: Run, suspicion: Suspicion | None) -> Training:
-    """Return a new training, restored from the run's newest checkpoint if there is one.
-
-    suspicion: a divergence to verify, which is saved in a checkpoint at once.
-    """
-    training = make()
-    if (payload := training.ranks.broadcast(run.checkpoint)) is not None:
-        training.restore(payload)
-    if suspicion is not None:
-        training.suspicion = suspicion
-        training.save_checkpoint(run)
-    return training
 
 
 def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
@@ -154,8 +141,7 @@ def loop(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seco
 class Training:
     """The state of a training, which checkpoints save and restore, and the operations on it.
 
-    start: weights to start from, or None for initial values. ranks: the processes that train together. teacher: the
-    model to distill, or None.
+    start: weights to start from, or None for initial values. teacher: the model to distill, or None.
     """
 
     def __init__(
@@ -207,10 +193,7 @@ class Training:
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the model's output (B, *objective.shape) in float32 for images (B, C, H, W).
-
-        keys: random keys (B,) of the images.
-        """
+        """Return the model's output (B, *objective.shape) in float32 for images (B, C, H, W) and their keys (B,)."""
         return in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:
@@ -218,10 +201,7 @@ class Training:
         return self.train_step.batch(self.train_step.sent(self.draw()))
 
     def draw(self) -> Inputs:
-        """Return the inputs of the next step: pixels on the training's device, and all other inputs on the CPU.
-
-        Pixels are present only if the data are streamed, or if images are augmented before the step.
-        """
+        """Return the inputs of the next step: pixels, if any, on the training's device, and the others on the CPU."""
         config, train, places = self.config, self.data.train, self.places(self.step)
         pixels = self.images(self.step) if isinstance(train.pixels, Stored) else None
         mixing = None
@@ -230,10 +210,7 @@ class Training:
         return self.train_step.drawn(Inputs(torch.from_numpy(places), pixels, self.keys(places), None, mixing))
 
     def keys(self, places: Indices) -> Keys:
-        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them.
-
-        places (B,): indices of the images in the training data.
-        """
+        """Return the random keys (B,) of the next step's images on the CPU, or None if nothing needs them."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
         if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
@@ -273,10 +250,7 @@ class Training:
         return losses
 
     def verify(self) -> None:
-        """Check the losses since the last evaluation while a divergence is suspected.
-
-        The suspicion is refuted once its step has passed. Raises DivergedError if a loss is not finite.
-        """
+        """Raise DivergedError if a loss is not finite; refute the suspicion once its step has passed."""
         with self.off_the_clock():
             self.finite_losses()
         if self.step >= self.suspicion.step:
@@ -284,10 +258,9 @@ class Training:
 
     @torch.no_grad()
     def score(self, images: Images) -> tuple[float, np.ndarray[Any, Any]]:
-        """Return the mean loss of the images and the correctness (n,) of each image, as the objective defines them.
+        """Return the mean loss of the images, and the correctness (n,) of each image from 0 to 1.
 
-        Correctness is 0 or 1 for a class, and between 0 and 1 for an objective that predicts patches. The model has its
-        averaged weights if there is an average.
+        The model has its averaged weights if there is an average.
         """
         self.model.eval()
         with self.average.in_place() if self.average else nullcontext():
@@ -313,10 +286,12 @@ class Training:
         return answers, targets
 
     def save_checkpoint(self, run: Run) -> None:
-        """Save a checkpoint on rank 0, unless the state is no longer finite."""
+        """Save a checkpoint on rank 0, unless the state is no longer finite: the next evaluation then reports that."""
         if self.ranks.rank == 0:
             with self.off_the_clock():
-                checkpoint.save(run, self.step, self.state())
+                state = self.state()
+                if all(bool(tensor.isfinite().all()) for tensor in state.values()):
+                    run.save_checkpoint(self.step, safetensors.torch.save(state))
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors of a checkpoint by name: weights, optimizer state, average, recent losses and counters."""
@@ -334,9 +309,11 @@ class Training:
         tensors["seconds"] = torch.tensor(seconds, dtype=torch.float64)
         return tensors
 
-    def restore(self, payload: bytes) -> None:
-        """Restore the state from a checkpoint as safetensors; raise ConfigError if it is not of this training."""
-        tensors = checkpoint.parse(payload, self.state(), self.config.steps)
+    def restore(self, payload: bytes | None) -> None:
+        """Restore the state from a checkpoint, if there is one; raise ConfigError if it is not of this training."""
+        if payload is None:
+            return
+        tensors = parse(payload, self.state(), self.config.steps)
         self.model.load_state_dict(under("model.", tensors))
         if self.average:
             self.average.load_state_dict(under("average.", tensors))
@@ -372,10 +349,7 @@ class Training:
             self.mark = time.perf_counter()
 
     def outcome(self, status: Status, metrics: dict[str, float], diverged_at: int | None = None) -> Outcome:
-        """Return the outcome of a training that ends at this step.
-
-        metrics: empty unless the training finished. diverged_at: the step that diverged, if any.
-        """
+        """Return the outcome of a training that ends at this step. diverged_at: the step that diverged, if any."""
         with self.off_the_clock():
             cost = measure(self.config)
         images = self.step * self.config.batch
@@ -396,19 +370,12 @@ class Training:
 
 
 def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
-    """Return the indices (b,), in the training data, of a rank's images in one step, counted from 0.
-
-    batch: size of the global batch. part: indices (b,) of the rank's images in it.
-    """
+    """Return the indices (b,) in the training data of a rank's images in a step; `part` (b,) are those in a batch."""
     return order.places(step * batch, batch)[part]
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:
-    """Return the number of images to evaluate at once.
-
-    On a CPU, these images have at most 64 MiB in float32, unless a single image has more. Larger batches are no faster,
-    and packs read a few batches ahead into memory.
-    """
+    """Return the number of images to evaluate at once: on a CPU at most 64 MiB in float32, but at least one."""
     if device.type != "cpu":
         return EVALUATION_BATCH
     return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (4 * config.channels * config.image_size**2)))

@@ -13,7 +13,7 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """The interface through which a training saves checkpoints, metrics and weights, and reads a checkpoint back.
+    """The interface through which a training saves results and reads a checkpoint back.
 
     `results.store.Attempt` implements it with files in the run directory, `Memory` with attributes.
     """
@@ -27,25 +27,16 @@ class Run(Protocol):
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
 
     def log(self, line: Metrics) -> None:
-        """Add a line to the metrics (metrics.jsonl).
-
-        line: step, epoch, images, seconds, train_loss, val_loss, val_accuracy and lr.
-        """
+        """Add a line to the metrics (metrics.jsonl)."""
 
     def save_weights(self, payload: bytes) -> None:
         """Save the final weights, given as safetensors."""
 
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
-        """Save which test images were classified correctly.
-
-        index (n,): int32, of each test image in the whole data set. correct (n,): uint8, 0 or 1.
-        """
+        """Save which test images were classified correctly (n,), as uint8, and their int32 indices in the data (n,)."""
 
     def progress(self, step: int, accuracy: float | None) -> None:
-        """Show the number of steps taken, and the latest validation accuracy.
-
-        Called several times a second. accuracy: None before the first evaluation of this process.
-        """
+        """Show, several times a second, the steps taken and the latest validation accuracy, None before the first."""
 
     def compiling(self) -> None:
         """Tell the user that the next step compiles the model, which may take a minute."""
@@ -95,15 +86,14 @@ class Memory:
 class Outcome:
     """The outcome of a training, which has finished, diverged or been stopped.
 
-    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. test_loss and
-    val_loss are cross-entropy for classification. train_loss is the objective with label smoothing and mixed images,
-    averaged over the steps since the previous evaluation. flops: FLOPs of one forward pass of one image.
+    metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. train_loss is the
+    mean over the steps since the previous evaluation, with label smoothing and mixed images, unlike the other losses.
     """
 
     status: Status
     metrics: dict[str, float]
     params: int
-    flops: int
+    flops: int  # of one forward pass of one image
     steps: int
     images: int
     train_seconds: float  # in steps, without evaluation, loading and compilation

@@ -34,7 +34,7 @@ def ensure_fits(jobs: list[Job]) -> None:
 
     Memory is checked only for trials on the CPU whose cost is known.
     """
-    from vitcore.runtime.memory_limits import check_memory, host_limits
+    from vitcore.runtime.host import check_memory, host_limits
 
     slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
     limit = min(host_limits())

@@ -11,7 +11,7 @@ import synthetic
 
 from ablations.execution import machine
 from results.store import Trial, claim, lease, record
-from vitcore.runtime import compile_cache, memory, memory_limits, processor
+from vitcore.runtime import compile_cache, host
 
 LINUX = ("/proc", "/sys")
 
@@ -36,9 +36,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cores_memory_and_processor_are_known() -> None:
-    assert machine.cores() == memory.host_cores() == os.cpu_count()
-    assert min(memory_limits.host_limits()) > 2**28
-    assert processor.processor()
+    assert machine.cores() == host.host_cores() == os.cpu_count()
+    assert min(host.host_limits()) > 2**28
+    assert host.processor()
     assert len(compile_cache.instruction_set.__wrapped__()) == 8
     assert machine.oom_kills() == 0
     assert record.process_count(100_000) == 1, "forking is safe only on Linux"

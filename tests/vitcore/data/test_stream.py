@@ -26,7 +26,7 @@ from vitcore.config import merge
 from vitcore.data import splits
 from vitcore.data.splits import load
 from vitcore.data.stream import Stored
-from vitcore.runtime import memory, memory_limits
+from vitcore.runtime import host, memory
 from vitcore.training.loop import Training, evaluation_batch
 from vitcore.training.run import Memory
 
@@ -181,7 +181,7 @@ def test_room_is_a_quarter_of_what_is_allowed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "slurm" / "job").mkdir(parents=True)
     (tmp_path / "slurm" / "memory.max").write_text("1000\n")
     (tmp_path / "slurm" / "job" / "memory.max").write_text("max\n")
-    assert list(memory_limits.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
+    assert list(host.group_limits(tmp_path, Path("/slurm/job"))) == [1000]
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
     monkeypatch.setattr(memory, "host_limits", lambda: iter([16e9]))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

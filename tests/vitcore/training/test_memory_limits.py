@@ -10,7 +10,7 @@ from vitcore import Config, train
 from vitcore.analysis.cost import measure
 from vitcore.model.build import build
 from vitcore.options import ConfigError
-from vitcore.runtime.memory_limits import least_bytes
+from vitcore.runtime.host import least_bytes
 
 HUGE = {"width": 32_768, "depth": 16, "heads": 16, "patch": 8, "pool": "gap"}
 

@@ -17,7 +17,7 @@ from results import store
 from vitcore import Config, train
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
-from vitcore.runtime import memory
+from vitcore.runtime import host
 from vitcore.runtime.memory import OutOfMemory, out_of_memory
 from vitcore.training.loop import Training
 from vitcore.training.run import Memory
@@ -87,7 +87,7 @@ def test_code_that_finds_no_room_is_out_of_memory(limit: int, monkeypatch: pytes
     infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (2**29, 2**29) if kind == limit else infinite)
     assert out_of_memory(RuntimeError("could not create a primitive"))
-    assert min(memory.host_limits()) == 2**29
+    assert min(host.host_limits()) == 2**29
     monkeypatch.setattr(resource, "getrlimit", lambda kind: infinite)
     assert not out_of_memory(RuntimeError("could not create a primitive"))
 

@@ -1,6 +1,7 @@
-"""The memory that this process may use, and the minimum that a training needs. Importing this module loads no torch."""
+"""The CPU of this machine, the memory that this process may use, and what a training needs. Loads no torch."""
 
 import os
+import platform
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,10 +16,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 
 def least_bytes(config: Mapping[str, Any], cost: Cost) -> int:
-    """Return the minimum number of bytes that a training step with one image needs.
-
-    They hold the weights, gradients, optimizer moments and block inputs, and with `ema` the averaged weights.
-    """
+    """Return the bytes of weights, their average, gradients, moments and block inputs in a step with one image."""
     numbers = 2 + MOMENTS.get(config["optimizer"], 0) + bool(config["ema"])
     inputs = cost.tokens * config["width"] * config["depth"] if cost.tokens else 0
     return int(4 * numbers * cost.params + (2 if config["precision"] == "bf16" else 4) * inputs)
@@ -54,11 +52,21 @@ def process_limits() -> Iterator[float]:
 
 
 def group_limits(root: Path, group: Path) -> Iterator[float]:
-    """Yield the memory limits in bytes of a control group and its parents.
-
-    root: where the control groups, version 1 or 2, are mounted. group: absolute path of the control group below `root`.
-    """
+    """Yield the memory limits in bytes of a control group and its parents, at absolute paths below the mount `root`."""
     for folder in (group, *group.parents):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with suppress(OSError, ValueError):
                 yield int((root / folder.relative_to("/") / name).read_text())
+
+
+def host_cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "cpu"
