@@ -31,12 +31,12 @@ class Trained(NamedTuple):
 class Teacher(nn.Module):
     """A frozen model that maps the student's images (B, C, H, W) to logits (B, classes).
 
-    scale, shift (1, C, 1, 1): factor and offset from the student's normalization to the teacher's.
+    scale, shift (1, C, 1, 1): from the student's normalization to the teacher's.
     """
 
     def __init__(self, model: nn.Module, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
-        self.model, self.scale, self.shift = model.eval().requires_grad_(False), scale, shift  # (1, C, 1, 1)
+        self.model, self.scale, self.shift = model.eval().requires_grad_(False), scale, shift
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if the trial is not at
-    hand, or if timm's model cannot be loaded.
+    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if the trial is missing,
+    or timm's model cannot be loaded.
     """
     if config.teacher == NONE:
         return None
@@ -68,10 +68,10 @@ def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | Non
 
 
 def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
-    """Return timm's model with weights from a file, and its channel means and standard deviations.
+    """Return timm's model with weights from a file, and its channel means and deviations for pixels from 0 to 1.
 
-    Means and deviations are for pixels from 0 to 1. If the data have another number of channels, both are averaged over
-    the channels. Raises ConfigError if timm does not know the model, or if the file cannot be read or does not fit.
+    Both are averaged over the channels if the data have another number of them. Raises ConfigError if timm does not
+    know the model, or the file cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 
@@ -91,10 +91,7 @@ def of_timm(config: Config) -> tuple[nn.Module, Any, Any]:
 
 
 def check(config: Config, parent: Config) -> None:
-    """Raise ConfigError unless the trial with the config `parent` can teach a trial of `config`.
-
-    The teacher has to be a classifier with the same data and image size. No model is built for the check.
-    """
+    """Raise ConfigError unless the trial of `parent` is a classifier with the data and image size of `config`."""
     where = f"teacher={config.teacher}"
     if parent.objective != "classification":
         raise ConfigError(f"{where}: was trained with objective={parent.objective}, which names no class")

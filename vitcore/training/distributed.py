@@ -1,8 +1,7 @@
 """Training in several processes (ranks) with DistributedDataParallel: `gpus=N`, each on its share of every batch.
 
-All ranks hold equal models, optimizers and averages, and take equal steps. All ranks read the data. Only rank 0 writes
-files, and reads checkpoints and other trials' weights. Only rank 0 makes the decisions that depend on a clock or a
-signal. NCCL transfers tensors on GPUs, and gloo those on the host.
+All ranks hold equal models and optimizers, and read the data. Only rank 0 writes files, reads checkpoints and weights,
+and makes decisions that depend on a clock or a signal. NCCL transfers tensors on GPUs, and gloo those on the host.
 """
 
 from __future__ import annotations
@@ -46,10 +45,7 @@ class Ranks:
         self.rank, self.count, self.device = rank, count, device
 
     def prepare(self, model: Model) -> Model:
-        """Return the model with each batch norm synchronized over the ranks, if there are several.
-
-        Raises ConfigError if several ranks train a model with batch norm on CPUs.
-        """
+        """Return the model with each batch norm synchronized over the ranks; raise ConfigError if PyTorch cannot."""
         if self.device is None:
             return model
         gc.collect()  # frees the model of a training that was given up: DistributedDataParallel refers to itself
@@ -71,7 +67,6 @@ class Ranks:
         return np.concatenate([np.arange(first, after), middle, np.arange(batch - after, batch - first)]).astype(int)
 
     def largest_part(self, batch: int) -> int:
-        """Return the largest number of images that any rank receives from a global batch."""
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
 
     def share(self, images: int) -> slice:
@@ -81,7 +76,7 @@ class Ranks:
         return slice(images * self.rank // self.count, images * (self.rank + 1) // self.count)
 
     def gather(self, mine: Tensor, images: int) -> Tensor:
-        """Return a tensor (images, D), concatenated from the rows (n, D) that each rank has for its `share(images)`."""
+        """Return (images, D), concatenated from the rows (n, D) that each rank has for its `share(images)`."""
         if len(mine) == images:
             return mine
         whole = mine.new_zeros(images, *mine.shape[1:])
@@ -90,18 +85,18 @@ class Ranks:
         return whole
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of a tensor over the ranks. With several ranks, `tensor` is overwritten."""
+        """Return the mean of a tensor over the ranks; several overwrite `tensor`."""
         if self.device is None:
             return tensor
         dist.all_reduce(tensor)
         return tensor / self.count
 
     def agree(self, decide: Callable[[], bool]) -> bool:
-        """Call `decide` on rank 0 only, and return its result on every rank."""
+        """Return on every rank what `decide` returns on rank 0."""
         return decide() if self.device is None else bool(self.broadcast_number(int(self.rank == 0 and decide())))
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
-        """Call `read` on rank 0 only, and return its result, bytes or None, on every rank."""
+        """Return on every rank what `read` returns on rank 0."""
         payload = read() if self.rank == 0 else None
         if self.device is None:
             return payload
@@ -131,9 +126,8 @@ ALONE = Ranks()
 class Replica(Generic[Batch]):
     """The copy of the model on one rank, with the exchange of gradients between ranks.
 
-    The last backward pass of a step averages the gradients and waits for all ranks. An out-of-memory error on one rank
-    would block the other ranks. The first step is therefore tried without communication, with smaller and smaller
-    micro-batches, until it fits on all ranks. Later steps have this micro-batch size. The first step also shows which
+    The last backward pass of a step averages gradients, so a rank that is out of memory would block the others. The
+    first step is therefore tried without communication, until its micro-batches fit on all ranks. It also shows which
     parameters the loss does not use.
     """
 
@@ -145,12 +139,13 @@ class Replica(Generic[Batch]):
         """Call `work(size)` with a micro-batch size that fits into memory; return the result and the size.
 
         size: the first to try. indivisible: why the batch cannot be divided, or "" if it can. Raises OutOfMemory if no
-        possible size fits, or if with several ranks a later step needs more memory than the first.
+        size fits, or if with several ranks a later step needs more memory than the first.
         """
         if self.ranks.device is None:
             return shrinking(work, size, indivisible)
         if self.parallel is None:
-            size = size if indivisible else self.largest_fitting(work, size)
+            while not indivisible and (fitting := self.ranks.least(shrinking(work, size)[1])) < size:
+                size = fitting
             unused = not indivisible and any(p.grad is None for p in self.model.parameters())
             device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
             self.parallel = DistributedDataParallel(
@@ -163,14 +158,8 @@ class Replica(Generic[Batch]):
                 raise
             raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
 
-    def largest_fitting(self, work: Callable[[int], object], size: int) -> int:
-        """Return `size`, halved until `work` fits into memory on every rank; raise OutOfMemory if no size does."""
-        while (fitting := self.ranks.least(shrinking(work, size)[1])) < size:
-            size = fitting
-        return size
-
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        """Return the loss `objective(batch)`, whose backward pass may exchange gradients with the other ranks."""
+        """Return `objective(batch)`, whose backward pass may exchange gradients with the other ranks."""
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
     def each(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
@@ -197,10 +186,9 @@ class LossModule(nn.Module):
 
 @contextmanager
 def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iterator[Ranks]:
-    """Connect this process with the other ranks for the duration of the block.
+    """Connect this process with the other ranks, which find each other by the key-value `store`, within the block.
 
-    store: key-value store by which the ranks find each other. All ranks leave the block together, but after an error a
-    rank leaves at once, because the other ranks may have ended.
+    All ranks leave the block together, but after an error at once, because the others may have ended.
     """
     cuda = device.type == "cuda"
     if cuda:
@@ -222,10 +210,7 @@ def joined(store: TCPStore, rank: int, count: int, device: torch.device) -> Iter
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError if a rank would have fewer than two images, or if batch norm would run with `device=cpu`.
-
-    No memory is allocated for tensors.
-    """
+    """Raise ConfigError if a rank would have fewer than two images, or batch norm would run with `device=cpu`."""
     if config.batch < 2 * config.gpus:
         fits, there = max(1, config.batch // 2), torch.cuda.device_count()
         here = "" if config.device == "cpu" or there >= config.gpus else f"here there are {there}, and "

@@ -26,7 +26,6 @@ FILES = (".safetensors", ".npz")
 
 
 def is_trial(value: str) -> bool:
-    """Return whether the value has the form of a trial's id: 12 hexadecimal digits."""
     return TRIAL.fullmatch(value) is not None
 
 
@@ -38,8 +37,8 @@ def parent_of(config: Config) -> str:
 def normalized(key: str, value: str) -> str:
     """Return a value of the setting `key` with the path of a file made absolute.
 
-    A file, which need not exist, is PATH for `init_from` and timm/NAME:PATH for `teacher`. "none" and a trial's id are
-    returned unchanged. Raises ConfigError if the value has another form.
+    A file, which need not exist, is PATH for `init_from` and timm/NAME:PATH for `teacher`. Raises ConfigError if the
+    value has neither this form nor that of a trial's id.
     """
     if value == NONE or is_trial(value):
         return value
@@ -57,7 +56,7 @@ def absolute(path: str) -> str:
 
 
 def timm_teacher(teacher: str) -> tuple[str, str]:
-    """Return timm's name of the model and the path of its weights, from timm/NAME:FILE."""
+    """Return timm's NAME of the model and the path of its weights, from timm/NAME:PATH."""
     name, _, path = teacher.removeprefix(REFERENCE).partition(":")
     return name, path
 
@@ -65,8 +64,7 @@ def timm_teacher(teacher: str) -> tuple[str, str]:
 def identified(key: str, value: str) -> str | dict[str, str]:
     """Return what identifies a value of `key` within a trial's id: another trial's id, or a file's SHA-256.
 
-    A teacher's file comes with the name of timm's model, and "none" stays "none". Raises ConfigError if the file cannot
-    be read.
+    Raises ConfigError if the file cannot be read.
     """
     if value == NONE or is_trial(value):
         return value
@@ -77,7 +75,6 @@ def identified(key: str, value: str) -> str | dict[str, str]:
 
 
 def file_sha256(key: str, path: str) -> str:
-    """Return the SHA-256 of a file; raise ConfigError, which names the setting `key`, if it cannot be read."""
     try:
         about = os.stat(path)
         return sha256(path, about.st_size, about.st_mtime_ns)

@@ -1,9 +1,8 @@
 """One training step, from the augmentation of its images to the update of the weights and of their average.
 
-On a GPU, a small model's step is hundreds of kernels that take longer to launch than to run. Unless `cuda_graph=off`,
-the step is therefore one CUDA graph, which includes the augmentation if possible. It is captured after a few eager
-steps, checked once against an eager step, and replayed. A step that cannot be captured stays eager, and the reason is
-recorded.
+On a GPU, hundreds of kernels of a small model's step take longer to launch than to run. Unless `cuda_graph=off`, the
+step is therefore one CUDA graph, captured after a few eager steps, checked once against an eager step, and replayed. A
+step that cannot be captured stays eager, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class Inputs(NamedTuple):
     mixing: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        """Return inputs with `function` applied to each tensor."""
         tensors = {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
         return self._replace(**{name: function(tensor) for name, tensor in tensors.items()})
 
@@ -85,11 +83,10 @@ class Batch(NamedTuple):
 
 
 class TrainStep:
-    """A training step with its model and optimizer. It runs eagerly or as one CUDA graph, compiled or not.
+    """A training step with its model and optimizer, which runs eagerly or as one CUDA graph, compiled or not.
 
-    start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: how long
-    the compilation took or why it failed. On a GPU, facts also say whether the step is a CUDA graph or why not. The
-    training loop records the facts in env.json and then empties the dict.
+    start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: how steps
+    are computed, and why not otherwise. The training loop records them in env.json, then empties the dict.
     """
 
     def __init__(
@@ -129,11 +126,7 @@ class TrainStep:
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take a training step, and return this rank's contribution to the loss.
-
-        step: the number of steps taken before. The mean of the contributions over the ranks is the loss of the global
-        batch.
-        """
+        """Take a training step, counted from 0; return this rank's contribution, whose mean over ranks is the loss."""
         if self.compiling:
             return self.first(inputs, step)
         self.schedule(step)
@@ -150,7 +143,6 @@ class TrainStep:
         return self.loss
 
     def schedule(self, step: int) -> None:
-        """Set the learning rate of a step, and how far the weight average moves toward the weights."""
         set_rate(self.optimizer, learning_rate(step, self.config))
         if self.average:
             share = self.average.share(step + 1)
@@ -162,10 +154,7 @@ class TrainStep:
         return self.micro_batch if self.micro_batch < self.part else 0
 
     def first(self, inputs: Inputs, step: int) -> Tensor:
-        """Take the first step, in which the model is compiled; if compiling fails, take it with the eager model.
-
-        Later steps then use the eager model too. An out-of-memory error is raised, as in any step.
-        """
+        """Take the first step, in which the model is compiled; if that fails, use the eager model from now on."""
         self.compiling, began = False, time.perf_counter()
         try:
             return self(inputs, step)
@@ -181,29 +170,20 @@ class TrainStep:
     # -- what a step computes ------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs) -> Tensor:
-        """Take an eager step, and return this rank's contribution to the loss.
-
-        The micro-batches become smaller if memory requires.
-        """
+        """Take an eager step, with smaller micro-batches if memory requires."""
         gradients = partial(self.gradients, self.batch(inputs))
         loss, self.micro_batch = self.replica.fitting(gradients, self.micro_batch, self.indivisible)
         self.apply_gradients()
         return loss
 
     def update_as_captured(self) -> Tensor:
-        """Take a step with the micro-batch size found so far, and return this rank's contribution to the loss.
-
-        This is captured as a CUDA graph, which cannot retry with smaller micro-batches.
-        """
+        """Take a step to capture as a CUDA graph, which cannot retry with smaller micro-batches."""
         loss = self.gradients(self.batch(self.inputs), self.micro_batch)
         self.apply_gradients()
         return loss
 
     def drawn(self, inputs: Inputs) -> Inputs:
-        """Return the inputs with random choices of the augmentation, or with augmented images.
-
-        The images are augmented here if `augments_in_graph` is False. Without augmentation, the inputs stay unchanged.
-        """
+        """Return the inputs with the augmentation's random choices, or with augmented images if no graph can do it."""
         if inputs.keys is None or self.config.augment == "none":
             return inputs
         if self.augments_in_graph and isinstance(self.augment, Staged):
@@ -213,10 +193,8 @@ class TrainStep:
 
     def batch(self, inputs: Inputs) -> Batch:
         """Return this rank's images with their targets, standardized, and augmented, erased and mixed as configured."""
-        if self.augmented_before_graph:
-            assert inputs.pixels is not None
-            pixels = inputs.pixels
-        else:
+        pixels = inputs.pixels if self.augmented_before_graph else None
+        if pixels is None:
             pixels = self.pixels(inputs)
         if inputs.choices is not None:
             assert isinstance(self.augment, Staged)
@@ -239,7 +217,7 @@ class TrainStep:
         return pixels if self.augment.cuts else train.seen(pixels)
 
     def gradients(self, batch: Batch, size: int) -> Tensor:
-        """Accumulate gradients over micro-batches of `size` images, and return this rank's contribution to the loss."""
+        """Accumulate gradients over micro-batches of `size` images; return this rank's contribution to the loss."""
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for micro_batch in self.replica.each(batch.split(size)):
@@ -261,7 +239,6 @@ class TrainStep:
         )
 
     def apply_gradients(self) -> None:
-        """Clip the global norm of the gradients, take the optimizer's step and update the weight average."""
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()
@@ -271,12 +248,10 @@ class TrainStep:
     # -- as one graph --------------------------------------------------------------------------------------------------
 
     def captured(self, inputs: Inputs, step: int) -> Tensor:
-        """Take a step eagerly, capture it as a CUDA graph, replay it from the first state, and return the loss.
+        """Take one step eagerly, then from the same state as a captured CUDA graph; return the loss.
 
-        The model advances by one step. The graph is dropped if its gradients differ from the eager ones by more than
-        rounding, or if an error occurs. Then the state is restored and an eager step is taken. The eager step comes
-        first because it finds operations that a graph cannot hold, and frees its memory before the graph allocates
-        about as much.
+        An eager step replaces the graph if the gradients differ by more than rounding, or if an error occurs. It comes
+        first because it finds operations that a graph cannot hold, and frees memory before the graph needs as much.
         """
         state, earlier = self.state(), self.inputs.map(Tensor.clone)
         before = [tensor.clone() for tensor in state]
@@ -308,7 +283,6 @@ class TrainStep:
         return self.update(self.sent(inputs))
 
     def equal(self, gradients: list[Tensor | None], expected: list[Tensor | None]) -> bool:
-        """Return whether two lists of gradients differ by no more than rounding errors."""
         if [gradient is None for gradient in gradients] != [gradient is None for gradient in expected]:
             return False
         ours, theirs = ([gradient for gradient in each if gradient is not None] for each in (gradients, expected))
@@ -316,13 +290,13 @@ class TrainStep:
         return bool(off <= TOLERANCE[self.config.precision] * whole)
 
     def state(self) -> list[Tensor]:
-        """Return every tensor that a step changes: weights, buffers, optimizer state and weight average."""
+        """Return every tensor that a step changes."""
         moments = (value for state in self.optimizer.state.values() for value in state.values())
         mean = self.average.mean if self.average else []
         return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]
 
     def give_up(self, reason: str) -> None:
-        """Drop the CUDA graph, take eager steps from now on, and record the reason."""
+        """Drop the CUDA graph for eager steps, and record the reason."""
         self.replay, self.eager = None, reason
         self.inputs, self.loss = Inputs(torch.empty(0)), torch.empty(0)  # the graph's tensors would keep its memory
         self.facts["cuda_graph"] = NONE + reason
@@ -360,10 +334,7 @@ def why_eager(config: Config, device: str, optimizer: torch.optim.Optimizer, mod
 
 @contextmanager
 def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Set the `capturable` flag, which PyTorch's optimizers need in a CUDA graph, within the block.
-
-    It does not change their results.
-    """
+    """Set the `capturable` flag, which PyTorch's optimizers need in a CUDA graph and which changes no result."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

@@ -1,8 +1,4 @@
-"""Starting a training from the weights of another trial or a file (`init_from`).
-
-All weights outside of the head and the objective are copied, and a missing or unknown parameter is an error. The head
-is never copied, so the number of classes may differ. Position embeddings are interpolated to another grid of patches.
-"""
+"""Starting a training from the weights of another trial or a file (`init_from`)."""
 
 from __future__ import annotations
 
@@ -26,10 +22,9 @@ LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read(path: str) -> Weights:
-    """Return the weights in a file, by parameter name.
+    """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
 
-    path: a safetensors file with this package's parameter names, or an .npz checkpoint of big_vision or
-    vision_transformer. Raises ConfigError if it cannot be read.
+    Raises ConfigError if it cannot be read.
     """
     from vitcore.interop.convert import load_npz  # late: most trainings do not need it
 
@@ -46,8 +41,8 @@ def read(path: str) -> Weights:
 def weights_for(config: Config, parent: bytes | None) -> Weights | None:
     """Return the weights from which a training starts, or None for initial values.
 
-    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if they are missing or not
-    safetensors, or if the file that `init_from` names cannot be read.
+    parent: weights of the trial that `init_from` names, as safetensors. Raises ConfigError if `parent`, or the file
+    that `init_from` names, is missing or cannot be read.
     """
     if config.init_from == NONE:
         return None
@@ -62,9 +57,8 @@ def weights_for(config: Config, parent: bytes | None) -> Weights | None:
 def take_over(model: Model, weights: Weights, source: str) -> None:
     """Copy `weights` into `model`, except the head and the objective.
 
-    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises
-    ConfigError, which names the parameter and the `source`, if a parameter is missing, is unknown or has another shape.
-    Raises ValueError if a position embedding cannot be interpolated.
+    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
+    if a parameter is missing, unknown, or has another shape that cannot be interpolated.
     """
     assert not isinstance(model, Reference), "a config does not start a reference model from weights"
     own, theirs = body(model.state_dict()), body(weights)
@@ -83,15 +77,11 @@ def take_over(model: Model, weights: Weights, source: str) -> None:
 
 
 def body(weights: Weights) -> dict[str, Tensor]:
-    """Return all weights outside of the head and the objective, by name."""
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
 def check(config: Config, parent: Config | Weights) -> None:
-    """Raise ValueError if `config` cannot start from `parent`, the config of another trial or weights.
-
-    No memory is allocated for tensors.
-    """
+    """Raise ConfigError if `config` cannot start from `parent`, the config of another trial or weights."""
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 class Average:
     """An exponential moving average a <- d a + (1 - d) w of the weights w, updated after each step.
 
-    After t steps, d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage, so the average of a
-    short training hardly includes the initial values. Floating-point buffers are averaged too, and integer buffers are
-    copied.
+    After t steps, d = min(decay, (1 + t) / (10 + t)), as in tf.train.ExponentialMovingAverage, which forgets initial
+    values early. Floating-point buffers are averaged too, and integer buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -22,15 +21,12 @@ class Average:
         self.fractions = [i for i, tensor in enumerate(self.live) if tensor.is_floating_point()]
 
     def share(self, steps: int) -> float:
-        """Return the factor 1 - d of the weights in the update of the average after `steps` steps."""
+        """Return 1 - d after `steps` steps."""
         return 1 - min(self.decay, (1 + steps) / (10 + steps))
 
     @torch.no_grad()
     def update(self, share: float | Tensor) -> None:
-        """Move the average toward the weights by the fraction `share`, which is 1 - d.
-
-        share: a tensor if it changes between replays of a CUDA graph.
-        """
+        """Move the average toward the weights by the fraction `share`, a tensor if a CUDA graph reads it."""
         mean, live = ([tensors[i] for i in self.fractions] for tensors in (self.mean, self.live))
         if isinstance(share, Tensor):
             torch._foreach_lerp_(mean, live, [share] * len(mean))

@@ -1,7 +1,4 @@
-"""Optimizers and their parameter groups.
-
-A new optimizer is a class with an entry in OPTIMIZER.
-"""
+"""Optimizers and their parameter groups. A new optimizer is a class with an entry in OPTIMIZER."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn, optim
 
 from vitcore.options import ConfigError
-from vitcore.training.optimization import lion, schedule_free
+from vitcore.training.optimization import algorithms
 from vitcore.training.optimization.ema import Average
 from vitcore.variant import Variant
 
@@ -45,10 +42,7 @@ def optimizer(model: nn.Module, config: Config) -> optim.Optimizer:
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of each group to `rate` times the group's `lr_scale`.
-
-    A tensor is changed in place, because a CUDA graph reads it.
-    """
+    """Set the learning rate of each group, in place where it is a tensor, which a CUDA graph reads."""
     for group in optimizer.param_groups:
         share = rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
@@ -58,20 +52,15 @@ def set_rate(optimizer: optim.Optimizer, rate: float) -> None:
 
 
 def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Return whether a parameter is the weight of a dense layer or convolution outside the position embedding.
-
-    Unless `weight_decay_on` is "all", weight decay applies only to these weights. It does not apply to biases, norms,
-    position embeddings, the class token, registers and other parameters of no layer.
-    """
+    """Return whether a parameter is the weight of a dense layer or convolution outside the position embedding."""
     return parameter.ndim >= 2 and name.endswith("weight") and not name.startswith("position.")
 
 
 def layer_id(name: str, layers: int) -> int:
     """Return a parameter's layer for layer-wise learning-rate decay, as in BEiT's code (arXiv 2106.08254).
 
-    0: all that precedes the blocks, such as the stem, the position embedding and the prefix tokens, and the objective's
-    parameters. i + 1: block i with the position parameters that only it uses. `layers` + 1: the final norm, the pooling
-    and the head.
+    0: all before the blocks, and the objective's parameters. i + 1: block i with position parameters of its own.
+    `layers` + 1: the final norm, the pooling and the head.
     """
     if in_block := re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name):
         return int(in_block[1]) + 1
@@ -85,17 +74,17 @@ class Optimizer(Variant):
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        """Return an optimizer of the parameter groups, whose `lr` the training sets before each step."""
+        """Return an optimizer of parameter groups whose `lr` the training sets before each step."""
         raise NotImplementedError
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter goes into a separate group, which has `apart=True`."""
+        """Return whether a parameter goes into a group with `apart=True`."""
         return False
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        """Return the averaged weights to evaluate and save, or None if the model's weights serve for both."""
+        """Return the averaged weights to evaluate and save, or None to use the model's own."""
         return None
 
 
@@ -108,7 +97,7 @@ class Moments(Optimizer.Options):
 
 
 def moments(config: Config, schema: type[Moments]) -> dict[str, Any]:
-    """Return the options of Adam as keyword arguments of an optimizer: lr, betas and eps."""
+    """Return keyword arguments of an optimizer: lr, betas and eps."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
 
@@ -175,7 +164,7 @@ class Lion(Optimizer):
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
         options = config.options_of(cls.slot, cls.Options)
-        return lion.Lion(groups, config.lr, (options.beta1, options.beta2))
+        return algorithms.Lion(groups, config.lr, (options.beta1, options.beta2))
 
 
 class Muon(Optimizer):
@@ -246,12 +235,12 @@ class ScheduleFree(Optimizer):
 
     @classmethod
     def make(cls, groups: Groups, config: Config) -> optim.Optimizer:
-        return schedule_free.ScheduleFreeAdamW(groups, **moments(config, cls.Options))
+        return algorithms.ScheduleFreeAdamW(groups, **moments(config, cls.Options))
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
-        assert isinstance(optimizer, schedule_free.ScheduleFreeAdamW)
-        return schedule_free.Averaged(model, optimizer)
+        assert isinstance(optimizer, algorithms.ScheduleFreeAdamW)
+        return algorithms.Averaged(model, optimizer)
 
 
 OPTIMIZER: dict[str, type[Optimizer]] = {

@@ -1,7 +1,4 @@
-"""Learning-rate schedules: a linear warm-up, then the chosen schedule.
-
-A schedule is a class with an entry in SCHEDULE.
-"""
+"""Learning-rate schedules. A new schedule is a class with an entry in SCHEDULE."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Schedule-free AdamW (arXiv 2405.15682, Algorithm 1): averaged weights in place of a decaying learning rate.
-
-z takes AdamW's steps without momentum. x is the average of z. Gradients are computed at y = (1 - b1) z + b1 x.
-"""
+"""Optimizers that `torch.optim` lacks: Lion and schedule-free AdamW."""
 
 from __future__ import annotations
 
@@ -15,11 +12,40 @@ from torch.optim.optimizer import ParamsT
 from vitcore.training.optimization.ema import Average
 
 
-class ScheduleFreeAdamW(optim.Optimizer):
-    """Schedule-free AdamW for parameters that hold y between steps. Weight decay is proportional to y.
+class Lion(optim.Optimizer):
+    """Lion with decoupled weight decay (arXiv 2302.06675, Algorithm 2).
 
-    The weight of a step in the average is the square of the highest learning rate so far, as in the authors' code
-    (https://github.com/facebookresearch/schedule_free).
+    With weights w, gradient g, momentum m (0 at first) and betas (b1, b2), a step is w <- w - lr (sign(b1 m + (1 - b1)
+    g) + decay w), then m <- b2 m + (1 - b2) g.
+    """
+
+    def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not parameters:
+                continue
+            for parameter in parameters:
+                self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+            momenta = [self.state[parameter]["momentum"] for parameter in parameters]
+            gradients = [parameter.grad for parameter in parameters]
+            beta1, beta2 = group["betas"]
+            updates = torch._foreach_lerp(gradients, momenta, beta1)
+            torch._foreach_sign_(updates)
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+            torch._foreach_lerp_(momenta, gradients, 1 - beta2)
+
+
+class ScheduleFreeAdamW(optim.Optimizer):
+    """Schedule-free AdamW (arXiv 2405.15682, Algorithm 1) for parameters that hold y between steps.
+
+    z takes AdamW's steps without momentum, with weight decay proportional to y. x is the average of z. Gradients are
+    computed at y = (1 - b1) z + b1 x. A step's weight in the average is the square of the highest learning rate so far,
+    as in the authors' code (https://github.com/facebookresearch/schedule_free).
     """
 
     def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -33,7 +59,6 @@ class ScheduleFreeAdamW(optim.Optimizer):
                     self.advance(parameter, parameter.grad, group)
 
     def advance(self, y: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """Take one step of the parameter y, in a group with its hyperparameters."""
         (beta1, beta2), lr = group["betas"], group["lr"]
         state = self.state[y] or self.begin(y)
         state["step"] += 1
@@ -47,11 +72,6 @@ class ScheduleFreeAdamW(optim.Optimizer):
         state["z"].sub_(update, alpha=lr)
 
     def begin(self, y: Tensor) -> dict[str, Tensor]:
-        """Create and return the state of a parameter.
-
-        It holds z, the running average of squared gradients and the number of steps. It also holds the highest learning
-        rate and the sum of the weights in the average.
-        """
         zero = torch.zeros((), dtype=torch.float64)  # on the CPU: no step waits for the device
         scalars = {name: zero.clone() for name in ("step", "highest", "weight_sum")}
         state = self.state[y] = {"z": y.clone(), "square": torch.zeros_like(y), **scalars}
@@ -79,11 +99,10 @@ class Averaged(Average):
         return [self.optimizer.x(self.parameters[name]) if name in self.parameters else live for name, live in named]
 
     def share(self, steps: int) -> float:
-        """Return 0, because the optimizer itself averages the weights."""
         return 0.0
 
     def update(self, share: float | Tensor) -> None:
-        """Do nothing, because the optimizer updates the average."""
+        """Do nothing: the optimizer updates the average."""
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Do nothing, because the average follows from the parameters and the optimizer's state."""
+        """Do nothing: the average follows from the parameters and the optimizer's state."""
