@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 from results import store
 from results.store import correctness
 from results.store.inspection_data import Inspection, pack, unpack
+from results.store.json_files import parse_json
 from results.store.record import Record
-from results.store.schemas import ExportHeader, Plain, Plan, TrialRow, problem, validated
+from results.store.schemas import ExportHeader, Plain, Plan, TrialRow, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import formats
 
@@ -164,7 +165,7 @@ def read_header(path: Path) -> ExportHeader:
     if content is None:
         raise ValueError(f"{path}: a Parquet file, but not one that `ablate export` wrote")
     try:
-        header = store.parse_json(content, path)
+        header = parse_json(content, path)
         if header.get("checksum") != store.checksum(header):
             raise store.Broken("the checksum of its plans differs")
         return validated(ExportHeader, header)
@@ -190,8 +191,10 @@ def read_rows(path: Path) -> list[Json]:
         for row, scalar in zip(rows, table[name], strict=True):  # avoids a Python number for each image
             row[name] = scalar.values.to_numpy() if scalar.is_valid else None
     for place, row in enumerate(rows):
-        if wrong := problem(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS}):
-            raise store.Broken(f"{path}: damaged (row {place}: {wrong})")
+        try:
+            validated(TrialRow, {name: value for name, value in row.items() if name not in ARRAYS})
+        except store.Broken as error:
+            raise store.Broken(f"{path}: damaged (row {place}: {error})") from None
         index, correct = row["correct_index"], row["correct"]
         if (index is None) != (correct is None) or (index is not None and not correctness.belong(index, correct)):
             raise store.Broken(f"{path}: damaged (row {place}: correct_index and correct do not belong together)")

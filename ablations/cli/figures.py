@@ -14,7 +14,7 @@ from ablations.cli.inputs.arguments import plan_names, split
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import found, styled
 from results import store
-from results.store.paths import refuse_links, safe_name
+from results.store.files import refuse_links, safe_name
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
 

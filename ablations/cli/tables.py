@@ -168,7 +168,7 @@ def export(
     studies = found(runs, words, recipe)
     target = out or Path(to or "results.parquet")
     if to:
-        trackers.write(to, studies, target)
+        trackers.TRACKERS[to](studies, target)
     else:
         exports.write(studies, target, load_inspections(source_path(runs), studies))
     if as_json:

@@ -29,7 +29,7 @@ from ablations.planning.step_times import Device
 from ablations.study.naming import ALL_ARMS
 from results import store
 from results.store import lease
-from results.store.paths import refuse_links
+from results.store.files import refuse_links
 from results.store.schemas import Kind, Plan, Private, Submission
 from slurm.profiles import profile as profiles
 from slurm.submission.intent import Intent

@@ -15,7 +15,7 @@ from ablations.cluster.campaign import Campaign
 from ablations.execution.attempts import read_or_none
 from results import store
 from results.store import eval_files
-from results.store.paths import no_follow
+from results.store.files import no_follow
 from results.store.schemas import GaveUp, Round
 
 ROUNDS = 5  # rounds without progress before a campaign gives up

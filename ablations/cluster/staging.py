@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ablations.planning.jobs import Job
 from results import store
-from results.store.paths import no_follow
+from results.store.files import no_follow
 from vitcore.data.datasets import own_packs
 from vitcore.data.files import reason_with_file
 from vitcore.data.pack import BLOCK, INDEX, MANIFEST, Manifest, Shard, find, manifest

@@ -30,7 +30,7 @@ from ablations.reporting.logs import output_to_file
 from ablations.study import plugins
 from results import store
 from results.store import eval_files, lease
-from results.store.disk_full import FULL, Patience
+from results.store.files import FULL, Patience
 from results.store.schemas import Environment, Facts, validated
 from vitcore.analysis.cost import remember
 from vitcore.config import Config
@@ -157,8 +157,8 @@ class Worker:
         device, accelerator = hardware(config), device_of(config)
         before = {name: attempt.env[name] for name in ("resumed_from",) if name in attempt.env}
         attempt.write_env(provenance.environment_record(config, device, accelerator, self.plugins) | before)
-        attempt.on_progress = self.report
-        attempt.on_compiling = lambda: self.emit(messages.Compiling())
+        attempt.progress = self.report
+        attempt.compiling = lambda: self.emit(messages.Compiling())
         attempt.on_record = self.announce
         return config
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablations.study.naming import ALL_ARMS, matching
 from results import store
 from results.store import dependencies, lease
-from results.store.paths import refuse_links
+from results.store.files import refuse_links
 from results.store.plan_files import evals_of
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings

@@ -12,7 +12,7 @@ from typing import Any
 
 from ablations.execution.attempts import read_or_none
 from results import store
-from results.store.paths import refuse_links
+from results.store.files import refuse_links
 from results.store.schemas import Environment, StepTime, StepTimes
 
 FREE = {  # settings that a step's time does not depend on

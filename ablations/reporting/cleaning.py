@@ -8,7 +8,7 @@ from typing import Literal
 
 from results import store
 from results.store import eval_files, lease
-from results.store.paths import refuse_links
+from results.store.files import refuse_links
 from results.store.plan_files import evals_of, trained
 from results.store.schemas import Entry, Plan
 

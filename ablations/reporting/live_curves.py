@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from results import trackers
 from results.store.schemas import Plan
 from results.study_results import load_plans
-from results.trackers import tensorboard as curves
 
 EVERY_SECONDS = 10.0
 
@@ -42,4 +42,4 @@ def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterato
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
     """Write the training curves once, ignoring errors, because the next call writes all curves again."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
-        curves.write(load_plans(runs, plans), folder)
+        trackers.write_tensorboard(load_plans(runs, plans), folder)

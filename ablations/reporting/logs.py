@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablations.reporting.output import plain_output
-from results.store.files import Broken, read_end
-from results.store.paths import no_follow
+from results.store.files import Broken, no_follow, read_end
 
 END_BYTES = 1 << 20
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from results import report, store
 from results.figures import study_figure
 from results.load import load_inspections, load_studies
-from results.store.paths import refuse_links
+from results.store.files import refuse_links
 from results.study_results import StudyResults
 from results.tables import layout, study_table
 from results.tables.formats import FORMATS

@@ -17,7 +17,7 @@ from results.figures.page import absence_lines, compose
 from results.figures.theme import check_format, file_content, style
 from results.names import AXES, METRICS
 from results.statistics import tuning
-from results.store.paths import safe_name
+from results.store.files import safe_name
 from results.store.plan_files import objective
 from results.store.schemas import Plan
 from results.study_results import StudyResults

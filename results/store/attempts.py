@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.store import lease
-from results.store.disk_full import Patience
-from results.store.files import MEMORY, Broken, append, npz_bytes, read_bytes, sync, write_bytes
+from results.store.files import MEMORY, Broken, Patience, append, no_follow, npz_bytes, read_bytes, sync, write_bytes
 from results.store.json_files import SCHEMA, checksum, write_json
-from results.store.paths import no_follow
 from results.store.schemas import Fact, Facts
 from results.store.trials import CONFIG, Trial, holds, read_metrics, step_of
 
@@ -29,17 +27,16 @@ class Superseded(RuntimeError):
 
 
 class Attempt:
-    """A context manager that holds a trial and is the only writer to one attempt's folder.
+    """A context manager that holds a trial, and the `run` to which `vitcore.train` writes.
 
-    It is the `run` to which `vitcore.train` writes. It saves checkpoints and publishes a result only if no newer
-    attempt exists.
+    It saves checkpoints and publishes a result only if no newer attempt exists.
     """
 
     def __init__(self, trial: Trial, path: Path) -> None:
         self.trial = trial
         self.path = path
-        self.on_progress: Callable[[int, float | None], None] = lambda step, accuracy: None
-        self.on_compiling: Callable[[], None] = lambda: None
+        self.progress: Callable[[int, float | None], None] = lambda step, accuracy: None  # several times a second
+        self.compiling: Callable[[], None] = lambda: None  # before the first step is compiled
         self.on_record: Callable[[Facts], None] = lambda facts: None
         self.weights_sha256: str | None = None
         self.env: Facts = {}
@@ -55,7 +52,7 @@ class Attempt:
         self.release()
 
     def release(self) -> None:
-        """Release the trial, so that another attempt may start at once."""
+        """Let another attempt start at once."""
         self._close_metrics()
         self._heartbeat.release()
 
@@ -69,14 +66,6 @@ class Attempt:
         newest = self.trial.attempts()[-1]
         if newest != self.path:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
-
-    def progress(self, step: int, accuracy: float | None) -> None:
-        """Pass a step and its accuracy to `on_progress`. Writes nothing: it runs several times a second."""
-        self.on_progress(step, accuracy)
-
-    def compiling(self) -> None:
-        """Report through `on_compiling` that the first step is being compiled."""
-        self.on_compiling()
 
     def record(self, facts: Mapping[str, Fact]) -> None:
         """Add facts about how steps are computed, such as kernels, to env.json."""
@@ -115,10 +104,7 @@ class Attempt:
         return None
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
-        """Save a checkpoint and remove all but the newest two of the trial.
-
-        Raises Superseded if a newer attempt exists.
-        """
+        """Save a checkpoint and remove all but the newest two of the trial. Raises Superseded as `ensure_current`."""
         self.ensure_current()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
@@ -130,7 +116,6 @@ class Attempt:
             old.unlink(missing_ok=True)
 
     def log(self, line: Mapping[str, float]) -> None:
-        """Append a line of numbers to metrics.jsonl."""
         if self._metrics is None:
             self._metrics = io.FileIO(self.path / "metrics.jsonl", "a", opener=no_follow)  # closed by release()
         file, content = self._metrics, (json.dumps(line) + "\n").encode()

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from results import store
 from results.names import METRICS
 from results.store import Broken, Trial
-from results.store.files import npz_bytes, parse_npz, read_bytes
-from results.store.paths import safe_name
+from results.store.files import npz_bytes, parse_npz, read_bytes, safe_name
+from results.store.json_files import read_sealed
 from results.store.schemas import Eval, EvalSummary, Failure, Result, Settings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
     Raises FileNotFoundError if the file is missing. Raises Broken if it is damaged, belongs to another trial or was
     computed from other weights. Raises NewerSchema if a newer version wrote it.
     """
-    found = store.read_sealed(file(trial, name, ".json"), Eval, f"evals/{name}.json")
+    found = read_sealed(file(trial, name, ".json"), Eval)
     if (found.id, found.name) != (trial.id, name):
         raise Broken(f"evals/{name}.json: belongs to {found.name} of trial {found.id}")
     if found.weights_sha256 != weights_sha256:

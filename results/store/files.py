@@ -1,15 +1,19 @@
-"""Files: read up to a size, and never unpickled; written completely or not at all."""
+"""Files with untrusted names and content: read up to a size, never unpickled, written completely or not at all."""
 
+import errno
 import hashlib
 import io
+import math
 import os
 import stat
+import time
 import uuid
 import zipfile
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,10 +21,41 @@ if TYPE_CHECKING:
 LARGEST = 1 << 28  # maximum bytes of a file that is read whole
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes; the maximum of weights and checkpoints
 ANY = 1 << 63
+SHOWN = 60  # maximum characters of a refused name in an error
+FULL = {errno.ENOSPC, errno.EDQUOT}
+Written = TypeVar("Written")
 
 
 class Broken(ValueError):
     """An error: the content of a file is not what was written there, for example truncated, edited or misplaced."""
+
+
+# -- names and links ---------------------------------------------------------------------------------------------------
+
+
+def safe_name(name: object) -> str:
+    """Return the name unchanged. Raises ValueError if it is not a printable name of one file or folder."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or not name.isprintable():
+        raise ValueError(f"{ascii(name)[:SHOWN]}: is not the name of a file or folder")
+    return name
+
+
+def refuse_links(root: Path, *paths: Path) -> None:
+    """Raise ValueError if a path, or a folder on the way to it from `root`, is a symbolic link."""
+    for path in paths:
+        for part in (path, *path.parents):
+            if part == root:
+                break
+            if part.is_symlink():
+                raise ValueError(f"{part}: is a link, through which nothing is written or removed")
+
+
+def no_follow(path: str, flags: int) -> int:
+    """Return the descriptor of a file, as an opener for `open`. Raises OSError if the file is a symbolic link."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
@@ -66,21 +101,49 @@ def sha256(path: Path | str) -> str:
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return the arrays of an .npz archive by name. Raises Broken if it is damaged or larger than LARGEST unpacked.
+    """Return the read-only arrays of an .npz archive by name.
 
-    name: the file's name in errors. The archive states its unpacked size, and no more is unpacked.
+    No more is unpacked than the sizes that the archive states. name: the file's name in errors. Raises Broken if the
+    archive is damaged, holds pickles, or is larger than LARGEST unpacked.
     """
-    import numpy as np  # late: commands that read no arrays start sooner
-
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            total = sum(member.file_size for member in archive.infolist())
-        if total > LARGEST:
-            raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return dict(arrays)
+            members = archive.infolist()
+            if (total := sum(member.file_size for member in members)) > LARGEST:
+                raise Broken(f"its arrays take {total:,} bytes: at most {LARGEST:,}")
+            found = {}
+            for member in members:
+                with archive.open(member) as file:
+                    found[member.filename.removesuffix(".npy")] = parse_npy(file.read(member.file_size))
+            return found
     except Exception as error:  # a damaged archive raises RuntimeError, struct.error, zlib.error and more
         raise Broken(f"{name} cannot be read ({error})") from None
+
+
+def parse_npy(content: bytes) -> "np.ndarray":
+    """Return the read-only array of an .npy file; raise ValueError if the file is damaged or holds pickles."""
+    import numpy as np  # late: commands that read no arrays start sooner
+
+    if content[:8] != b"\x93NUMPY\x01\x00":  # another version, which NumPy writes for structured arrays
+        array: np.ndarray = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        return array
+    end = 10 + int.from_bytes(content[8:10], "little")
+    shape, fortran, dtype = npy_header(content[8:end])
+    if dtype.hasobject:
+        raise ValueError("it holds pickles")
+    return np.frombuffer(content, dtype, math.prod(shape), end).reshape(shape, order="F" if fortran else "C")
+
+
+@lru_cache(maxsize=128)
+def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
+    """Return shape, order and dtype; cached, because parsing takes twenty times as long as reading a small array."""
+    import numpy as np  # late: as above
+
+    header: tuple[tuple[int, ...], bool, np.dtype] = np.lib.format.read_array_header_1_0(io.BytesIO(text))
+    return header
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
@@ -132,3 +195,32 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """A policy for retrying writes while the disk is full.
+
+    seconds: longest wait for space. given_up: called before each wait; True ends the retrying early. tell: called with
+    the reason for each wait. pause: seconds between two tries.
+    """
+
+    seconds: float = 0.0
+    given_up: Callable[[], bool] = lambda: False
+    tell: Callable[[str], None] = lambda why: None
+    pause: float = 0.5
+
+    def __call__(self, write: Callable[[], Written]) -> Written:
+        """Call `write` until it succeeds, and return its result. A failing `write` must leave nothing behind.
+
+        Raises OSError if the disk is still full when the wait ends. Raises any other error of `write` at once.
+        """
+        deadline = time.monotonic() + self.seconds
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                if error.errno not in FULL or time.monotonic() > deadline or self.given_up():
+                    raise
+                self.tell(error.strerror or "no space left")
+            time.sleep(self.pause)

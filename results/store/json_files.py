@@ -33,51 +33,28 @@ def read(path: Path | str, schema: type[Kind]) -> Kind:
 
 
 def parse(payload: bytes, path: Path | str, schema: type[Kind]) -> Kind:
-    """Return the validated content of a JSON file from its bytes; `path` only names the file in errors.
-
-    Raises Broken if the bytes do not match the schema. Raises NewerSchema if a newer version wrote them.
-    """
-    return typed(parse_json(payload, path), path, schema)
+    """Return the validated content of a JSON file from its bytes; `path` names it in errors. Raises like `read`."""
+    return validated(schema, parse_json(payload, path), path)
 
 
-def typed(content: object, path: Path | str, schema: type[Kind]) -> Kind:
-    """Return parsed content as an instance of its schema; `path` only names the file in errors.
-
-    Raises Broken naming the file and field if the content does not match.
-    """
-    try:
-        return validated(schema, content)
-    except Broken as error:
-        raise Broken(f"{os.path.basename(path)}: {error}") from None
-
-
-def read_sealed(path: Path | str, schema: type[Kind], name: str) -> Kind:
-    """Return the validated content of a JSON file whose field `checksum` covers the other fields.
-
-    name: the file's name in errors. Raises FileNotFoundError if the file is missing. Raises Broken if the content does
-    not match the schema or the checksum. Raises NewerSchema if a newer version wrote it.
-    """
+def read_sealed(path: Path | str, schema: type[Kind]) -> Kind:
+    """Return the validated content of a JSON file whose field `checksum` covers the others. Raises like `read`."""
     content = read_json(path)
-    found = typed(content, path, schema)
+    found = validated(schema, content, path)
     if content.get("checksum") != checksum(content):
-        raise Broken(f"{name}: its checksum differs (edited or damaged)")
+        raise Broken(f"{os.path.basename(path)}: its checksum differs (edited or damaged)")
     return found
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
-    """Return the object in a JSON file, without validating its fields.
-
-    Raises FileNotFoundError if the file is missing. Raises Broken if it holds no JSON object. Raises NewerSchema if a
-    newer version wrote it.
-    """
+    """Return the object in a JSON file, without validating its fields. Raises like `read`."""
     return parse_json(read_bytes(path), path)
 
 
 def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
-    """Return the JSON object in the bytes of a file; `path` only names the file in errors.
+    """Return the JSON object in the bytes of a file; `path` names it in errors.
 
-    Raises Broken if the bytes are no JSON object or its schema is no number. Raises NewerSchema if a newer version
-    wrote them.
+    Raises Broken if the bytes are no JSON object or its schema is no number. Raises NewerSchema as `read`.
     """
     name = os.path.basename(path)
     try:
@@ -95,10 +72,7 @@ def parse_json(payload: bytes, path: Path | str) -> dict[str, Any]:
 
 
 def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
-    """Return the lines of a JSON-lines file before the first line that is torn or breaks the schema.
-
-    Returns an empty list if the file is missing. Raises Broken if it is not a regular file or is too large.
-    """
+    """Return the valid lines of a JSON-lines file, or [] if it is missing. Raises Broken like `read_bytes`."""
     try:
         return parse_lines(read_bytes(path), schema)
     except FileNotFoundError:
@@ -106,7 +80,7 @@ def read_lines(path: Path, schema: type[Kind]) -> list[Kind]:
 
 
 def parse_lines(payload: bytes, schema: type[Kind]) -> list[Kind]:
-    """Return the validated lines in JSON-lines bytes before the first line that is torn or breaks the schema."""
+    """Return the lines in JSON-lines bytes before the first line that is torn or breaks the schema."""
     lines: list[Kind] = []
     for line in payload.decode(errors="replace").splitlines():
         try:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from results.names import suggestion
-from results.store.files import Broken
-from results.store.json_files import SCHEMA, checksum, read_json, typed, write_json
-from results.store.paths import safe_name
-from results.store.schemas import Entry, Plan, stray
+from results.store.files import Broken, safe_name
+from results.store.json_files import SCHEMA, checksum, read_json, write_json
+from results.store.schemas import Entry, Plan, stray, validated
 
 
 def study_folder(runs: Path, name: str) -> Path:
@@ -35,7 +34,7 @@ def read_plan(path: Path) -> Plan:
     """
     content = read_json(path)
     recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
-    plan = typed(content, path, Plan)
+    plan = validated(Plan, content, path)
     if recorded is not None and recorded != checksum(content):
         what = f"unknown key {unknown!a:.60}" if (unknown := stray(plan)) else "its checksum differs"
         raise Broken(

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 from results import store
 from results.names import MEASURES, METRICS
-from results.store import correctness, eval_files
+from results.store import correctness, eval_files, json_files
 from results.store.correctness import Correct
 from results.store.schemas import Environment, EvalSummary, MetricsLine
+from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")
 FAULTS = ("suspect_hardware",)  # the step at which a loss was NaN, but finite when recomputed
@@ -31,7 +32,7 @@ PROVENANCE = (
 )
 THEN = " then "  # joins the values of a resumed trial whose attempts differ
 NAMED = tuple(name for name in PROVENANCE if name != "plugins")
-FILES = {"config": store.CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
+FILES = {"config": CONFIG, "provenance": "env.json", "history": "metrics.jsonl", "correct": correctness.NAME}
 PARTS = tuple(FILES)
 FOR_TABLES = ("provenance", "correct")  # other files are only verified, which takes a third of the time
 SHARE = 500  # fewest trials for which a process pays off
@@ -111,7 +112,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
         values |= unless_broken(lambda: read_provenance(state)) or {}
     history: list[Mapping[str, Any]] = []
     if "history" in parts:
-        lines = unless_broken(lambda: store.parse_lines(state.read("metrics.jsonl"), MetricsLine))
+        lines = unless_broken(lambda: json_files.parse_lines(state.read("metrics.jsonl"), MetricsLine))
         history = [line.content() for line in lines or []]
     if state.result is None:
         return Record(values, history)
@@ -124,7 +125,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
     for part, name in FILES.items() if parts else ():
         if part not in parts:  # verified even if it is not read
             folder = trial.folder if part == "config" else state.folder
-            unless_broken(partial(store.read_vouched, state.result, f"{folder}/{name}"))
+            unless_broken(partial(read_vouched, state.result, f"{folder}/{name}"))
     values["reason"] = "; ".join(filter(None, [state.reason, *broken]))
     return Record(values, history, correct)
 
@@ -148,7 +149,7 @@ def read_envs(state: store.TrialState) -> list[Environment]:
     attempt cannot be read, the list begins after that attempt.
     """
     folder, _, number = str(state.folder).rpartition("/")
-    envs = [store.parse(state.read("env.json"), f"{number}/env.json", Environment)]
+    envs = [json_files.parse(state.read("env.json"), f"{number}/env.json", Environment)]
     seen = {number}
     while (origin := envs[-1].resumed_from) and (number := origin.attempt) not in seen:
         seen.add(number)

@@ -5,7 +5,9 @@ and the field. Unknown fields are accepted, because a later version may have wri
 """
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -516,29 +518,21 @@ def stray(content: object, at: str = "") -> str:
     return next(filter(None, (*own, *inside)), "")
 
 
-def validated(schema: type[Kind], content: object) -> Kind:
+def validated(schema: type[Kind], content: object, path: Path | str = "") -> Kind:
     """Return the content of a file as an instance of its schema.
 
-    Raises Broken with one line that names the first wrong field.
+    Raises Broken with one line that names the file `path`, if given, and the first wrong field.
     """
+    name = f"{os.path.basename(path)}: " if path else ""
     if depth_exceeds(content, DEEPEST):
-        raise Broken(f"nested more than {DEEPEST} levels deep")
+        raise Broken(f"{name}nested more than {DEEPEST} levels deep")
     try:
         return schema.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
-    raise Broken(f"{field}: {message[:1].lower()}{message[1:]}" if field else message)
-
-
-def problem(schema: type[Schema], content: object) -> str:
-    """Return the error in the content of a file as one line that names the field, or "" if it is valid."""
-    try:
-        validated(schema, content)
-    except Broken as error:
-        return str(error)
-    return ""
+    raise Broken(f"{name}{field}: {message[:1].lower()}{message[1:]}" if field else f"{name}{message}")
 
 
 def depth_exceeds(content: object, levels: int) -> bool:

@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from results.store import lease
-from results.store.files import Broken, read_bytes, sha256, sync
+from results.store.files import Broken, read_bytes, refuse_links, safe_name, sha256, sync
 from results.store.json_files import SCHEMA, now, parse, read, read_lines, read_sealed, write_json
-from results.store.paths import refuse_links, safe_name
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"
@@ -107,7 +106,7 @@ class Trial:
         it.
         """
         try:
-            result = read_sealed(f"{self.folder}/result.json", Result, "result.json")
+            result = read_sealed(f"{self.folder}/result.json", Result)
         except FileNotFoundError:
             return None
         if result.id != self.id:

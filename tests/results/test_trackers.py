@@ -12,8 +12,7 @@ from in_process import called, refused
 from ablations.reporting import live_curves
 from results import trackers
 from results.store.schemas import Plan
-from results.trackers import tensorboard
-from results.trackers.runs import CURVES, tracked
+from results.trackers import CURVES, tracked
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[float, int, float]]]:
@@ -35,7 +34,7 @@ def test_a_tracker_is_told_settings_curves_and_results(tmp_path: Path) -> None:
     half = synthetic.Record({"status": "running", "reason": "", "config": ""}, synthetic.curve(0.9, 0.002)[:5])
     study = synthetic.results(plan, {missing: synthetic.hole("missing", "not started"), running: half})
     trials = study.trials.set_index("id")
-    tensorboard.write([study], tmp_path)
+    trackers.write_tensorboard([study], tmp_path)
     runs = list(tracked([study]))
     assert {run.trial for run in runs} == {*trials.index} - {missing}
     assert len(list(tmp_path.rglob("*tfevents*"))) == len(runs)
@@ -57,11 +56,11 @@ def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path
     plan = synthetic.position()
     trial = synthetic.trial_id(plan, "position=1d", 0)
     curve, other = synthetic.curve(0.9, 0.002), synthetic.curve(0.8, 0.002)
-    file = tmp_path / "position-embedding@digits/position=1d/seed=0" / tensorboard.FILE
+    file = tmp_path / "position-embedding@digits/position=1d/seed=0" / trackers.EVENT_FILE
     sizes = []
     for lines in (curve[:4], curve[:4], curve, other):
         record = synthetic.Record({"status": "running", "reason": "", "config": ""}, lines)
-        tensorboard.write([synthetic.results(plan, {trial: record})], tmp_path)
+        trackers.write_tensorboard([synthetic.results(plan, {trial: record})], tmp_path)
         sizes.append((file.stat().st_size, file.stat().st_ino, [value for _, _, value in scalars(file.parent)["lr"]]))
     assert sizes[0] == sizes[1]
     assert (sizes[2][0] > sizes[0][0], sizes[2][1] == sizes[0][1]) == (True, True)
@@ -73,7 +72,7 @@ def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path
 def test_names_cannot_leave_the_folder() -> None:
     names = ["model=timm/resnet18", "..", "../../etc", "pool=gap,lr=0.002"]
     expected = ["model=timm%2Fresnet18", "%2E.", "%2E.%2F..%2Fetc", "pool=gap,lr=0.002"]
-    assert list(map(tensorboard.folder_name, names)) == expected
+    assert list(map(trackers.folder_name, names)) == expected
 
 
 def test_a_run_directory_and_its_export_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,14 +96,14 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setitem(sys.modules, tracker, None)
         assert f"pip install 'vit-ablations[{tracker}]'" in refused(monkeypatch, *words, tracker)
     with pytest.raises(ValueError, match="no trial has been evaluated yet"):
-        tensorboard.write([synthetic.untrained(plan)], tmp_path / "out")
+        trackers.write_tensorboard([synthetic.untrained(plan)], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the package mlflow is not installed")
     study = synthetic.results(synthetic.position(seeds=2))
-    trackers.write("mlflow", [study], tmp_path)
+    trackers.write_mlflow([study], tmp_path)
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(study.name)
     assert len(client.search_runs([experiment.experiment_id], max_results=100)) == len(study.trials)
@@ -113,7 +112,7 @@ def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
 def test_wandb_writes_offline_runs(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="the package wandb is not installed")
     study = synthetic.results(synthetic.position(seeds=1))
-    trackers.write("wandb", [study], tmp_path)
+    trackers.write_wandb([study], tmp_path)
     assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == len(study.trials)
 
 

@@ -16,7 +16,7 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job
 from results import store
-from results.store.disk_full import Patience
+from results.store.files import Patience
 from vitcore.config import Config
 from vitcore.identity import trial_id
 

@@ -15,7 +15,7 @@ from ablations.execution.compute_eval import winner_weights
 from results import store
 from results.store import Broken, correctness, eval_files, files, inspection_data, lease
 from results.store.schemas import Eval
-from results.trackers import tensorboard
+from results.trackers import append_or_replace
 
 ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file
 CHECKPOINTS = ("x.safetensors", "5-.safetensors", "٥-0123456789abcdef.safetensors", "-1-0123456789abcdef.safetensors")
@@ -118,14 +118,13 @@ def test_weights_and_arrays_that_are_pipes_are_refused(finished: store.Trial) ->
 
 def test_event_file_that_is_a_pipe_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events")
-    tensorboard.append_or_replace(tmp_path / "events", b"content")
+    append_or_replace(tmp_path / "events", b"content")
     assert (tmp_path / "events").read_bytes() == b"content"
 
 
 def test_archives_are_not_unpacked_without_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Per-image files, arrays of evals and inspections in exports have the same limit."""
-    for module in (correctness, files):
-        monkeypatch.setattr(module, "LARGEST", 1 << 20)
+    monkeypatch.setattr(files, "LARGEST", 1 << 20)
     content = bomb("index.npy", 8 << 20)
     with pytest.raises(Broken, match=r"correct\.npz cannot be read \(its arrays take 8,388,608 bytes"):
         correctness.parse(content)

@@ -22,6 +22,7 @@ from ablations.study.reading import read_recipe, read_study
 from results import export, store
 from results.load import load_studies
 from results.store import lease, schemas
+from results.store.files import read_bytes
 from results.store.schemas import Plan
 from results.study_results import HISTORY
 
@@ -177,15 +178,18 @@ def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> N
         state = store.Trial(path.parent).state()
         assert (state.status == "finished") == accepted
         assert accepted or state.reason == f"result.json: metrics: {name}={value:g}: from 0 to 1"
-    assert "from 0 to 1" in schemas.problem(schemas.EvalSummary, {"metrics": {"test_accuracy@16": value}})
     (row, *_) = export.trial_rows(synthetic.results(synthetic.position()))
     plain = {key: one for key, one in row.items() if key not in export.ARRAYS}
-    assert not schemas.problem(schemas.TrialRow, plain)
-    assert "from 0 to 1" in schemas.problem(schemas.TrialRow, plain | {"test_accuracy": value})
+    assert schemas.validated(schemas.TrialRow, plain)
+    wrong = {schemas.EvalSummary: {"metrics": {"test_accuracy@16": value}}}
+    for schema, content in (wrong | {schemas.TrialRow: plain | {"test_accuracy": value}}).items():
+        with pytest.raises(store.Broken, match="from 0 to 1"):
+            schemas.validated(schema, content)
 
 
 def test_deeply_nested_content_is_refused() -> None:
-    assert "levels deep" in schemas.problem(schemas.Plan, DEEP)
+    with pytest.raises(store.Broken, match="levels deep"):
+        schemas.validated(schemas.Plan, DEEP)
 
 
 def test_a_reading_command_names_what_differs_though_it_takes_nothing_from_it(
@@ -258,7 +262,7 @@ def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) ->
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:
     """No reader waits for the writer of a pipe."""
     os.mkfifo(tmp_path / "pipe")
-    for read in (store.read_json, partial(store.read_lines, schema=schemas.MetricsLine), store.read_bytes):
+    for read in (store.read_json, partial(store.read_lines, schema=schemas.MetricsLine), read_bytes):
         with pytest.raises(store.Broken, match="pipe is not a regular file"):
             read(tmp_path / "pipe")
     assert store.read_metrics(tmp_path) == []

@@ -1,0 +1,209 @@
+"""Exports of results to experiment trackers, as files and without a network.
+
+The trackers' packages are optional extras, imported late. Each export writes training curves and final metrics of every
+evaluated trial, and all but TensorBoard's the trial's settings. Each raises ValueError if no trial has been evaluated,
+and ModuleNotFoundError if the tracker's package is not installed.
+"""
+
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from results import store
+from results.names import METRICS
+from results.store.files import no_follow, read_bytes
+from results.store.schemas import Settings
+from results.study_results import StudyResults
+
+CURVES = ("train_loss", "val_loss", "val_accuracy", "lr")
+
+Point = tuple[float, int, dict[str, float]]  # seconds of training, step, scalars by name
+
+
+# -- what is recorded --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A trial of a study, as trackers record it.
+
+    points: one per evaluation, then one with the final metrics if there are any.
+    """
+
+    study: str
+    arm: str
+    seed: int
+    trial: str
+    status: str
+    config: Settings
+    points: list[Point]
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm} seed={self.seed}"
+
+
+def tracked(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
+    """Yield every trial that has been evaluated. Raises ValueError if no trial has been evaluated."""
+    if all(study.history.empty for study in studies):
+        raise ValueError("nothing to export: no trial has been evaluated yet")
+    for study in studies:
+        lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
+        for trial in study.trials.to_dict("records"):
+            history = lines.get((trial["arm"], trial["seed"]))
+            if history is not None:
+                yield TrackedRun(
+                    study=study.name,
+                    arm=str(trial["arm"]),
+                    seed=int(trial["seed"]),
+                    trial=str(trial["id"]),
+                    status=str(trial["status"]),
+                    config=json.loads(trial["config"] or "{}"),
+                    points=list(points(history, trial)),
+                )
+
+
+def points(history: pd.DataFrame, trial: Mapping[Any, Any]) -> Iterator[Point]:
+    """Yield a point per evaluation, and a last point with the final metrics if there are any.
+
+    The last point has the time and step of the last evaluation. history: the trial's evaluations. trial: its row of
+    `StudyResults.trials`.
+    """
+    seconds, step = 0.0, None
+    for line in history.dropna(subset="step").to_dict("records"):
+        seconds, step = 0.0 if math.isnan(line["seconds"]) else float(line["seconds"]), int(line["step"])
+        yield seconds, step, without_nan(line, CURVES)
+    evals = json.loads(trial["evals"] or "{}")
+    later = (metric for name, found in evals.items() if name != "start" for metric in found["metrics"])
+    final = without_nan(trial, [*(name for name in METRICS if name not in CURVES), *later])
+    if step is not None and final:
+        yield seconds, step, final
+
+
+def without_nan(values: Mapping[Any, float], names: Iterable[str]) -> dict[str, float]:
+    return {name: values[name] for name in names if not math.isnan(values[name])}
+
+
+# -- TensorBoard: an event file per trial ------------------------------------------------------------------------------
+
+EVENT_FILE = "events.out.tfevents.0.ablate"  # a fixed name: a second export goes on in the same file
+VERSION = "brain.Event:2"  # what the first record of an event file says
+
+
+def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
+    """Write an event file to `folder`/<study>/<arm>/seed=<n>/ for each trial with evaluations.
+
+    A file is appended to if its curve has grown, so a running TensorBoard follows the curve. Times are seconds of
+    training, so equal results give equal bytes.
+    """
+    for run in tracked(studies):
+        names = (run.study, run.arm, f"seed={run.seed}")
+        append_or_replace(folder.joinpath(*map(folder_name, names), EVENT_FILE), encode_events(run.points))
+
+
+def folder_name(name: str) -> str:
+    """Return the name of a study or arm, quoted so that it becomes exactly one folder."""
+    text = quote(name, safe="=,@+ ")
+    return f"%2E{text[1:]}" if text.startswith(".") else text
+
+
+def encode_events(points: Iterable[Point]) -> bytes:
+    """Return points as the content of an event file."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    content = io.BytesIO()
+    writer = RecordWriter(content)
+    writer.write(Event(wall_time=0.0, file_version=VERSION).SerializeToString())
+    for wall_time, step, scalars in points:
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        writer.write(Event(wall_time=wall_time, step=step, summary=Summary(value=values)).SerializeToString())
+    return content.getvalue()
+
+
+def append_or_replace(path: Path, content: bytes) -> None:
+    """Append the part of `content` that the file lacks.
+
+    A file whose content is not the start of `content`, as after a retry, is replaced.
+    """
+    try:
+        old = read_bytes(path)
+    except (FileNotFoundError, store.Broken):
+        old = b""
+    if old and content.startswith(old):
+        with open(path, "ab", opener=no_follow) as file:
+            file.write(content[len(old) :])
+    else:
+        store.write_bytes(path, content)
+
+
+# -- Weights & Biases: offline runs that `wandb sync FOLDER/wandb/offline-run-*` uploads -------------------------------
+
+
+def write_wandb(studies: Sequence[StudyResults], folder: Path) -> None:
+    """Write an offline run per evaluated trial to `folder`.
+
+    The study's name, with "-" for "@", is the project. The arm is the group, and the trial's id is the run's id.
+    """
+    import wandb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, disable_git=True)
+    for one in tracked(studies):
+        run = wandb.init(
+            mode="offline",
+            dir=str(folder),
+            project=one.study.replace("@", "-"),
+            group=one.arm,
+            name=one.name,
+            id=one.trial,
+            config={**one.config, "seed": one.seed},
+            reinit="finish_previous",
+            settings=quiet,
+        )
+        for seconds, step, scalars in one.points:
+            run.log({**scalars, "seconds": seconds}, step=step)
+        run.finish()
+
+
+# -- MLflow: a file that `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows ------------------------------
+
+STATUS = {"finished": "FINISHED", "diverged": "FAILED", "failed": "FAILED"}
+PARAMETERS = 100  # of one call, at most
+LONGEST = 500  # characters of a parameter
+
+
+def write_mlflow(studies: Sequence[StudyResults], folder: Path) -> None:
+    """Write a run per evaluated trial and an experiment per study to the file `folder`/mlflow.db.
+
+    A second export adds new runs.
+    """
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    folder.mkdir(parents=True, exist_ok=True)
+    client = MlflowClient(tracking_uri=f"sqlite:///{(folder / 'mlflow.db').absolute()}")
+    artifacts = (folder / "artifacts").absolute().as_uri()
+    for one in tracked(studies):
+        known = client.get_experiment_by_name(one.study)
+        experiment = known.experiment_id if known else client.create_experiment(one.study, artifact_location=artifacts)
+        tags = {"arm": one.arm, "trial": one.trial}
+        run = client.create_run(experiment, start_time=0, run_name=one.name, tags=tags).info.run_id
+        settings = [Param(name, str(value)[:LONGEST]) for name, value in (one.config | {"seed": one.seed}).items()]
+        for first in range(0, len(settings), PARAMETERS):
+            client.log_batch(run, params=settings[first : first + PARAMETERS])
+        for seconds, step, scalars in one.points:
+            when = round(1000 * seconds)
+            client.log_batch(run, metrics=[Metric(name, value, when, step) for name, value in scalars.items()])
+        client.set_terminated(run, STATUS.get(one.status, "RUNNING"), round(1000 * one.points[-1][0]))
+
+
+TRACKERS = {"tensorboard": write_tensorboard, "wandb": write_wandb, "mlflow": write_mlflow}
