@@ -6,13 +6,13 @@
     python -m slurm.devcluster down                 ends all processes and removes the directory
 
 In Python, `with Cluster(folder, Settings(nodes=1)) as cluster:` starts the cluster and takes it down after the block.
-It is taken down even if the Python process is killed. The cluster needs root on Linux (Debian 12, SLURM 22.05) and
-Python's standard library, but neither systemd nor cgroups.
+It is taken down even if the Python process is killed. The cluster needs root on Linux (Debian 12, SLURM 22.05), but
+neither systemd nor cgroups.
 """
 
 from slurm.devcluster.cluster import Cluster
+from slurm.devcluster.config import Settings
+from slurm.devcluster.processes import until
 from slurm.devcluster.requirements import Unavailable, unmet
-from slurm.devcluster.settings import Settings
-from slurm.devcluster.waiting import until
 
 __all__ = ["Cluster", "Settings", "Unavailable", "unmet", "until"]

@@ -7,16 +7,20 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from slurm.devcluster.cluster import Cluster
-from slurm.devcluster.settings import Settings, resolved
-from slurm.devcluster.teardown import tear_down
+from slurm.devcluster.config import Settings
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 DEFAULT = CACHE / "ablate-devcluster"
-ACTIONS = {
+COMMANDS = {
+    "up": "start a cluster",
+    "down": "end it, whatever is left of it",
+    "status": "its daemons and jobs; exit status 0 if all daemons answer",
+    "env": 'for eval "$(...)": the environment of whoever uses it',
     "start": "start a daemon again, and wait until it answers",
     "kill": "SIGKILL",
     "freeze": "SIGSTOP: it is there and does not answer",
@@ -26,65 +30,40 @@ ACTIONS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--dir", type=Path, default=DEFAULT, help="the cluster's directory  [default: %(default)s]")
     main = argparse.ArgumentParser("python -m slurm.devcluster", description="A real SLURM on one machine.")
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def add(name: str, help: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=help, description=help, parents=[common])
-
-    _add_settings(add("up", "start a cluster"))
-    add("down", "end it, whatever is left of it")
-    add("status", "its daemons and jobs; exit status 0 if all daemons answer")
-    add("env", 'for eval "$(...)": the environment of whoever uses it')
-    for name, text in ACTIONS.items():
-        add(name, text).add_argument("daemon", help="slurmctld, slurmdbd, mariadbd, munged, slurmd or a node's name")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument(
+            "--dir", type=Path, default=DEFAULT, help="directory of the cluster [default: %(default)s]"
+        )
+        if name == "up":
+            add_settings(command)
+        elif name not in ("down", "status", "env"):
+            command.add_argument("daemon", help="slurmctld, slurmdbd, mariadbd, munged, slurmd or a node's name")
     return main
 
 
-def _add_settings(up: argparse.ArgumentParser) -> None:
-    default = Settings()
-    for name, text in {
-        "nodes": "all of them this machine",
-        "cpus": "of a node; they need not exist",
-        "memory": "of a node, in MB",
-        "gpus": "of a node: no device behind them",
-        "max-submit": "the user's MaxSubmitJobs",
-        "max-array": "MaxArraySize",
-        "requeue-delay": "seconds before a requeued job may start again",
-        "port": "the first of nodes + 2 in a row",
-    }.items():
-        value = getattr(default, name.replace("-", "_"))
-        shown = f"  [default: {value}]" if value else ""
-        up.add_argument(f"--{name}", type=int, metavar="N", default=value, help=text + shown)
-    up.add_argument("--gpu-type", metavar="NAME", default=default.gpu_type, help="[default: %(default)s]")
-    up.add_argument(
-        "--without-accounting", dest="accounting", action="store_false", help="no slurmdbd: sacct answers nothing"
-    )
+def add_settings(up: argparse.ArgumentParser) -> None:
+    """Add an option for each field of Settings, which explains it."""
+    for name, field in Settings.model_fields.items():
+        if name not in ("accounting", "extra"):
+            up.add_argument(f"--{name.replace('_', '-')}", default=field.default, help="[default: %(default)s]")
+    up.add_argument("--without-accounting", action="store_true", help="no slurmdbd: sacct answers nothing")
     up.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a line of slurm.conf")
 
 
 def settings(given: argparse.Namespace) -> Settings:
-    named = {field.name for field in fields(Settings)} & vars(given).keys()
-    return Settings(**{name: getattr(given, name) for name in named}, extra=dict(_pair(line) for line in given.set))
-
-
-def _pair(line: str) -> tuple[str, str]:
-    key, separator, value = line.partition("=")
-    if not (separator and key.isalnum() and value.isprintable()):
-        raise ValueError(f"--set {line!r}: KEY=VALUE, as in slurm.conf")
-    return key, value
-
-
-def up(given: argparse.Namespace) -> int:
-    began = time.monotonic()
-    cluster = Cluster(given.dir, settings(given))
-    cluster.up()
-    chosen = "" if given.dir == DEFAULT else f" --dir {shlex.quote(str(given.dir))}"
-    print(f"up in {time.monotonic() - began:.1f} s in {cluster.folder}; sbatch, squeue, sacct speak to it after")
-    print(f'eval "$(python -m slurm.devcluster env{chosen})"')
-    return 0
+    for line in given.set:
+        key, separator, value = line.partition("=")
+        if not (separator and key.isalnum() and value.isprintable()):
+            raise ValueError(f"--set {line!r}: KEY=VALUE, as in slurm.conf")
+    extra = dict(line.split("=", 1) for line in given.set)
+    try:
+        return Settings(**vars(given) | {"accounting": not given.without_accounting, "extra": extra})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(": ".join([*map(str, first["loc"]), first["msg"]])) from None
 
 
 def status(cluster: Cluster) -> int:
@@ -105,18 +84,24 @@ def status(cluster: Cluster) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    if given.command == "up":
-        return up(given)
-    if given.command == "down":
-        tear_down(resolved(given.dir))
-        return 0
-    cluster = Cluster.at(given.dir)
-    if given.command == "status":
-        return status(cluster)
-    if given.command == "env":
-        print(f"export SLURM_CONF={shlex.quote(cluster.environment['SLURM_CONF'])}")
-        return 0
-    getattr(cluster, given.command)(given.daemon)
+    match given.command:
+        case "up":
+            began = time.monotonic()
+            cluster = Cluster(given.dir, settings(given))
+            cluster.up()
+            chosen = "" if given.dir == DEFAULT else f" --dir {shlex.quote(str(given.dir))}"
+            print(
+                f"up in {time.monotonic() - began:.1f} s in {cluster.folder}; sbatch, squeue, sacct speak to it after"
+            )
+            print(f'eval "$(python -m slurm.devcluster env{chosen})"')
+        case "down":
+            Cluster(given.dir).down()
+        case "status":
+            return status(Cluster.at(given.dir))
+        case "env":
+            print(f"export SLURM_CONF={shlex.quote(Cluster.at(given.dir).environment['SLURM_CONF'])}")
+        case action:
+            getattr(Cluster.at(given.dir), action)(given.daemon)
     return 0
 
 

@@ -1,28 +1,29 @@
-"""A cluster that can be started and ended, and whose daemons can be killed, frozen and restarted."""
+"""A cluster that can be started and ended, whose daemons can be killed and frozen, and which runs SLURM's commands."""
 
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from slurm.devcluster import files, processes, requirements, teardown
-from slurm.devcluster.client import Client
-from slurm.devcluster.daemons import Command, Daemon, daemons
+from slurm.devcluster import config, processes, requirements
+from slurm.devcluster.config import ACCOUNT, CLUSTER, FILE, USER, Daemon, Settings
+from slurm.devcluster.processes import until
 from slurm.devcluster.requirements import Unavailable
-from slurm.devcluster.settings import FILE, Settings, load, resolved
-from slurm.devcluster.waiting import until
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
+FOREIGN = re.compile("SLURM|SBATCH|SQUEUE|SINFO|SACCT|SALLOC|SRUN|SCANCEL")
+# A parent that has taken the cluster down itself writes a line; when it is killed, the kernel closes the pipe.
+GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "slurm.devcluster", "down", "--dir")
 
 
-class Cluster(Client):
+class Cluster:
     """A SLURM cluster on this machine, which writes only to its directory.
 
     folder: a directory that is empty or missing. As a context manager, the cluster ends with the block, and also if
@@ -30,15 +31,14 @@ class Cluster(Client):
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
-        super().__init__(resolved(folder))
+        self.folder = config.resolved(folder)
         self.settings = settings or Settings()
         self._guard: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def at(cls, folder: Path) -> "Cluster":
         """Return the cluster that was started in this directory. Raises ValueError if it holds no cluster."""
-        folder = resolved(folder)
-        return cls(folder, load(folder))
+        return cls(folder, config.load(config.resolved(folder)))
 
     def __enter__(self) -> "Cluster":
         self.up(guarded=True)
@@ -58,47 +58,52 @@ class Cluster(Client):
         """
         if reason := requirements.unmet(self.settings.accounting):
             raise Unavailable(reason)
-        self._choose_ports()
+        if not (port := self.settings.port):
+            port = requirements.free_ports(len(self.settings.ports))
+        elif taken := requirements.taken(self.settings.ports):
+            raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
+        self.settings = self.settings.model_copy(update={"port": port})
         self._claim()
         try:
             if guarded:
-                self._watch()
-            with teardown.lock(self.folder):
-                teardown.kill_all(self.folder)  # left by an earlier cluster whose directory was removed
-                files.write(self.folder, self.settings)
-                self._start_all()
+                command = [*GUARD, str(self.folder)]
+                self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+            processes.kill_all(self.folder)  # left by an earlier cluster whose directory was removed
+            config.write(self.folder, self.settings)
+            self._start_all()
         except BaseException:
             self.down()
             raise
 
-    def down(self) -> None:
-        """End all processes of the cluster that exist, and remove its directory."""
-        teardown.tear_down(self.folder)
-        if self._guard:
-            self._guard.communicate(b"down already")
-            self._guard = None
-
-    def _choose_ports(self) -> None:
-        if not self.settings.port:
-            self.settings = replace(self.settings, port=requirements.free_ports(len(self.settings.ports)))
-        elif taken := requirements.taken(self.settings.ports):
-            raise ValueError(f"port {taken[0]} is taken: choose another, or none and free ones are found")
-
     def _claim(self) -> None:
         """Claim the directory by creating the settings file. Raises ValueError if the directory is not empty."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if any(path.name != FILE for path in self.folder.iterdir()) and not (self.folder / FILE).exists():
+            raise ValueError(f"{self.folder}: not empty, and no cluster: choose another directory")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if any(path.name != FILE for path in self.folder.iterdir()) and not (self.folder / FILE).exists():
-                raise ValueError(f"{self.folder}: not empty, and no cluster: choose another directory")
-            self.settings.save(self.folder)
+            with open(self.folder / FILE, "x") as file:
+                file.write(self.settings.model_dump_json(indent=1))
         except FileExistsError:
             raise ValueError(f"{self.folder}: taken; if by a cluster, `down` ends it, dead or alive") from None
         self.folder.chmod(0o700)
 
-    def _watch(self) -> None:
-        """Start a process that takes the cluster down when this process ends."""
-        command = [sys.executable, "-m", "slurm.devcluster.guard", str(self.folder)]
-        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+    def down(self) -> None:
+        """End all processes of the cluster, and remove its directory if it exists.
+
+        Raises ValueError if the directory holds files but no cluster.
+        """
+        if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists():
+            raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
+        processes.kill_all(self.folder)
+        for path in (
+            *self.folder.glob("*/"),
+            self.folder,
+        ):  # the settings go last: they tell a cluster from other files
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
+        if self._guard:
+            self._guard.communicate(b"down already\n")
+            self._guard = None
 
     def _start_all(self) -> None:
         for daemon in self.daemons:
@@ -109,22 +114,22 @@ class Cluster(Client):
                 self._create_account()
 
     def _create_database(self) -> None:
-        options = ["--auth-root-authentication-method=socket", f"--auth-root-socket-user={files.USER}"]
+        options = ["--auth-root-authentication-method=socket", f"--auth-root-socket-user={USER}"]
         defaults = f"--defaults-file={self.folder}/my.cnf"
         self._launch("mariadb-install-db", ("mariadb-install-db", defaults, *options, "--skip-test-db"))
 
     def _create_account(self) -> None:
-        self.run("sacctmgr", "-iQ", "add", "cluster", files.CLUSTER)
-        self.run("sacctmgr", "-iQ", "add", "account", files.ACCOUNT)
+        self.run("sacctmgr", "-iQ", "add", "cluster", CLUSTER)
+        self.run("sacctmgr", "-iQ", "add", "account", ACCOUNT)
         limit = [] if self.settings.max_submit is None else [f"MaxSubmitJobs={self.settings.max_submit}"]
-        user = ["name=" + files.USER, "account=" + files.ACCOUNT, "defaultaccount=" + files.ACCOUNT]
+        user = ["name=" + USER, "account=" + ACCOUNT, "defaultaccount=" + ACCOUNT]
         self.run("sacctmgr", "-iQ", "add", "user", *user, *limit)
 
     # -- daemons -----------------------------------------------------------------------------------------------------
 
     @property
     def daemons(self) -> list[Daemon]:
-        return daemons(self.folder, self.settings)
+        return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
         """Return the daemons that a name stands for.
@@ -212,9 +217,8 @@ class Cluster(Client):
         alive = {process.pid: process.name for process in processes.owned(self.folder)}
         return pid if alive.get(pid) == daemon.program else None
 
-    def _launch(self, name: str, command: Command) -> None:
-        environment = self.environment | {processes.MARK: str(self.folder)}
-        environment["MYSQL_UNIX_PORT"] = f"{self.folder}/run/mariadb.socket"
+    def _launch(self, name: str, command: tuple[str, ...]) -> None:
+        environment = self.environment | {"MYSQL_UNIX_PORT": f"{self.folder}/run/mariadb.socket"}
         with open(self.folder / "log" / f"{name}.out", "ab") as output:
             try:
                 subprocess.run(
@@ -237,3 +241,69 @@ class Cluster(Client):
                 lines += (self.folder / "log" / f"{name}.{suffix}").read_text(errors="replace").splitlines()
         words = [line for line in lines if "fatal" in line] or [line for line in lines if "error" in line.lower()]
         return f": {words[-1].strip()}" if words else ""
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of this process's environment, with SLURM_CONF set to the cluster's slurm.conf.
+
+        PATH is extended by the directories of daemons. Other variables of SLURM, which an enclosing job may have set,
+        are left out.
+        """
+        own = {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
+        return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
+
+    def run(self, *command: str, timeout: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command with the cluster's environment, in the cluster's folder `work`. Return the completed process.
+
+        timeout: in seconds. Raises RuntimeError if the command fails and `check` is true. Raises TimeoutExpired if it
+        takes too long.
+        """
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            cwd=self.folder / "work",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            words = " ".join((done.stderr or done.stdout).split())
+            raise RuntimeError(f"{command[0]}: {words or f'exit status {done.returncode}'}")
+        return done
+
+    def sbatch(self, *arguments: str) -> int:
+        """Submit a job. Return its id."""
+        return int(self.run("sbatch", "--parsable", *arguments).stdout.partition(";")[0])
+
+    def state(self, job: int | str) -> str:
+        """Return the state of a job in squeue (PENDING, RUNNING, ...), or "" once slurmctld has forgotten the job."""
+        query = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
+        return self.run(*query, check=False).stdout.strip()
+
+    def clear(self) -> None:
+        """Cancel all jobs and wait until the queue is empty."""
+        self.run("scancel", f"--user={USER}")
+        until(lambda: not self.run("squeue", "--noheader").stdout.strip(), "an empty queue")
+
+    def limit_submissions(self, jobs: int | None) -> None:
+        """Set the user's MaxSubmitJobs and wait until slurmctld applies it. jobs: the limit, None for no limit."""
+        user = ["where", "name=" + USER, "account=" + ACCOUNT]
+        self.run("sacctmgr", "-iQ", "modify", "user", *user, "set", f"MaxSubmitJobs={-1 if jobs is None else jobs}")
+        limit = "" if jobs is None else jobs
+        known = re.compile(rf"Account={ACCOUNT} UserName={USER}\(.* MaxSubmitJobs={limit}[( ]")
+        query = ["scontrol", "--oneliner", "show", "assoc_mgr", f"users={USER}", "flags=assoc"]
+        until(lambda: known.search(self.run(*query).stdout), f"MaxSubmitJobs={jobs}")
+
+    def hurry(self, job: int | str) -> None:
+        """Let a requeued job start in two seconds instead of after the cluster's requeue delay.
+
+        An immediate start would kill the job: the node refuses a job in the second of its requeue, with the error
+        "Job credential revoked".
+        """
+        query = ["squeue", "--noheader", f"--jobs={job}", "--format=%r"]
+        until(lambda: self.run(*query).stdout.strip() == "BeginTime", f"job {job} held back")
+        self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")

@@ -1,22 +1,24 @@
-"""The running processes of a cluster, found in /proc.
+"""The running processes of a cluster, found in /proc and ended.
 
 Pid files are not enough, because the system reuses process ids and jobs have no pid file. A process belongs to the
 cluster in any of these cases:
 
-- The variable DEVCLUSTER in its environment names the cluster's directory.
-- It runs in a job, and SLURM_CONF names the cluster's slurm.conf.
+- SLURM_CONF in its environment names the cluster's slurm.conf, and it is a daemon or runs in a job.
 - It is a daemon with open files in the directory. slurmstepd overwrites its environment, so the files identify it.
 - Its parent process belongs to the cluster.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-MARK = "DEVCLUSTER"
 DAEMONS = frozenset({"munged", "mariadbd", "slurmdbd", "slurmctld", "slurmscriptd", "slurmd", "slurmstepd"})
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,42 +37,56 @@ def owned(folder: Path) -> list[Process]:
     ours = {pid for pid, process in processes.items() if _belongs(process, folder)}
     while children := {pid for pid, process in processes.items() if process.parent in ours} - ours:
         ours |= children
-    return [processes[pid] for pid in sorted(ours - _callers(processes))]
+    caller = os.getpid()
+    while caller in processes:
+        ours.discard(caller)
+        caller = processes[caller].parent
+    return [processes[pid] for pid in sorted(ours)]
 
 
 def running() -> Iterator[Process]:
     """Yield every process of this machine except zombies."""
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # gone meanwhile
-                before, _, after = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")
-                state, parent = after.split()[:2]
-                if state not in "ZX":
-                    yield Process(int(entry.name), int(parent), before.partition("(")[2])
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            before, _, after = (entry / "stat").read_text(errors="replace").rpartition(")")
+            state, parent = after.split()[:2]
+            if state not in "ZX":
+                yield Process(int(entry.name), int(parent), before.partition("(")[2])
 
 
 def _belongs(process: Process, folder: Path) -> bool:
+    place, is_daemon = Path(f"/proc/{process.pid}"), process.name in DAEMONS
     with contextlib.suppress(OSError):
-        environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-        if f"{MARK}={folder}".encode() in environment:
-            return True
+        environment = (place / "environ").read_bytes().split(b"\0")
         if f"SLURM_CONF={folder}/slurm.conf".encode() in environment:
-            return any(entry.startswith(b"SLURM_JOB_ID=") for entry in environment)
-        return process.name in DAEMONS and any(path.is_relative_to(folder) for path in _open_files(process.pid))
+            return is_daemon or any(entry.startswith(b"SLURM_JOB_ID=") for entry in environment)
+        links = [place / "cwd", *(place / "fd").iterdir()] if is_daemon else []
+        return any(Path(os.path.realpath(link)).is_relative_to(folder) for link in links)
     return False
 
 
-def _open_files(pid: int) -> Iterator[Path]:
-    yield Path(os.readlink(f"/proc/{pid}/cwd"))
-    for descriptor in os.scandir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            yield Path(os.readlink(descriptor.path))
+def kill_all(folder: Path) -> None:
+    """Kill all processes of the cluster in `folder`, even stopped ones and children that start in the meantime."""
+
+    def gone() -> bool:
+        found = owned(folder)
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return not found
+
+    until(gone, f"{folder}: the end of its processes", every=0.05)
 
 
-def _callers(processes: dict[int, Process]) -> set[int]:
-    """Return the ids of this process and its ancestors."""
-    callers, pid = set(), os.getpid()
-    while pid in processes and pid not in callers:
-        callers.add(pid)
-        pid = processes[pid].parent
-    return callers
+def until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
+    """Call `check` until its return value is true. Return this value.
+
+    what: the awaited event, for the error message. timeout, every: in seconds. Raises TimeoutError if the value is
+    false for longer than `timeout`.
+    """
+    deadline = time.monotonic() + timeout
+    while not (answer := check()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout:g} s")
+        time.sleep(every)
+    return answer

@@ -42,14 +42,12 @@ def free_ports(count: int) -> int:
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    return [port for port in ports if not _binds(port)]
-
-
-def _binds(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as SLURM does: old connections do not count
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
+    found = []
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as SLURM does: old connections do not count
+            try:
+                probe.bind(("", port))
+            except OSError:
+                found.append(port)
+    return found

@@ -7,20 +7,13 @@ import random
 import signal
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from ablations.cluster.campaign import LAST, WATCH
 from slurm.devcluster import Cluster, until
+from slurm.devcluster.processes import Process, running
 
 SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about five
-
-
-@dataclass(frozen=True)
-class Process:
-    pid: int
-    parent: int
-    kind: str  # worker, share, last: which of the submission's processes it is
 
 
 class Storm:
@@ -42,7 +35,7 @@ class Storm:
 
     def strike(self) -> None:
         found = processes(self.runs)
-        if any(process.kind == "last" for process in found) and self.deck["last"]:
+        if any(process.name == "last" for process in found) and self.deck["last"]:
             return self.kill("last", found)  # it lives for a second or two: no other is dealt meanwhile
         possible = [kind for kind in self.deck.elements() if kind != "last" and self.is_possible(kind, found)]
         if not possible:
@@ -58,15 +51,15 @@ class Storm:
 
     def is_possible(self, kind: str, found: list[Process]) -> bool:
         if kind == "slurmctld":
-            return not any(process.kind == "last" for process in found) and settled(self.runs)
-        return {"worker", "share"} <= {process.kind for process in found}
+            return not any(process.name == "last" for process in found) and settled(self.runs)
+        return {"worker", "share"} <= {process.name for process in found}
 
     def kill(self, kind: str, found: list[Process]) -> None:
         """One of its processes; of a last job sometimes the shell around it, which ends the job.
 
         Never of the only job that is left: with it nobody would be there to write the report.
         """
-        victim = self.choose.choice([process for process in found if process.kind == kind])
+        victim = self.choose.choice([process for process in found if process.name == kind])
         shell = kind == "last" and self.choose.random() < 0.3 and len(self.queue()) > 1
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
@@ -103,24 +96,25 @@ def allow_urgent(cluster: Cluster) -> None:
 
 
 def processes(runs: Path) -> list[Process]:
-    """Those that work for the submissions of this run directory."""
+    """Return the processes that work for the submissions of this run directory."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    for process in running():
         with contextlib.suppress(OSError, IndexError):  # gone meanwhile
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
             if kind := kind_of(words, runs):
-                found.append(Process(int(entry.name), parent, kind))
+                found.append(Process(process.pid, process.parent, kind))
     return found
 
 
 def kind_of(words: list[str], runs: Path) -> str:
+    """Return which of the submission's processes has this command line: worker, share, last, or "" for none."""
     if "ablations.execution.worker" in words and any(str(runs) in word for word in words):
         return "worker"
-    if "slurm.submission.job" in words and words[words.index("slurm.submission.job") + 1].startswith(str(runs)):
-        intent = json.loads((Path(words[words.index("slurm.submission.job") + 1]) / "intent.json").read_text())
-        # srun, which has the same words, is a share too
-        return "last" if intent["function"] in (LAST, WATCH) else "share"
+    if "slurm.submission.job" in words and (array := words[words.index("slurm.submission.job") + 1]).startswith(
+        str(runs)
+    ):
+        function = json.loads((Path(array) / "intent.json").read_text())["function"]
+        return "last" if function in (LAST, WATCH) else "share"  # srun, which has the same words, is a share too
     return ""
 
 

@@ -20,7 +20,6 @@ from waits import await_empty_queue, await_results, queued, reopen
 
 from ablations.cluster.reconciliation import LASTS
 from slurm.devcluster import Cluster, Settings, until
-from slurm.devcluster.processes import MARK
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.submission import arrays
 
@@ -183,11 +182,11 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
             rename_hosts(cluster)
         run_on(cluster, tmp_path, *SUBMIT)
         until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), "a training", 120)
-        (zombie,) = [process for process in processes(runs) if process.kind == "worker"]
+        (zombie,) = [process for process in processes(runs) if process.name == "worker"]
         give_up_node_of_share(cluster)
         if place != "this host":
             os.kill(zombie.pid, signal.SIGSTOP)
-        workers = until(lambda: [p for p in processes(runs) if p.kind == "worker"][1:], "a second worker", 120)
+        workers = until(lambda: [p for p in processes(runs) if p.name == "worker"][1:], "a second worker", 120)
         print(f"\nSLURM believes {zombie.pid} dead; beside it works {workers[0].pid}")
         await_results(runs, 2, 400)
         if place != "this host":
@@ -205,9 +204,8 @@ def rename_hosts(cluster: Cluster) -> None:
     for name in cluster.settings.names:
         cluster.kill(name)
         words = ["unshare", "--uts", "sh", "-c", f"hostname {name} && exec slurmd -N {name}"]
-        environment = cluster.environment | {MARK: str(cluster.folder)}
         with open(cluster.folder / "log" / f"{name}.out", "ab") as output:
-            subprocess.run(words, env=environment, check=True, stdout=output, stderr=output, timeout=60)
+            subprocess.run(words, env=cluster.environment, check=True, stdout=output, stderr=output, timeout=60)
         cluster.wait(name)
 
 

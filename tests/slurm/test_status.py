@@ -51,7 +51,7 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     logged = (tmp_path / "runs/trials").glob
     until(lambda: len([*logged("*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
     close(cluster)
-    share = next(process.parent for process in processes(tmp_path / "runs") if process.kind == "worker")
+    share = next(process.parent for process in processes(tmp_path / "runs") if process.name == "worker")
     os.kill(share, signal.SIGKILL)
     until(lambda: counts(viewed(ablate)) == {"running": 1, "queued": 4, "interrupted": 1}, "the end of a task", 60)
     until(lambda: [arm["ended"] for arm in viewed(ablate)["arms"] if arm["ended"]], "its accounting", 60)

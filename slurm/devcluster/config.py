@@ -1,15 +1,122 @@
-"""The configuration files of a cluster, all in the cluster's directory."""
+"""The settings of a cluster, its configuration files and its daemons. All files lie in the cluster's directory."""
 
-import os
+import re
 import secrets
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from slurm.devcluster.settings import Settings
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 CLUSTER, ACCOUNT, USER = "dev", "lab", "root"
+FILE = "settings.json"
 FOLDERS = ("log", "run", "state", "spool", "work", "tmp")
+LONGEST_PATH = 60  # characters; a socket's path has at most 107, and slurmd's lie below the directory
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """The size and limits of a cluster. cpus, memory, gpus: per node.
+
+    The machine need not have these resources, because SLURM trusts its configuration. Raises ValueError if a value is
+    not allowed.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    nodes: Count = 2  # two, so that a job can start again while its first process lives on
+    cpus: Count = 8
+    memory: Count = 16000  # MB
+    gpus: Annotated[int, Field(ge=0)] = 4  # links to /dev/null: CUDA_VISIBLE_DEVICES is set, but there is no GPU
+    gpu_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "fake"
+    accounting: bool = True
+    max_submit: int | None = None  # the user's MaxSubmitJobs
+    max_array: Count = 1001  # MaxArraySize: the highest index is one less
+    requeue_delay: Annotated[int, Field(ge=5)] = 20  # seconds before a requeued job may start again; by default 120
+    port: int = 0  # first of nodes + 2 consecutive ports; 0: free ports are found
+    extra: dict[str, str] = {}  # further or overriding values of slurm.conf
+
+    @model_validator(mode="after")
+    def _limits_need_accounting(self) -> "Settings":
+        if self.max_submit is not None and not self.accounting:
+            raise ValueError("max_submit: limits of a user need accounting")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the nodes: node1, node2, ..."""
+        return [f"node{number}" for number in range(1, self.nodes + 1)]
+
+    @property
+    def ports(self) -> range:
+        """The ports of slurmctld, of slurmdbd and of each node, in this order."""
+        return range(self.port, self.port + 2 + self.nodes)
+
+
+def load(folder: Path) -> Settings:
+    """Return the settings of the cluster in `folder`. Raises ValueError if the folder holds no cluster."""
+    try:
+        return Settings.model_validate_json((folder / FILE).read_text())
+    except (OSError, ValidationError):
+        raise ValueError(f"{folder}: no cluster here") from None
+
+
+def resolved(folder: Path) -> Path:
+    """Return the absolute path of the directory, without links and `~`.
+
+    Raises ValueError if the path is too long for sockets or has characters that SLURM does not take.
+    """
+    path = folder.expanduser().resolve()
+    if len(str(path)) > LONGEST_PATH:
+        raise ValueError(f"{path}: sockets need a directory of at most {LONGEST_PATH} characters")
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(path)):
+        raise ValueError(f"{path}: SLURM takes only letters, digits and _ . / + - in a path")
+    return path
+
+
+# -- daemons -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A daemon of the cluster.
+
+    command: starts the daemon in the background. question: a command that succeeds if the daemon works. answer: a
+    regular expression that the output of `question` then matches.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    question: tuple[str, ...]
+    answer: str = ""
+
+    @property
+    def program(self) -> str:
+        return self.command[2] if self.command[0] == "setsid" else self.command[0]
+
+
+def daemons(folder: Path, settings: Settings) -> list[Daemon]:
+    """Return the daemons in the order in which they must be started."""
+    run, log, socket = f"{folder}/run", f"{folder}/log", f"--socket={folder}/run/munge.socket"
+    files = (f"--pid-file={run}/munged.pid", f"--log-file={log}/munged.log", f"--seed-file={run}/munge.seed")
+    # --force: munged objects to a socket in a directory that is closed to other users
+    munged = ("munged", "--force", "--num-threads=10", socket, *files, f"--key-file={folder}/munge.key")
+    found = [Daemon("munged", munged, ("munge", "--no-input", socket))]
+    if settings.accounting:
+        mariadbd = ("setsid", "--fork", "mariadbd", f"--defaults-file={folder}/my.cnf")
+        found.append(Daemon("mariadbd", mariadbd, ("mariadb-admin", f"--socket={run}/mariadb.socket", "ping")))
+        found.append(Daemon("slurmdbd", ("slurmdbd",), ("sacctmgr", "--noheader", "show", "cluster")))
+    found.append(Daemon("slurmctld", ("slurmctld",), ("scontrol", "ping"), "is UP"))
+    for name in settings.names:
+        state = ("sinfo", "--noheader", "--Node", "--partition=main", f"--nodes={name}", "--format=%T")
+        # down*, idle*, unknown: not registered, or not answering
+        working = r"^(idle|mixed|allocated|completing|drain\w*)\s*$"
+        found.append(Daemon(name, ("slurmd", "-N", name), state, working))
+    return found
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def write(folder: Path, settings: Settings) -> None:
@@ -68,13 +175,7 @@ def slurm(folder: Path, settings: Settings) -> dict[str, str]:
         "MessageTimeout": "10",
         "SlurmdTimeout": "60",
     }
-    return values | _accounting(folder, settings) | settings.extra
-
-
-def _accounting(folder: Path, settings: Settings) -> dict[str, str]:
-    if not settings.accounting:
-        return {"AccountingStorageType": "accounting_storage/none"}
-    return {
+    accounting = {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": "127.0.0.1",
         "AccountingStoragePort": str(settings.ports[1]),
@@ -82,6 +183,8 @@ def _accounting(folder: Path, settings: Settings) -> dict[str, str]:
         "AccountingStorageEnforce": "associations,limits",
         "AccountingStorageTRES": "gres/gpu",
     }
+    none = {"AccountingStorageType": "accounting_storage/none"}
+    return values | (accounting if settings.accounting else none) | settings.extra
 
 
 def nodes(settings: Settings) -> str:
@@ -160,6 +263,5 @@ def _lines(values: Mapping[str, str]) -> str:
 
 def _private(path: Path, content: str | bytes) -> None:
     """Write a file with mode 0600, because SLURM and munge refuse keys and passwords that other users can read."""
-    data = content.encode() if isinstance(content, str) else content
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
+    path.touch(mode=0o600)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
