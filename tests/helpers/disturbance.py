@@ -110,12 +110,11 @@ def kind_of(words: list[str], runs: Path) -> str:
     """Return which of the submission's processes has this command line: worker, share, last, or "" for none."""
     if "ablations.execution.worker" in words and any(str(runs) in word for word in words):
         return "worker"
-    if "slurm.submission.job" in words and (array := words[words.index("slurm.submission.job") + 1]).startswith(
-        str(runs)
-    ):
-        function = json.loads((Path(array) / "intent.json").read_text())["function"]
-        return "last" if function in (LAST, WATCH) else "share"  # srun, which has the same words, is a share too
-    return ""
+    array = words[words.index("slurm.submission.job") + 1] if "slurm.submission.job" in words else ""
+    if not array.startswith(str(runs)):
+        return ""
+    function = json.loads((Path(array) / "intent.json").read_text())["function"]
+    return "last" if function in (LAST, WATCH) else "share"  # srun, which has the same words, is a share too
 
 
 def settled(runs: Path) -> bool:
