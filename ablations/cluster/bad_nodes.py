@@ -7,7 +7,7 @@ computed again. A killed worker does not count, because preemption looks like a 
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ablations.execution.attempts import failed_node, read_or_none
@@ -21,18 +21,13 @@ SECONDS = 24 * 3600.0  # a repaired node is used again
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
     """Return SLURM's names of the nodes that ended at least FAULTS recent attempts."""
-    counts = Counter(node for trial in trials for node in faulty_nodes(trial))
-    return sorted(node for node, count in counts.items() if count >= FAULTS)
-
-
-def faulty_nodes(trial: store.Trial) -> Iterator[str]:
-    """Yield SLURM's name of the node of each recent attempt that ended with a machine fault or a miscomputed loss."""
-    for attempt in trial.attempts():
+    counts: Counter[str] = Counter()
+    for attempt in (attempt for trial in trials for attempt in trial.attempts()):
         failure, result = recent(attempt / "failure.json", Failure), recent(attempt / "result.json", Result)
         if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
-            node = failed_node(failure, read_or_none(attempt / "env.json", Environment))
-            if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII):
-                yield node
+            counts[failed_node(failure, read_or_none(attempt / "env.json", Environment))] += 1
+    names = (node for node, count in counts.items() if count >= FAULTS)
+    return sorted(node for node in names if re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII))
 
 
 def recent(path: Path, schema: type[Kind]) -> Kind | None:

@@ -67,10 +67,7 @@ class Campaign:
 
     @property
     def label(self) -> str:
-        """The beginning of the campaign's job names: the first plan's name and the number of further plans.
-
-        It is `check` without plans.
-        """
+        """The beginning of the job names: the first plan's name and the number of further plans, or `check`."""
         more = len(self.plans) - 1
         return f"{self.plans[0] if self.plans else 'check'}{f'+{more}' if more > 0 else ''}"
 
@@ -91,7 +88,6 @@ class Campaign:
 
 
 def device(profile: profiles.Profile) -> Device:
-    """Return the device of a profile's jobs: a GPU, by SLURM's name if the profile gives it, or any CPU."""
     return Device(bool(profile.gpus), profile.gpu_type or "")
 
 
@@ -134,7 +130,7 @@ def create(
 def load(folder: Path) -> Campaign:
     """Return the campaign in a folder.
 
-    Raises FileNotFoundError without a campaign.json. Raises ValueError for a file that `create` cannot have written.
+    Raises FileNotFoundError without a campaign.json, and ValueError for a file that `create` cannot have written.
     """
     content = checked(folder / "campaign.json", Submission)
     profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
@@ -152,10 +148,7 @@ def load(folder: Path) -> Campaign:
 
 
 def read_private(folder: Path) -> Private:
-    """Return the fields of the profile that may hold tokens.
-
-    They are empty for other users and in campaigns of earlier versions.
-    """
+    """Return the profile's fields that may hold tokens: empty for other users and in campaigns of earlier versions."""
     try:
         return checked(folder / "private.json", Private)
     except (FileNotFoundError, PermissionError):
@@ -175,10 +168,7 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield the folder of each array of a campaign, with what was to be submitted (slurm.submission.intent).
-
-    campaign: the campaign's folder. Arrays that SLURM refused or that are still being written are left out.
-    """
+    """Yield the folder and the intent of each array in a campaign's folder, except arrays that SLURM refused."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)
@@ -190,10 +180,7 @@ def tag(array: Path) -> str:
 
 
 def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
-    """Return a lock that only one submitting process holds at a time, over all machines.
-
-    Entering it raises TimeoutError if another process still holds it after `seconds`.
-    """
+    """Return the lock of submitting processes, over all machines. It raises TimeoutError after `seconds`."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.turn(runs / "submissions" / "turns", seconds)
 

@@ -1,6 +1,6 @@
 """The last jobs of a campaign, which submit missing trials or write the report.
 
-A share is the list of trials that one task trains. The last job starts once all shares have ended. The watching job
+The last job starts once all shares (ablations.cluster.shares) have ended. The watching job
 does the same work after a delay, even if shares still run.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 
+from ablations.cluster.array_tasks import QueuedTask, queued_tasks
 from ablations.cluster.campaign import LAST, SHARE, WATCH, Campaign, launcher_lock, read_intents
-from ablations.cluster.queued_tasks import QueuedTask, queued_tasks
 from ablations.cluster.shares import send, start_condition
 from results.store.standing import Standings
 from slurm.queries import queue
@@ -51,15 +51,15 @@ def ensure_last_job(
 
 
 def submit_one(campaign: Campaign, function: str, when: Mapping[str, str]) -> None:
-    alone = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
-    send(campaign, alone, gpus=False, when=when)
+    task = submission.Tasks(function, [str(campaign.folder)], [[]], persistent=True)
+    send(campaign, task, gpus=False, when=when)
 
 
 def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> None:
     """Submit the last job and the watching job from a share, if trials are left and one is missing.
 
-    Jobs that SLURM holds are released. begins: whether the share begins. SLURM is then asked only if, on disk, no last
-    jobs follow the newest shares.
+    Jobs that SLURM holds are released. When the share begins, SLURM is asked only if, on disk, no last jobs follow the
+    newest shares.
     """
     if campaign.cancelled or (begins and has_newer_last_jobs(campaign)):
         return
@@ -75,15 +75,14 @@ def ensure_last_jobs_from_share(campaign: Campaign, begins: bool = False) -> Non
 
 
 def has_newer_last_jobs(campaign: Campaign) -> bool:
-    """Return whether, on disk, a last job and a watching job are newer than the newest shares."""
+    """Return whether, on disk, both last jobs are newer than the newest shares."""
     arrays = sorted(read_intents(campaign.folder), key=itemgetter(0))
     functions = [intent.function for array, intent in arrays if was_taken(array)]
     newest = max((number for number, function in enumerate(functions) if function == SHARE), default=-1)
     return {LAST, WATCH} <= {*functions[newest + 1 :]}
 
 
-def has_shares(campaign: Campaign) -> bool:
-    """Return whether shares of the campaign are in SLURM's queue."""
+def has_queued_shares(campaign: Campaign) -> bool:
     return any(task.share for task in queued_tasks(campaign.runs) if task.campaign == campaign)
 
 

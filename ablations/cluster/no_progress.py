@@ -1,6 +1,6 @@
 """The end of a campaign whose rounds of shares change nothing on disk. `ablate submit` starts it again.
 
-A share is the list of trials that one task of a job array trains. A round is the shares between two last jobs.
+A round is the shares (ablations.cluster.shares) between two last jobs.
 
     runs/submissions/<campaign>/looks.jsonl      a line per last job: number of arrays, progress of the trials
     runs/submissions/<campaign>/gave-up.json     the number of rounds, and the last line of the newest log
@@ -9,8 +9,8 @@ A share is the list of trials that one task of a job array trains. A round is th
 import json
 from pathlib import Path
 
+from ablations.cluster import array_tasks
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import submitted_arrays
 from ablations.cluster.campaign import Campaign
 from ablations.execution.attempts import read_or_none
 from results import store
@@ -28,7 +28,7 @@ def is_stalled(campaign: Campaign) -> bool:
     The number of arrays so far identifies a round, because a killed last job may record a round twice.
     """
     looks = campaign.folder / LOOKS
-    arrays = len({task.array for task in submitted_arrays.tasks_of(campaign) if task.share})
+    arrays = len({task.array for task in array_tasks.tasks_of(campaign) if task.share})
     with open(looks, "a", opener=no_follow) as file:
         file.write(json.dumps({"arrays": arrays, "progress": progress(campaign)}) + "\n")
     rounds = {line.arrays: line.progress for line in store.read_lines(looks, Round)}
@@ -37,7 +37,7 @@ def is_stalled(campaign: Campaign) -> bool:
 
 
 def progress(campaign: Campaign) -> list[int]:
-    """Return three numbers: finished and diverged trials together, their evals, and the steps of all other trials."""
+    """Return the numbers of finished or diverged trials, of their evals, and of the steps of all other trials."""
     trials = [store.trial(campaign.runs, job.id, campaign.place.checkpoints) for job in campaign.jobs()]
     over = [trial for trial in trials if trial.state().over]
     known = sum(len(eval_files.all_names(trial)) for trial in over)
@@ -47,7 +47,7 @@ def progress(campaign: Campaign) -> list[int]:
 def give_up(campaign: Campaign) -> str:
     """Write on disk, for `ablate status`, that the campaign gave up; return the message."""
     said = f"given up after {ROUNDS} rounds without progress"
-    shares = [task for task in submitted_arrays.tasks_of(campaign) if task.share]
+    shares = [task for task in array_tasks.tasks_of(campaign) if task.share]
     newest = sorted(shares, key=lambda task: task.written, reverse=True)
     if line := next((lines[-1].strip() for task in newest if (lines := task.lines())), ""):
         said += f"; the newest task's log ends with: {line}"
@@ -56,17 +56,14 @@ def give_up(campaign: Campaign) -> str:
 
 
 def reset(campaign: Campaign) -> None:
-    """Remove the record that the campaign gave up, so that `ablate submit` allows ROUNDS new rounds."""
+    """Remove the record that the campaign gave up, so that ROUNDS new rounds are allowed."""
     if (campaign.folder / GAVE_UP).exists():
         (campaign.folder / LOOKS).unlink(missing_ok=True)
         (campaign.folder / GAVE_UP).unlink(missing_ok=True)
 
 
 def give_up_message(runs: Path, plan_name: str) -> str:
-    """Return the message with which the plan's newest submission gave up; "" if it did not.
-
-    Cancelled submissions do not count.
-    """
+    """Return the message with which the plan's newest submission that is not cancelled gave up; "" if it did not."""
     mine = [one for one in campaigns.campaigns(runs) if plan_name in one.plans and not one.cancelled]
     found = read_or_none(mine[-1].folder / GAVE_UP, GaveUp) if mine else None
     return found.said if found else ""

@@ -1,8 +1,4 @@
-"""The jobs that run on the nodes: shares, the last job and the watching job.
-
-A share is the list of trials that one task of a job array trains. The last job starts after all shares and reconciles:
-it submits missing trials or writes the report. The watching job does this work while shares may still run.
-"""
+"""The jobs that run on the nodes: shares (ablations.cluster.shares) and last jobs (ablations.cluster.last_jobs)."""
 
 import json
 import os
@@ -12,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from ablations.cluster import array_tasks, last_jobs, no_progress, reconciliation, staging
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import job_outcomes, last_jobs, no_progress, reconciliation, staging
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.reconciliation import Reconciliation
 from ablations.execution import runner
@@ -21,8 +17,9 @@ from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
 from ablations.reporting.output import plain_output
 from results import store
+from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable
-from slurm.submission import arrays, ending
+from slurm.submission import arrays
 
 FAILED = 1  # exit status that makes the task FAILED for SLURM
 NOTICE_SECONDS = 150.0  # SLURM signals the time limit up to 90 s (submitit's default) + 60 s (man sbatch) early
@@ -54,7 +51,7 @@ def share(folder: str, *ids: str) -> int:
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} done, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
     if tally.stopped and not campaign.cancelled and is_cancelled():
-        job_outcomes.mark_own_share(campaign, ids)
+        array_tasks.mark_own_share(campaign, ids)
         print("cancelled by scancel: `ablate submit` continues", flush=True)
     else:
         ensure_last_jobs(campaign)
@@ -70,9 +67,9 @@ def ensure_last_jobs(campaign: Campaign, begins: bool = False) -> None:
 
 
 def is_cancelled() -> bool:
-    """Return whether the user cancelled this task with scancel; False for preemption or if SLURM does not say."""
+    """Return whether scancel ended this task; False if SLURM does not say."""
     try:
-        return ending.cancelled()
+        return queue.own_job_cancelled()
     except (NoSlurm, Unreachable, Refused) as error:
         print(f"cannot tell scancel from preemption, assuming preemption: {error}", flush=True)
         return False
@@ -87,24 +84,18 @@ def time_limit(campaign: Campaign) -> float:
 
 
 def stop_margin(campaign: Campaign) -> float:
-    """Return how many seconds before the time limit trials stop and write a checkpoint."""
+    """Return how many seconds before the time limit trials write a checkpoint and stop."""
     return min(60.0, max(10.0, campaign.profile.seconds / 10))
 
 
 def on_notice(end: float) -> None:
-    """Stop the run on SIGUSR2, unless the signal announces the time limit `end`, for which the run has a deadline.
-
-    end: seconds of the monotonic clock.
-    """
+    """Stop the run on SIGUSR2, unless the signal announces the time limit `end`, for which the run has a deadline."""
     if end - time.monotonic() > NOTICE_SECONDS:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def workers(campaign: Campaign, jobs: Sequence[Job]) -> int | None:
-    """Return the number of workers of a share; on GPUs None, which stands for the pool's default.
-
-    Without GPUs, a worker gets as many cores of the task as the largest trial has ranks.
-    """
+    """Return the number of workers of a share: one per core and rank, or on GPUs None, the pool's default."""
     cores, ranks = int(os.environ.get("SLURM_CPUS_PER_TASK", "1")), max((job.ranks for job in jobs), default=1)
     return None if campaign.profile.gpus else max(1, cores // ranks)
 
@@ -148,13 +139,10 @@ def last(folder: str) -> int:
 
 @plain_output()
 def watch(folder: str) -> int:
-    """Do the work of `last` while shares may still run; return the exit status of the job.
-
-    If shares still wait or run at the end, another watching job is made to wait.
-    """
+    """Do the work of `last` while shares may still run, and make another watching job wait if they do."""
     campaign = campaigns.load(Path(folder))
     ended = last(folder)
-    if not campaign.cancelled and last_jobs.has_shares(campaign):
+    if not campaign.cancelled and last_jobs.has_queued_shares(campaign):
         ensure_last_jobs(campaign)
     return ended
 
@@ -162,17 +150,16 @@ def watch(folder: str) -> int:
 def reconcile_patiently(campaign: Campaign) -> Reconciliation | None:
     """Reconcile queue and disk; return the findings, or None if the last rounds of shares made no progress.
 
-    Tries again while SLURM refuses, does not answer or another process submits. Raises the last error shortly before
-    the time limit.
+    Tries again after errors of SLURM, and while another process submits, until shortly before the time limit.
     """
     end, pause = time_limit(campaign) - stop_margin(campaign), RETRY_SECONDS
     while True:
         try:
             with campaigns.launcher_lock(campaign.runs):
-                if not last_jobs.has_shares(campaign) and no_progress.is_stalled(campaign):
+                if not last_jobs.has_queued_shares(campaign) and no_progress.is_stalled(campaign):
                     return None
                 return reconciliation.reconcile(
-                    campaign, inside=True, withheld=job_outcomes.cancelled_trials(campaign.runs)
+                    campaign, inside=True, withheld=array_tasks.cancelled_trials(campaign.runs)
                 )
         except (Unreachable, Refused, TimeoutError) as error:
             if time.monotonic() + pause > end:

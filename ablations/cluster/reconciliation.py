@@ -1,7 +1,4 @@
-"""The reconciliation of queue and disk: the trials of a campaign that are still to train and not queued are submitted.
-
-A share is the list of trials that one task of a job array trains.
-"""
+"""The reconciliation of queue and disk: trials of a campaign that are to be trained and not queued are submitted."""
 
 import time
 from collections import Counter
@@ -10,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablations.cluster import bad_nodes
+from ablations.cluster.array_tasks import queued_tasks
 from ablations.cluster.campaign import Campaign, campaigns, device, read_intents
 from ablations.cluster.last_jobs import ensure_last_job, waiting_last_jobs
-from ablations.cluster.queued_tasks import queued_tasks
 from ablations.cluster.shares import send_shares, split_into_shares, start_condition
 from ablations.execution import retry
 from ablations.planning import estimate
@@ -116,7 +113,6 @@ def settle(runs: Path) -> None:
 
 
 def count_ended(found: Iterable[Standing]) -> Reconciliation:
-    """Return the findings with the numbers of trials that are over, failed or blocked."""
     count = Counter(one.kind for one in found)
     over = sum(count[kind] for kind in OVER)
     return Reconciliation(over, failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
@@ -176,8 +172,8 @@ def parent_id(job: Job) -> str:
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
     """Return how many shares may be submitted now, so that room is left for the last jobs.
 
-    bound: the limit on the user's jobs. lasts_there: last jobs that need no further slot. Raises Refused if the limit
-    has no room for a share and the last jobs.
+    lasts_there: last jobs that need no further slot. Raises Refused if the limit has no room for a share and the last
+    jobs.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

@@ -1,4 +1,4 @@
-"""Splitting trials into shares, one per task of a job array, and submitting these arrays."""
+"""Shares: the list of trials that one task of a job array trains. Functions split trials and submit the arrays."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,7 @@ def send_shares(
     """Submit shares as one array; return its job id, or None if the queue is full.
 
     avoided: nodes to avoid; if SLURM refuses the array, it is submitted again without them. when: sbatch options for
-    the start. Raises Refused if SLURM refuses the array for a reason other than a full queue, Unreachable if it is
-    unknown whether SLURM has it.
+    the start. Raises Refused unless the queue is full, and Unreachable if it is unknown whether SLURM has the array.
     """
     try:
         return send(campaign, share_tasks(campaign, shares), avoided=avoided, when=when)
@@ -62,10 +61,9 @@ def send(
     avoided: Sequence[str] = (),
     when: Mapping[str, str] = MappingProxyType({}),  # sbatch options
 ) -> int:
-    """Submit tasks as one array, in a new folder of the campaign; return the array's job id.
+    """Submit tasks as one array, in a new folder of the campaign; return its job id. Raises the errors of arrays.send.
 
-    gpus: False for a task on one node without GPUs. Raises Refused if SLURM refuses the array, Unreachable if it is
-    unknown whether SLURM has it.
+    gpus: False for a task on one node without GPUs.
     """
     folder = submission.next_folder(campaign.folder / "arrays")
     parameters = profiles.submitit_parameters(campaign.profile, tag(folder), campaign.label, avoided)

@@ -53,10 +53,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Copy packs to `folder`, if given, and use the copies within the block.
-
-    Jobs that are submitted after the block run on other nodes, where these copies do not exist.
-    """
+    """Copy packs to `folder`, if given, and use the copies within the block, but not in jobs submitted after it."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)
@@ -67,10 +64,9 @@ def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[s
 
 
 def staged_copy(source: Path, known: Manifest, folder: Path, left: int, say: Callable[[str], None]) -> Path:
-    """Return the folder of a pack's copy under `folder`, after copying what is missing.
+    """Return the folder of a pack's copy under `folder`, after copying what is missing. left: images still to read.
 
-    left: images still to be read. Raises OSError if the copy cannot be made or is not worth making, ValueError for a
-    damaged pack.
+    Raises OSError if the copy cannot be made or is not worth making, ValueError for a damaged pack.
     """
     target = folder / f"{known.name}-{known.fingerprint[:12]}"
     target.mkdir(parents=True, exist_ok=True)
@@ -101,10 +97,7 @@ def is_complete(path: Path, shard: Shard) -> bool:
 
 
 def copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file under a temporary name, then rename it.
-
-    sha256: the expected checksum, or "" to check none. Raises ValueError if the checksum differs.
-    """
+    """Copy a file under a temporary name, then rename it. Raises ValueError if it differs from a checksum given."""
     total, partial = hashlib.sha256(), target.with_suffix(".part")
     with open(source, "rb") as old, open(partial, "wb", opener=no_follow) as new:
         while block := old.read(BLOCK):

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from ablations.cluster import array_tasks, no_progress, reconciliation, shares, written_reports
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import no_progress, reconciliation, shares, submitted_arrays, written_reports
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import WITHOUT
 from ablations.cluster.reconciliation import Reconciliation
@@ -34,26 +34,18 @@ VISIBLE_SECONDS = 15.0  # until a file written on a node is visible on this mach
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> profiles.Profile:
-    """Return the profile of a cluster, by file or name; raise ValueError if it is missing or invalid.
-
-    resources: values for keys that the profile omits.
-    """
+    """Return the profile of a cluster, by file or name. resources: values for keys that it omits."""
     path = profiles.path_of(name)
     said = {key: value for key, value in strict_yaml.read(path).items() if value is not None}
     return profiles.Profile.of({**(resources or {}), **said}, str(path))
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
-    """Return the trials that a submission would train."""
     return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
 
 def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
-    """Raise ValueError if a job of the profile cannot run one of the trials.
-
-    A trial may need more GPUs than the job has, or be unable to divide them over its nodes. On several nodes, no trial
-    may use a single GPU. The key `stage`, which copies packs to one node's disk, is refused too.
-    """
+    """Raise ValueError if a job of the profile cannot run one of the trials, or copies packs to one node of many."""
     slots.check_gpus(asked, profile.gpus, profile.nodes, "in a job of the profile")
     if profile.nodes > 1 and profile.stage:
         raise ValueError(f"stage={profile.stage} of the profile: copies to one node, and nodes={profile.nodes}")
@@ -64,7 +56,7 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 def preflight(profile: profiles.Profile, runs: Path) -> None:
     """Print a warning if SLURM can currently start no job of the profile.
 
-    Raises ValueError for a wrong key of the profile or a folder that SLURM cannot use, or if SLURM does not answer.
+    Raises ValueError for a wrong key, for a folder that SLURM cannot use, or if SLURM does not answer.
     """
     from slurm.profiles.preflight import check
 
@@ -74,10 +66,7 @@ def preflight(profile: profiles.Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]) -> str:
-    """Return the script that a submission would pass to sbatch, without writing anything.
-
-    A comment above it gives the number of trials and tasks, and the cost. Returns only a comment if no trial is left.
-    """
+    """Return the script that a submission would pass to sbatch, below a comment with trials, tasks and cost."""
     if not (asked := trials_to_submit(plans, place, arms)):
         return "# 0 trials: nothing is left to submit"
     seconds = estimate.seconds(plans, place.runs, campaigns.device(profile))
@@ -133,16 +122,15 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 def reconcile(campaign: Campaign) -> Reconciliation:
     """Reconcile a submission; return the findings.
 
-    If SLURM refuses or does not answer, a submission without jobs is removed. The error says how many trials were
-    queued, if any.
+    After an error of SLURM, a submission without jobs is removed, and the error says how many trials were queued.
     """
-    before = submitted_arrays.acknowledged_trials(campaign)
+    before = array_tasks.acknowledged_trials(campaign)
     try:
         return reconciliation.reconcile(campaign)
     except (Refused, Unreachable) as error:
         if not any(campaigns.read_intents(campaign.folder)):
             shutil.rmtree(campaign.folder)
-        if queued := len(submitted_arrays.acknowledged_trials(campaign) - before):
+        if queued := len(array_tasks.acknowledged_trials(campaign) - before):
             raise type(error)(f"{error}; {queued} trials are queued, `ablate submit` adds the rest") from None
         raise
 
@@ -150,10 +138,7 @@ def reconcile(campaign: Campaign) -> Reconciliation:
 def is_same_submission(
     campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: Sequence[str] = ALL_ARMS
 ) -> bool:
-    """Return whether an earlier submission can be continued with these plans, arms, profile and settings.
-
-    Its code must equal the code of this process. It must belong to this user and not be cancelled.
-    """
+    """Return whether an earlier submission can be continued with these plans, arms, profile, settings and code."""
     mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
     theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place))
     return (
@@ -201,8 +186,7 @@ def cancel(runs: Path, names: set[str]) -> str:
     """Mark the campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
     Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError, before marking, if it would cancel
-    unfinished trials of plans that are not named. After marking, raises Unreachable if SLURM does not answer, NoSlurm
-    if it is not installed, Refused if it refuses.
+    unfinished trials of plans that are not named. After marking, raises the errors of queue.cancel.
     """
     found = [one for one in campaigns.campaigns(runs) if names & set(one.plans)]
     fresh = [one for one in found if not one.cancelled]
@@ -235,9 +219,7 @@ def also_open(campaign: Campaign, names: set[str]) -> list[str]:
 def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
     """Submit a one-minute job that runs the checks of node_check; return their lines, and whether none failed.
 
-    A check in WITHOUT cannot fail: it warns. Raises ValueError if the job is still in the queue after `patience`
-    seconds or ends without an answer. Raises Refused if SLURM refuses it, Unreachable if SLURM does not answer, NoSlurm
-    if it is not installed.
+    A check in WITHOUT cannot fail: it warns. Raises the errors of `answer`, and Refused if SLURM refuses the job.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -259,17 +241,13 @@ def check(profile: profiles.Profile, place: Place, patience: float = 600.0) -> t
 
 
 def check_line(what: str, why: str) -> str:
-    """Return the line of text for one check, with the reason `why` if it failed."""
     if not why:
         return f"ok      {what}"
     return f"warning {what}: {why}; {WITHOUT[what]}" if what in WITHOUT else f"FAILED  {what}: {why}"
 
 
 def cancel_check(campaign: Campaign) -> None:
-    """Cancel the job of a check by its name, because its id may be unknown.
-
-    If SLURM does not answer, print the command that cancels it.
-    """
+    """Cancel the job of a check by its name, because its id may be unknown, or print the command that cancels it."""
     name = profiles.job_name(campaign.label, campaigns.tag(campaign.folder / "arrays" / "0001"))
     try:
         queue.cancel_named(name)
@@ -291,7 +269,7 @@ def answer(campaign: Campaign, patience: float) -> dict[str, str]:
         waiting, now = queue.jobs(campaign.tags), time.monotonic()
         in_queue = now if waiting else in_queue
         if now - in_queue > VISIBLE_SECONDS:
-            printed = [line for task in submitted_arrays.tasks_of(campaign) for line in task.lines()]
+            printed = [line for task in array_tasks.tasks_of(campaign) for line in task.lines()]
             last = f": {printed[-1].strip()}" if printed else " and printed nothing"  # its folder is removed
             raise ValueError(f"the job ended without an answer{last}")
         if waiting and now - began > patience:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablations.cluster import submitted_arrays
-from ablations.cluster.submitted_arrays import SubmittedTask
+from ablations.cluster import array_tasks
+from ablations.cluster.array_tasks import SubmittedTask
 from ablations.planning.jobs import jobs
 from ablations.reporting.logs import end_of
 from results import store
@@ -44,7 +44,7 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
     trains several trials comes once. ids: the trials. only_failed: whether to skip trials that have not failed.
     """
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
-    tasks = submitted_arrays.submitted_tasks(runs)
+    tasks = array_tasks.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
     for key in ids:
         trial = store.trial(runs, key)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ablations.cluster import job_outcomes, no_progress, queued_tasks, written_reports
-from ablations.cluster import submitted_arrays as handed
+from ablations.cluster import array_tasks, no_progress, written_reports
 from results import store
 from results.store import dependencies, lease
 from results.store.plan_files import evals_of, trained
@@ -64,13 +63,13 @@ def ask_slurm(runs: Path) -> SlurmState:
 
     Queue and accounting are queried once each, and only if anything was ever submitted from this run directory.
     """
-    newest = handed.newest_tasks(runs)
+    newest = array_tasks.newest_tasks(runs)
     if not newest:
         return SlurmState()
     current = {key for key, each in newest.items() if not each.campaign.cancelled}
     plans = {name for key in current for name in newest[key].campaign.plans}
     try:
-        tasks = queued_tasks.queued_tasks(runs, QUEUE_SECONDS)
+        tasks = array_tasks.queued_tasks(runs, QUEUE_SECONDS)
     except (NoSlurm, Unreachable) as error:
         why = "no SLURM on this machine" if isinstance(error, NoSlurm) else error
         return SlurmState(handed=current, plans=plans, answer=f"{why}: what is queued is unknown")
@@ -79,11 +78,11 @@ def ask_slurm(runs: Path) -> SlurmState:
     gone = {key: each for key, each in newest.items() if key not in queued and standings.of(key).kind is Kind.READY}
     ended = {key: CANCELLED for key in gone.keys() - current}
     open_still = {key: gone[key] for key in gone.keys() & current}
-    past = job_outcomes.job_ends(open_still)
-    ended |= job_outcomes.marked_cancelled(open_still) | (past or {})
+    past = array_tasks.job_ends(open_still)
+    ended |= array_tasks.marked_cancelled(open_still) | (past or {})
     followed = {task.campaign.folder for task in tasks if task.is_last}
     silence = "" if past is not None else "accounting unknown: sacct does not answer"
-    cancelled = {key for key, fate in ended.items() if job_outcomes.is_cancelled(fate)}
+    cancelled = {key for key, fate in ended.items() if array_tasks.is_cancelled(fate)}
     waiting = {key for key in open_still.keys() - cancelled if gone[key].campaign.folder in followed}
     lasts = {name for task in tasks if task.is_last for name in task.campaign.plans}
     return SlurmState(queued, current, ended, waiting, plans, lasts, accounting=silence)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from slurm.profiles.grammar import MOST_CHARACTERS, WORD, listed, shown
 from slurm.profiles.profile import Profile
-from slurm.queries import durations, partitions, policy
-from slurm.queries.partitions import Nodes
+from slurm.queries import limits, partitions
+from slurm.queries.partitions import Nodes, span
 
 LONGEST = Profile().seconds  # seconds; short jobs start sooner, and the next job continues their trials
 MOST_CPUS, MOST_GIGABYTES = 4, 16
@@ -14,14 +14,11 @@ YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def init() -> str:
-    """Return the draft of a profile for this cluster and user, as commented YAML.
-
-    Raises NoSlurm, Unreachable or Refused, as `ask` does. Raises ValueError if no partition takes jobs.
-    """
-    known = policy.records()
-    own = policy.own_account(known)
-    accounts = [own, *policy.accounts(known)] if own else []
-    return draft(partitions.nodes(), accounts, policy.all_qualities(known))
+    """Return the draft of a profile for this cluster and user. Raises the errors of `draft` and of `ask`."""
+    known = limits.records()
+    own = limits.own_account(known)
+    accounts = [own, *limits.accounts(known)] if own else []
+    return draft(partitions.nodes(), accounts, limits.all_qualities(known))
 
 
 def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[str]) -> str:
@@ -42,7 +39,7 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
         *unchosen("gpu_type", [kind for kind in best.gpus if kind], f"there are {listed(filter(None, best.gpus))}"),
         (f"cpus: {share(best, best.cpus, MOST_CPUS)}", f"a node has {best.cpus}"),
         (f"memory: {share(best, best.memory // 1024, MOST_GIGABYTES)}G", f"a node has {best.memory // 1024}G"),
-        (f"time: {durations.span(min(LONGEST, best.limit or LONGEST))}", "of one job; longer trials go on in the next"),
+        (f"time: {span(min(LONGEST, best.limit or LONGEST))}", "of one job; longer trials go on in the next"),
         *unchosen("constraint", best.features, f"there are {listed(best.features)}"),
         ("# parallel: 8", "jobs at once; else as many as SLURM starts"),
         ("# setup:", "shell, run on the node before each job"),
@@ -60,9 +57,9 @@ def draft(known: Sequence[Nodes], accounts: Sequence[str], qualities: Sequence[s
 
 
 def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return a list of one pair: a YAML line that sets `key` to the first valid value, and its comment.
+    """Return a YAML line that sets `key` to the first valid name in `values`, and its comment.
 
-    values: names from SLURM. The list is empty if a profile allows none of them.
+    The list is empty if a profile allows none of them.
     """
     known = [value for value in values if re.fullmatch(WORD, value, re.ASCII) and ".." not in value]
     words = [value for value in known if len(value) <= MOST_CHARACTERS]
@@ -70,7 +67,7 @@ def chosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str
 
 
 def unchosen(key: str, values: Sequence[str], comment: str) -> list[tuple[str, str]]:
-    """Return the list that `chosen` returns, with the YAML line commented out for the user to choose."""
+    """Return what `chosen` returns, with the YAML line commented out for the user to choose."""
     return [(f"# {line}", comment) for line, comment in chosen(key, values, comment)]
 
 
@@ -101,5 +98,5 @@ def table(known: Iterable[Nodes]) -> list[str]:
 def row(nodes: Nodes) -> tuple[str, ...]:
     name = shown(nodes.partition) + (" (default)" if nodes.default else "")
     gpus = ", ".join(f"{number} {shown(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()) or "-"
-    limit = "unlimited" if nodes.limit is None else durations.span(nodes.limit)
+    limit = "unlimited" if nodes.limit is None else span(nodes.limit)
     return name, str(nodes.count), str(nodes.cpus), f"{nodes.memory // 1024}G", gpus, limit

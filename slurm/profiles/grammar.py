@@ -16,7 +16,7 @@ MOST_CHARACTERS = 200
 
 
 def words(one: str) -> str:
-    """Return the pattern of a comma-separated list. one: the pattern of an item."""
+    """Return the pattern of a comma-separated list of items that match the pattern `one`."""
     return f"{one}(,{one})*"
 
 
@@ -32,11 +32,7 @@ def require(key: str, value: str, pattern: str, meaning: str) -> str:
 
 
 def one_line(key: str, value: str, meaning: str) -> str:
-    """Return the value if it stays on one line.
-
-    meaning: what is allowed, in words for the error message. Raises ValueError if the value holds a newline or another
-    unprintable character.
-    """
+    """Return the value. Raises ValueError, with the words `meaning`, if it has a newline or unprintable character."""
     if not value.isprintable():
         raise ValueError(f"{key}={shown(value)}: {meaning}")
     return value

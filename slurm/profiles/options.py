@@ -21,17 +21,14 @@ FOLDER = r"/[\w./+@=-]*"
 
 @dataclass(frozen=True)
 class Options:
-    """The options that one key of a profile, `extra` or `srun`, may set."""
+    """The options that one key of a profile may set."""
 
-    key: str
+    key: str  # extra or srun
     valued: Mapping[str, tuple[str, str]]  # option with a value: (pattern, meaning)
     switches: Mapping[str, str | None]  # option without a value: the opposite option, if any
 
     def check_all(self, values: object) -> dict[str, Value]:
-        """Return the options of a profile with checked values.
-
-        Raises ValueError if `values` is not a dictionary, an option is unknown or a value is not allowed.
-        """
+        """Return the options with checked values. Raises ValueError if `values` is not a dictionary."""
         if not isinstance(values, dict):
             raise ValueError(f"{self.key}={grammar.shown(values)}: options and their values")
         return {name: self.check(name, value) for name, value in values.items()}
@@ -54,11 +51,7 @@ class Options:
         return grammar.require(key, str(value), pattern, meaning)
 
     def flag(self, name: str, value: Value) -> tuple[str, str | bool]:
-        """Return the name and value with which submitit passes an option to SLURM.
-
-        The value is True for an option without a value. If the profile sets the option to False, its opposite is
-        returned.
-        """
+        """Return the name and value with which submitit passes an option to SLURM: True for one without a value."""
         if value is False:
             return str(self.switches[name]), True
         return name, value if value is True else str(value)

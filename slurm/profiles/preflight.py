@@ -10,12 +10,12 @@ SLURM accepts some requests but never starts them, such as a time limit above ev
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from slurm.profiles import grammar
+from slurm.profiles.grammar import listed
 from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import durations, limits, partitions, policy
+from slurm.queries import limits, partitions
 from slurm.queries.ask import Refused, ask
 from slurm.queries.partitions import Nodes
 from slurm.submission import arrays
@@ -59,10 +59,7 @@ def check(profile: Profile) -> str:
 
 
 def test_only(profile: Profile) -> str:
-    """Return SLURM's refusal of a job of the profile, or "" if SLURM accepts it.
-
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if SLURM is not installed.
-    """
+    """Return SLURM's refusal of a job of the profile, or "" if SLURM accepts it."""
     tasks = arrays.Tasks("", [], [[]])
     script = arrays.script(Path("/tmp"), tasks, submitit_parameters(profile, "preflight"), Path("/tmp"))
     try:
@@ -85,14 +82,14 @@ def blame(profile: Profile, refusal: str) -> str:
 
 def lacking(profile: Profile) -> Iterator[str]:
     """Yield the keys that the nodes of the profile's partitions cannot satisfy, even if all nodes were up and idle."""
-    mine = partitions.of(profile.partition, partitions.nodes())
-    if not mine:
+    if not (mine := partitions.of(profile.partition, partitions.nodes())):
         return
     if profile.gpu_type and all(profile.gpu_type not in nodes.gpus for nodes in mine):
         yield "gpu_type"
-    if all(profile.gpus > number(nodes, profile.gpu_type) for nodes in mine):
+    if all(profile.gpus > gpus_of(nodes, profile.gpu_type) for nodes in mine):
         yield "gpus"
-    if profile.memory and all(megabytes(profile.memory) > nodes.memory for nodes in mine):
+    megabytes = int(profile.memory[:-1]) * MEGABYTES[profile.memory[-1]] if profile.memory else 0
+    if all(megabytes > nodes.memory for nodes in mine):
         yield "memory"
     if all(profile.cpus > nodes.cpus for nodes in mine):
         yield "cpus"
@@ -100,13 +97,9 @@ def lacking(profile: Profile) -> Iterator[str]:
         yield "nodes"
 
 
-def number(nodes: Nodes, kind: str | None) -> int:
+def gpus_of(nodes: Nodes, kind: str | None) -> int:
     """Return the number of GPUs per node. kind: count only GPUs of this type."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
-
-
-def megabytes(size: str) -> float:
-    return int(size[:-1]) * MEGABYTES[size[-1]]
 
 
 def states(profile: Profile) -> str:
@@ -116,7 +109,7 @@ def states(profile: Profile) -> str:
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield each key that the profile sets, with a copy of the profile that leaves it out or minimizes it."""
+    """Yield each key that the profile sets, and a copy of the profile that leaves it out or minimizes it."""
     for key, change in WITHOUT.items():
         other = profile.model_copy(update=change)
         if other != profile:
@@ -127,7 +120,7 @@ def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:
 
 
 def named(profile: Profile, key: str) -> str:
-    """Return a setting as text, such as 'memory=16G'. key: a key of the profile, or 'extra.OPTION'."""
+    """Return a setting as text, such as 'memory=16G' or 'extra.nice=1'."""
     field, _, option = key.partition(".")
     value = getattr(profile, field)
     return f"{key}={value[option] if option else value}"
@@ -135,17 +128,17 @@ def named(profile: Profile, key: str) -> str:
 
 def never(profile: Profile) -> Iterator[tuple[str, str]]:
     """Yield the key and the reason for each setting with which SLURM accepts a job but never starts it."""
-    qualities = policy.all_qualities(policy.records())
+    qualities = limits.all_qualities(limits.records())
     if profile.qos and qualities and profile.qos not in qualities:
         yield "qos", f"SLURM knows {', '.join(qualities)}"
     longest = [nodes.limit for nodes in partitions.of(profile.partition, partitions.nodes())]
     if longest and all(limit is not None and limit < profile.seconds for limit in longest):
-        most = durations.span(max(limit for limit in longest if limit is not None))
+        most = partitions.span(max(limit for limit in longest if limit is not None))
         yield "time", f"the longest that partition {profile.partition or '(default)'} allows is {most}"
-    for name, record in policy.applying(profile):
+    for name, record in limits.applying(profile):
         wall = record.get("MaxWallPJ", "")
         if wall.isdigit() and int(wall) < profile.minutes:
-            yield "time", f"the longest that {name} allows is {durations.span(int(wall) * 60)}"
+            yield "time", f"the longest that {name} allows is {partitions.span(int(wall) * 60)}"
         most_a_job = dict(part.partition("=")[::2] for part in record.get("MaxTRESPJ", "").split(","))
         for key, resource, wanted in (("gpus", "gres/gpu", profile.gpus), ("cpus", "cpu", profile.cpus)):
             if (most := most_a_job.get(resource, "")).isdigit() and int(most) < wanted:
@@ -163,32 +156,27 @@ def offer(profile: Profile, key: str) -> str:
         case "partition":
             there = "there are " + listed(nodes.partition for nodes in known)
         case "account":
-            there = "yours are " + listed(policy.accounts(policy.records()))
+            there = "yours are " + (listed(limits.accounts(limits.records())) or "none")
         case "qos":
-            there = "there are " + listed(policy.all_qualities(policy.records()))
+            there = "there are " + (listed(limits.all_qualities(limits.records())) or "none")
         case "gpus" | "gpu_type":
-            there = "a node has " + " or ".join(dict.fromkeys(gpus(nodes) for nodes in mine))
+            there = "a node has " + " or ".join(dict.fromkeys(gpus_as_text(nodes) for nodes in mine))
         case "cpus":
             there = f"a node has at most {max((nodes.cpus for nodes in mine), default=0)}"
         case "memory":
             there = f"a node has at most {max((nodes.memory for nodes in mine), default=0)}M"
         case "time":
             longest = max((nodes.limit for nodes in mine if nodes.limit is not None), default=None)
-            there = (
-                f"the longest that the partition allows is {durations.span(longest)}" if longest else "no limit is set"
-            )
+            allowed = "the longest that the partition allows is "
+            there = allowed + partitions.span(longest) if longest else "no limit is set"
         case "constraint":
-            there = "features are " + listed(feature for nodes in mine for feature in nodes.features)
+            there = "features are " + (listed(feature for nodes in mine for feature in nodes.features) or "none")
         case _:
             return ""
     return f"; {there}"
 
 
-def gpus(nodes: Nodes) -> str:
+def gpus_as_text(nodes: Nodes) -> str:
     """Return the GPUs of a node as text, such as '4 GPUs of type a100'."""
     kinds = [f"{number} GPUs" + (f" of type {kind}" if kind else "") for kind, number in nodes.gpus.items()]
     return " and ".join(kinds) or "no GPU"
-
-
-def listed(names: Iterable[str]) -> str:
-    return grammar.listed(names) or "none"

@@ -52,8 +52,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 class Profile(BaseModel):
     """A validated profile: what each job of a submission asks the cluster for.
 
-    Raises ValueError if a key is unknown or a value is not allowed. The message has the key, the value and what is
-    allowed.
+    Raises ValueError with the key, the value and what is allowed.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -95,8 +94,7 @@ class Profile(BaseModel):
     def of(cls, content: Mapping[str, Any], origin: str) -> "Profile":
         """Return the profile that a file's content describes. Keys without a value are ignored.
 
-        origin: the source of the content, with which error messages begin. Raises ValueError if a key is unknown or a
-        value is not allowed.
+        origin: the source of the content, with which error messages begin.
         """
         try:
             return cls(**{key: value for key, value in content.items() if value is not None})
@@ -105,10 +103,7 @@ class Profile(BaseModel):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Check the resources that a recipe asks for.
-
-        Raises ValueError if a key is unknown or belongs in a profile only, or if a value is not allowed.
-        """
+        """Check the resources that a recipe asks for. Raises ValueError if a key belongs in a profile only."""
         if own := [key for key in content if key in cls.model_fields and key not in RESOURCES]:
             raise ValueError(f"resources.{own[0]}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
         cls.of(content, "resources")
@@ -159,7 +154,6 @@ class Profile(BaseModel):
 
     @property
     def seconds(self) -> int:
-        """The time limit of one job in seconds."""
         return in_seconds(self.time)
 
     @property
@@ -169,30 +163,23 @@ class Profile(BaseModel):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words of the command `container`, which precede Python, or () without a container."""
+        """The words of the command `container`, or () without a container."""
         return split(self.container) if self.container else ()
 
     @property
     def start(self) -> dict[str, str]:
         """The options of sbatch that say when the submitted jobs may begin: `begin` and `dependency`, if set."""
-        asked = {"begin": self.begin, "dependency": self.dependency}
-        return {key: value for key, value in asked.items() if value}
+        return self.model_dump(include={"begin", "dependency"}, exclude_none=True)
 
     @property
     def gres(self) -> str | None:
-        """The value of sbatch's option --gres: GPUs and other generic resources, or None if there are none.
-
-        GPUs are asked for with --gres because every SelectType of SLURM understands it.
-        """
+        """GPUs and other generic resources for sbatch's option --gres, which every SelectType of SLURM understands."""
         gpus = ":".join(["gpu", *filter(None, [self.gpu_type]), str(self.gpus)]) if self.gpus else None
         return ",".join(str(part) for part in (gpus, self.extra.get("gres")) if part) or None
 
 
 def split(container: str) -> tuple[str, ...]:
-    """Return the words of a container's command.
-
-    Raises ValueError if the command has no words, begins with an option, cannot be split or has control characters.
-    """
+    """Return the words of a container's command. Raises ValueError if it begins with an option or cannot be split."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
         words = shlex.split(grammar.one_line("container", container, meaning))
@@ -223,11 +210,7 @@ def in_seconds(time: str | int) -> int:
 
 
 def exported(name: object, value: object) -> str:
-    """Return the value of an environment variable as text.
-
-    Raises ValueError if the name is invalid or reserved for SLURM and submitit. Raises ValueError too if the value is
-    neither a number nor one line of text.
-    """
+    """Return the value of an environment variable as text. Raises ValueError if its name or value is not allowed."""
     key = f"environment.{grammar.shown(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
@@ -332,9 +315,6 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
 
 
 def job_name(label: str, tag: str) -> str:
-    """Return the job name `label:tag`, or `tag` if the label is empty.
-
-    The label is shortened to 60 characters, and each special character in it becomes "-".
-    """
+    """Return the job name `label:tag`, or `tag` if the label is empty. Special characters of the label become "-"."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
     return f"{harmless}:{tag}" if harmless else tag

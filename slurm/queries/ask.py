@@ -1,27 +1,45 @@
 """Execution of SLURM's commands, and classification of their failures.
 
-The commands run without a shell, with a timeout and without environment variables that would change their output.
+The commands run without a shell, with a timeout and with a selection of this process's environment variables.
+
+sbatch exports the whole environment, and SLURM stores it, including tokens and passwords. The option `--export=NONE`
+and lists of names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH.
+So sbatch itself is run with a selection of the variables. The selection also leaves out the variables of a surrounding
+job. It leaves out those that change the output of SLURM's commands, such as SBATCH_* and SQUEUE_FORMAT.
 """
 
 import os
 import re
 import subprocess
-
-from slurm.submission import environment
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 TIMEOUT = 10.0
+KEPT = (
+    *("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
+    *("LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "PYENV_*"),
+    *("CONDA_EXE", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_PYTHON_EXE", "CONDA_SHLVL"),
+    # `module load`, in both of its implementations
+    *("MODULE*", "LMOD_*", "LOADEDMODULES", "_LMFILES_", "BASH_ENV"),
+    *("BASH_FUNC_module*", "BASH_FUNC_ml*", "BASH_FUNC__module_raw*"),
+    # what numerics and speed depend on
+    *("OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NVPL_*"),
+    *("CUDA_HOME", "CUDA_PATH", "CUBLAS_*", "CUDNN_*", "NCCL_*", "NVIDIA_TF32_OVERRIDE", "TORCH*", "PYTORCH_*"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ABLATE_*", "SLURM_CONF"),
+)
+SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "*KEY*")
 
 
 class NoSlurm(ValueError):
-    """The error raised when SLURM is not installed or not configured on this machine."""
+    """An error: SLURM is not installed or not configured on this machine."""
 
 
 class Unreachable(ValueError):
-    """The error raised when SLURM does not answer, so that the effect of a command is unknown."""
+    """An error: SLURM does not answer, so that the effect of a command is unknown."""
 
 
 class Refused(ValueError):
-    """The error raised when SLURM answers and rejects a command."""
+    """An error: SLURM answers and rejects a command."""
 
 
 OWN = re.compile("(?:error|fatal|allocation failure): ")  # how SLURM's own messages begin
@@ -50,7 +68,7 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
             text=True,
             errors="replace",
             timeout=timeout,
-            env=environment.kept(os.environ),
+            env=kept(os.environ),
             check=False,
         )
     except FileNotFoundError:
@@ -62,11 +80,17 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
     return done
 
 
-def failure(command: str, complaint: str) -> ValueError:
-    """Return the exception for a failed command: NoSlurm, Unreachable or Refused.
+def kept(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables whose names match a pattern of KEPT and no pattern of SECRET."""
 
-    command: name of the command. complaint: its standard error.
-    """
+    def among(name: str, patterns: tuple[str, ...]) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    return {name: value for name, value in environment.items() if among(name, KEPT) and not among(name.upper(), SECRET)}
+
+
+def failure(command: str, complaint: str) -> ValueError:
+    """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: its standard error."""
     said = sentence(complaint) or "no reason given"
     if any(sign in said for sign in ABSENT):
         return NoSlurm(f"SLURM is not configured here: {command} says '{said}'")

@@ -1,16 +1,28 @@
-"""The limits on the number of jobs that SLURM now accepts from this user."""
+"""The limits that apply to this user's jobs, and the accounts and qualities of service (QOS) that set them.
 
+slurmctld reports them, with the current usage of each limit, to `scontrol show assoc_mgr`. It does so even while the
+accounting daemon is down. Two facts come from `sacctmgr`, with a short timeout: this user's default QOS in
+an account, and the limits of a QOS for a user without jobs. Unless a docstring says otherwise, all functions that ask
+SLURM raise the errors of `ask`.
+"""
+
+import os
+import pwd
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from slurm.profiles.profile import Profile
-from slurm.queries import policy
-from slurm.queries.ask import Unreachable, ask
+from slurm.queries.ask import Refused, Unreachable, ask
 
 WORDS = ("MaxSubmitJobs", "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA")
 FULL = re.compile(r"MaxSubmitJob|GrpSubmitJob")  # a refusal because this user has too many jobs in the queue
+DEFAULT_QOS = "normal"
+NAMES = ("UserName", "Account", "ParentAccount", "QOS")
+PATIENCE = 3.0  # seconds for information that is useful but not needed
+
+Record = dict[str, str]  # a paragraph of `scontrol show assoc_mgr`; its kind under 'kind'
 
 
 class Bound(NamedTuple):
@@ -34,11 +46,9 @@ class Limits:
 
 
 def limits(profile: Profile) -> Limits:
-    """Return the limits on jobs that this user submits with `profile`.
-
-    Raises NoSlurm, Unreachable or Refused, as `ask` does.
-    """
-    config = configuration()
+    """Return the limits on jobs that this user submits with `profile`."""
+    lines = ask("scontrol", "show", "config").stdout.splitlines()
+    config = {key.strip(): value.strip() for key, equals, value in (line.partition("=") for line in lines) if equals}
     if not (size := config.get("MaxArraySize", "")).isdigit():
         raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
     enforced = re.search("limits|safe|all", config.get("AccountingStorageEnforce", ""))
@@ -46,16 +56,121 @@ def limits(profile: Profile) -> Limits:
     return Limits(max_array_size=max(1, int(size)), bound=bound)
 
 
-def configuration() -> dict[str, str]:
-    """Return SLURM's configuration from `scontrol show config`, as values by key."""
-    lines = ask("scontrol", "show", "config").stdout.splitlines()
-    pairs = (line.partition("=") for line in lines if "=" in line)
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
 def bounds(profile: Profile) -> Iterator[Bound]:
     """Yield the limits on the number of queued jobs that apply to a job of `profile`."""
-    for name, record in policy.applying(profile):
+    for name, record in applying(profile):
         for word in WORDS:  # '7(5)': a limit of 7, 5 in use; 'N(5)': no limit
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):
                 yield Bound(f"{word} of {name}", int(match[1]), int(match[2]))
+
+
+# -- accounts and qualities of service ---------------------------------------------------------------------------------
+
+
+def me() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def records() -> list[Record]:
+    """Return the records about this user in `scontrol show assoc_mgr`.
+
+    The list is empty if SLURM has no accounting. The kind of a record is UserName, ClusterName (an association) or QOS.
+    Limits within a QOS are of kind User or Account. Names in the records lack the number that SLURM appends.
+    """
+    shown = ask("scontrol", "show", "assoc_mgr", f"users={me()}", "flags=users,assoc,qos").stdout
+    found: list[Record] = []
+    quality = section = ""
+    for line in shown.splitlines():
+        text, pairs = line.strip(), dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+        if pairs and not line.startswith(" "):
+            found.append({"kind": next(iter(pairs))})
+            quality = plain(pairs.get("QOS", ""))
+        elif text in ("User Limits", "Account Limits"):  # of the QOS; below: a user or account, then its limits
+            section = text.removesuffix(" Limits")
+        elif quality and text and not pairs:
+            found.append({"kind": section, "QOS": quality, section: plain(text)})
+        if found:
+            found[-1] |= {key: plain(value) if key in NAMES else value for key, value in pairs.items()}
+    return found
+
+
+def plain(name: str) -> str:
+    """Return a name without the number that SLURM appends: 'lab' for 'lab(3)'."""
+    return re.sub(r"\(\d+\)$", "", name)
+
+
+def applying(profile: Profile) -> Iterator[tuple[str, Record]]:
+    """Yield each record that applies to a job of `profile`, after a description of it such as 'account lab'."""
+    known = records()
+    account = profile.account or own_account(known)
+    for record in known:
+        if record["kind"] == "ClusterName" and record["UserName"] == me() and record["Account"] == account:
+            yield f"account {account}", record
+    if known:
+        yield from above(known, account)
+        for quality in qualities(profile, account):
+            yield from within(known, quality)
+
+
+def own_account(known: Iterable[Record]) -> str:
+    return next((r.get("DefAccount", "") for r in known if r["kind"] == "UserName" and r["UserName"] == me()), "")
+
+
+def accounts(known: Iterable[Record]) -> list[str]:
+    """Return the names of the accounts to which this user may charge jobs."""
+    return sorted({r["Account"] for r in known if r["kind"] == "ClusterName" and r["UserName"] == me()})
+
+
+def all_qualities(known: Iterable[Record]) -> list[str]:
+    """Return the names of all QOS of the cluster."""
+    return sorted({record["QOS"] for record in known if record["kind"] == "QOS"})
+
+
+def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]:
+    """Yield the records of an account and its parent accounts up to the root, each after its description."""
+    accounts = {r["Account"]: r for r in known if r["kind"] == "ClusterName" and not r["UserName"]}
+    while record := accounts.pop(account, None):
+        yield f"account {account}", record
+        account = record.get("ParentAccount", "")
+
+
+def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
+    """Yield the records of a QOS, and the limits of this user and of accounts within it, each after its description.
+
+    If the records `known` lack this user's limits, the accounting is asked for them.
+    """
+    own = (me(), str(os.getuid()))
+    mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]
+    yield from ((f"qos {quality}", record) for record in mine)
+    if not any(record["kind"] == "User" for record in mine):
+        for line in accounting("qos", f"name={quality}", "format=MaxSubmitJobsPerUser"):
+            yield f"qos {quality}", {"kind": "User", "MaxSubmitJobsPU": f"{line}(0)"}
+
+
+def qualities(profile: Profile, account: str) -> list[str]:
+    """Return the names of the QOS that apply to a job of `profile`, sorted.
+
+    They are the QOS of the profile and the QOS of the job's partitions. If the profile has no QOS, the user's default
+    QOS in `account` takes its place. Without a default, it is `normal`.
+    """
+    chosen = profile.qos
+    if not chosen:
+        asked = accounting("assoc", "where", f"user={me()}", f"account={account}", "format=DefaultQOS")
+        chosen = next((line for line in asked if line), DEFAULT_QOS)
+    shown = ask("scontrol", "--oneliner", "show", "partition").stdout.splitlines()
+    partitions = [dict(word.partition("=")[::2] for word in line.split()) for line in shown]
+    names = profile.partition.split(",") if profile.partition else []
+    used = [p for p in partitions if p.get("PartitionName") in names or (not names and p.get("Default") == "YES")]
+    return sorted({chosen} | {p.get("QoS", "N/A") for p in used} - {"N/A"})
+
+
+def accounting(*words: str) -> list[str]:
+    """Return the lines that `sacctmgr show` prints for the arguments `words`, except lines with blanks.
+
+    Returns no lines if the accounting is disabled, refuses the command or does not answer within 3 seconds.
+    """
+    try:
+        lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
+    except (Unreachable, Refused):
+        return []
+    return [line for line in lines if " " not in line]  # a site's banner has blanks

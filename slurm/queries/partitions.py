@@ -1,10 +1,9 @@
-"""SLURM's partitions and their nodes, read from `sinfo`."""
+"""SLURM's partitions and their nodes, read from `sinfo`, and its format of durations."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurm.queries import durations
 from slurm.queries.ask import ask
 from slurm.queries.queue import FIELD
 
@@ -27,19 +26,13 @@ class Nodes:
 
 
 def nodes() -> list[Nodes]:
-    """Return the groups of equal nodes in all partitions that this user may see.
-
-    Raises NoSlurm, Unreachable or Refused, as `ask` does.
-    """
+    """Return the groups of equal nodes in all partitions that this user may see. Raises the errors of `ask`."""
     answer = ask("sinfo", "--noheader", "--exact", "--noconvert", f"--format={FIELD.join(SINFO)}").stdout
     return [described(*line.split(FIELD)) for line in answer.splitlines() if line.count(FIELD) == len(SINFO) - 1]
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """Return the number of nodes in each state, such as ['2 drained', '1 idle'], in the partitions `names`.
-
-    Raises NoSlurm, Unreachable or Refused, as `ask` does.
-    """
+    """Return the number of nodes in each state in the partitions `names`, such as ['2 drained', '1 idle']."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -51,7 +44,7 @@ def described(
         partition=partition,
         default=starred.endswith("*"),
         open=state == "up",
-        limit=durations.seconds(limit),
+        limit=seconds(limit),
         count=int(count),
         cpus=int(cpus),
         memory=int(memory),
@@ -67,3 +60,26 @@ def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
     """
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
+
+
+def seconds(span: str) -> int | None:
+    """Return the seconds of a duration such as '1-00:00:00' or '30:00'.
+
+    Returns None if `span` is no duration, such as 'infinite', 'UNLIMITED' or 'INVALID'.
+    """
+    days, _, rest = span.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdigit() for part in (days or "0", *parts)):
+        return None
+    total = 0
+    for part in parts:
+        total = total * 60 + int(part)
+    return int(days or 0) * 86400 + total
+
+
+def span(of_seconds: int) -> str:
+    """Return a duration in seconds in SLURM's format, such as '1-02:30:00' or '4:00:00'."""
+    days, rest = divmod(of_seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    clock = f"{rest // 60:02}:{rest % 60:02}"
+    return f"{days}-{hours:02}:{clock}" if days else f"{hours}:{clock}"

@@ -1,5 +1,7 @@
 """Jobs of this suite in SLURM's queue and accounting: functions that find, postpone, release and cancel them.
 
+All functions raise Unreachable if SLURM does not answer, and NoSlurm if this machine has no SLURM.
+
 A tag identifies a job of this suite. The job's name ends with the tag, or the job's comment begins with it. A job id
 does not identify a job for long, because SLURM may lose accepted jobs and reuse their ids.
 """
@@ -70,11 +72,10 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[QueuedJob]:
     """Return this user's queued jobs whose tag starts with one of `prefixes`.
 
-    Each task of a job array is a separate entry. ended: whether to include ended jobs that SLURM still lists. Raises
-    Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
+    Each task of a job array is a separate entry. ended: whether to include ended jobs that SLURM still lists.
     """
     found = []
-    for record in listed(["--states=all"] if ended else [], timeout):
+    for record in records(["--states=all"] if ended else [], timeout):
         fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
         tag = next(filter(None, (tag_in(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
         if tag and fields["job_id"].isdigit():  # a name may hold separators too
@@ -92,22 +93,21 @@ def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
 
 
-def listed(options: Sequence[str], timeout: float) -> list[str]:
+def records(options: Sequence[str], timeout: float) -> list[str]:
     """Return squeue's records of this user's jobs, one string per job or task of a job array.
 
     options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
-    Raises Unreachable if SLURM does not answer. Raises it too if squeue's header is missing, because a failed wrapper
-    would look like an empty queue. Raises NoSlurm if this machine has no SLURM.
+    Raises Unreachable too if squeue's header is missing, because a failed wrapper would look like an empty queue.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE.values())
     try:
         answer = ask("squeue", "--array", f"--user={os.getuid()}", f"--format={form}", *options, timeout=timeout).stdout
     except Refused as error:
         raise Unreachable(f"SLURM does not answer: squeue says '{error}'") from None
-    _, *records = answer.split(RECORD)
-    if not records or not records[0].startswith(HEADER):
+    _, *found = answer.split(RECORD)
+    if not found or not found[0].startswith(HEADER):
         raise Unreachable("SLURM does not answer: squeue printed no list of jobs")
-    return records[1:]
+    return found[1:]
 
 
 def queued(fields: dict[str, str], tag: str) -> QueuedJob:
@@ -123,8 +123,8 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
 def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
     """Return the accounting records of this user's jobs with these names from the last `days` days.
 
-    The newest record of a job or of a task of a job array comes last. Returns None if the accounting gives no answer,
-    for whatever reason.
+    The newest record of a job or of a task of a job array comes last. Returns None, and raises no error, if the
+    accounting gives no answer.
     """
     if not names:
         return []
@@ -137,9 +137,9 @@ def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) 
     except ValueError:  # NoSlurm, Unreachable, Refused: whatever the cause, nothing is known
         return None
     lines = [line.split(FIELD) for line in answer.splitlines() if line.count(FIELD) == len(SACCT) - 1]
-    records = [dict(zip(SACCT, ("" if word in ABSENT else word for word in line), strict=True)) for line in lines]
-    records.sort(key=lambda fields: ("[" not in fields["job"], fields["start"] or fields["end"]))
-    return [job for fields in records for job in past(fields)]
+    found = [dict(zip(SACCT, ("" if word in ABSENT else word for word in line), strict=True)) for line in lines]
+    found.sort(key=lambda fields: ("[" not in fields["job"], fields["start"] or fields["end"]))
+    return [job for fields in found for job in past(fields)]
 
 
 def past(fields: dict[str, str]) -> Iterator[PastJob]:
@@ -166,10 +166,7 @@ def elements(index: str) -> list[int | None]:
 
 
 def postpone(job_id: int, after: Collection[int]) -> bool:
-    """Delay a pending job until the jobs `after` end, and return whether SLURM accepted this.
-
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
-    """
+    """Delay a pending job until the jobs `after` end, and return whether SLURM accepted this."""
     try:
         ask("scontrol", "update", f"JobId={job_id}", f"Dependency={ends(after)}")
     except Refused:  # it started, or ended, meanwhile
@@ -178,10 +175,7 @@ def postpone(job_id: int, after: Collection[int]) -> bool:
 
 
 def release(jobs: Iterable[QueuedJob]) -> None:
-    """Release every job in `jobs` that SLURM itself holds.
-
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
-    """
+    """Release every job in `jobs` that SLURM itself holds."""
     for job in jobs:
         if job.held:
             with suppress(Refused):  # released, or ended, meanwhile
@@ -196,8 +190,8 @@ def ends(jobs: Collection[int]) -> str:
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Unreachable if SLURM does not answer. Raises NoSlurm if this
-    machine has no SLURM. Raises Refused if SLURM rejects the command for a reason other than that jobs have ended.
+    Each task of a job array counts as a job. Raises Refused if SLURM rejects the command for a reason other than that
+    jobs have ended.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
@@ -211,9 +205,31 @@ def cancel(*prefixes: str) -> int:
 
 
 def cancel_named(name: str) -> None:
-    """Cancel this user's jobs with this name, if any, without listing the queue.
-
-    Raises Unreachable if SLURM does not answer. Raises NoSlurm if this machine has no SLURM.
-    """
+    """Cancel this user's jobs with this name, if any, without listing the queue."""
     with suppress(Refused):  # there is no job with this name
         ask("scancel", f"--user={os.getuid()}", f"--name={name}")
+
+
+def own_job_cancelled() -> bool:
+    """Return whether scancel ended the job of this process.
+
+    SLURM sends equal signals for scancel, preemption, the time limit and a requeue. slurmctld can distinguish them at
+    once, with or without accounting. Raises NoSlurm, Unreachable or Refused, as `ask` does.
+    """
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    job = f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]
+    known = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", job).stdout.split())
+    return is_cancelled(known, os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def is_cancelled(known: dict[str, str], starts: str) -> bool:
+    """Return whether the output of `scontrol show job` shows that scancel ended the job.
+
+    known: fields of the output by name. starts: number of restarts of the job when this process started.
+
+    Other causes are visible in the fields. A time limit or a lost node sets Reason, preemption sets PreemptTime, and a
+    requeue increments Restarts.
+    """
+    ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
+    unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts
+    return ended and unasked and known.get("Reason") == "None"

@@ -23,21 +23,17 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of a job array. Each task calls `function(*arguments, *share)` with one element of `shares`.
+    """The tasks of a job array. Each task calls `function(*arguments, *share)` with one element of `shares`."""
 
-    function: 'module:name'. arguments: arguments of all tasks. shares: further arguments of each task. persistent:
-    whether a task starts again in its job when a signal ends it. A persistent task runs without srun.
-    """
-
-    function: str
+    function: str  # 'module:name'
     arguments: Sequence[str]
     shares: Sequence[Sequence[str]]
-    persistent: bool = False
+    persistent: bool = False  # whether a task starts again in its job when a signal ends it; it runs without srun
     container: Sequence[str] = ()  # a command around Python
 
 
 def next_folder(arrays: Path) -> Path:
-    """Return the folder of the next array in `arrays`. The folders are named 0001, 0002, and so on."""
+    """Return the folder of the next array: 0001, 0002, and so on."""
     return arrays / f"{len(list(arrays.glob('*'))) + 1:04d}"
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from submitit import Job, SlurmExecutor
-from submitit.core.utils import DelayedSubmission, FailedSubmissionError
+from submitit.core.utils import DelayedSubmission
 
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
@@ -33,18 +33,12 @@ STARTS = 10  # maximum starts of a persistent task
 
 
 class ArrayExecutor(SlurmExecutor):
-    """An executor that submits calls of `slurm.submission.job.run` as one job array.
-
-    intent.json, which describes the array, is on disk before sbatch is called.
-    """
+    """An executor that submits calls of `slurm.submission.job.run` as one job array."""
 
     def __init__(
         self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
     ) -> None:
-        """Create an executor for one job array in `folder`.
-
-        tag: identifies the array in SLURM's queue. function, container, persistent: see slurm.submission.arrays.Tasks.
-        """
+        """Create an executor for one job array in `folder`. function, container, persistent: as in arrays.Tasks."""
         super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
         self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
 
@@ -83,38 +77,24 @@ class ArrayExecutor(SlurmExecutor):
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]
 
     def _submit(self, script: Path) -> int:
-        """Call sbatch with `script` and return the job id.
-
-        Raises Refused if SLURM rejects the array. Raises Unreachable if it stays unknown whether SLURM has the array.
-        """
+        """Call sbatch with `script` and return the job id. Raises the errors of `arrays.send`."""
         try:
             said = ask(*self._make_submission_command(script), timeout=SBATCH_SECONDS).stdout
-            return int(self._get_job_id_from_submission_command(said))
         except Refused as error:
             if REFUSAL in str(error):
                 intent.withdraw(self.array)
                 raise
             return self._adopt(f"sbatch failed: {error}")
-        except FailedSubmissionError:
-            return self._adopt("sbatch printed no job id")
         except (Unreachable, NoSlurm) as error:
             return self._adopt(str(error))
-
-    @staticmethod
-    def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        """Return the job id in the line that sbatch prints.
-
-        Other lines are ignored, because a banner of the cluster may also contain numbers and the word job.
-        """
-        text = string if isinstance(string, str) else string.decode()
-        own = re.findall(r"^Submitted batch job \d+", text, re.MULTILINE)
-        return SlurmExecutor._get_job_id_from_submission_command("\n".join(own))
+        # a banner of the cluster may also contain numbers and the word job
+        own = re.search(r"^Submitted batch job (\d+)", said, re.MULTILINE)
+        return int(own[1]) if own else self._adopt("sbatch printed no job id")
 
     def _adopt(self, problem: str) -> int:
         """Wait until a job with this array's tag is in the queue, and return its job id.
 
-        problem: why the job id is unknown, for the error message. Raises Unreachable if the job does not appear in
-        time.
+        problem: why the job id is unknown. Raises Unreachable, with the problem, if the job does not appear in time.
         """
         deadline, found = time.monotonic() + intent.SETTLE_SECONDS, "whether the job was submitted is unknown"
         while time.monotonic() < deadline:

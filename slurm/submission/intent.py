@@ -25,18 +25,14 @@ Content = TypeVar("Content", bound=BaseModel)
 
 
 class Intent(BaseModel):
-    """The content of intent.json: the function of a SLURM job array, and the arguments of its tasks.
-
-    arguments: arguments of all tasks. shares: further arguments of each task. written: time when the file was written,
-    in seconds since 1970.
-    """
+    """The content of intent.json: the function of a SLURM job array, and the arguments of its tasks."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     tag: str
     function: str
-    arguments: list[str]
-    shares: list[list[str]]
-    written: FiniteFloat
+    arguments: list[str]  # of all tasks
+    shares: list[list[str]]  # further arguments of each task
+    written: FiniteFloat  # seconds since 1970
 
 
 class Acknowledged(BaseModel):
@@ -55,8 +51,7 @@ def write(folder: Path, tag: str, function: str, arguments: Sequence[str], share
 def read(folder: Path) -> Intent:
     """Return the intent of the SLURM job array in `folder`.
 
-    Raises FileNotFoundError if SLURM refused the array or it is not written yet. Raises ValueError if the file is
-    invalid.
+    Raises FileNotFoundError if SLURM refused the array or it is not written yet, ValueError if the file is invalid.
     """
     return parsed(folder / NAME, Intent)
 
@@ -64,8 +59,7 @@ def read(folder: Path) -> Intent:
 def parsed(path: Path, kind: type[Content]) -> Content:
     """Return the content of a JSON file as an object of class `kind`.
 
-    Raises FileNotFoundError if the file is missing. Raises ValueError if it is no regular file, is too large or has
-    invalid content.
+    Raises FileNotFoundError if it is missing, ValueError if it is no regular file, too large or invalid.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     about = os.fstat(descriptor)
@@ -92,10 +86,7 @@ def is_settled(folder: Path) -> bool:
 
 
 def was_taken(folder: Path) -> bool:
-    """Return whether SLURM reported a job id for the array.
-
-    Raises ValueError if ack.json is invalid.
-    """
+    """Return whether SLURM reported a job id for the array. Raises ValueError if ack.json is invalid."""
     return is_settled(folder) and parsed(folder / ACK, Acknowledged).job_id is not None
 
 

@@ -16,25 +16,25 @@ REFUSED = 2
 
 
 def run(function: str, arguments: Sequence[str], share: Sequence[str]) -> int:
-    """Call `function` with `arguments` and the task's `share`, and return the exit status.
+    """Call the function 'module:name' with `arguments` and the task's `share`, and return the exit status.
 
-    function: 'module:name'. share: further arguments of this task. If the function raises ValueError, the message is
-    printed as one line and the exit status is 2.
+    If the function raises ValueError, the message is printed as one line and the exit status is 2.
     """
     module, _, name = function.partition(":")
     called = getattr(importlib.import_module(module), name)
     try:
         status: int = called(*arguments, *share)
     except ValueError as error:  # a message for the user; other errors, being bugs, keep their tracebacks
-        print(shown(str(error)), file=sys.stderr)
+        print(escaped(str(error)), file=sys.stderr)
         return REFUSED
     return status
 
 
-def shown(text: str) -> str:
+def escaped(text: str) -> str:
     """Return `text` on one line, with unprintable characters escaped."""
-    line = " ".join(text.split())
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in " ".join(text.split())
+    )
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from submitit import SlurmJob
-from submitit.core.utils import FailedSubmissionError
 
 from slurm.submission import intent, job
 from slurm.submission.executor import ArrayExecutor
@@ -61,9 +60,3 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
     assert "#SBATCH --array=0-1%2" in script
     assert (array / "script.sh").stat().st_mode & 0o777 == 0o600
     assert intent.was_taken(array)
-
-
-def test_only_sbatchs_own_line_has_a_job_id() -> None:
-    for said in ("", "123\n", "your job 7 is next\n", "sbatch: Submitted batch job\n"):
-        with pytest.raises(FailedSubmissionError):
-            ArrayExecutor._get_job_id_from_submission_command(said)

@@ -12,9 +12,9 @@ from hostile import CANARY, TEXTS
 from ablations.study import strict_yaml
 from slurm.profiles import draft, options, profile
 from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import durations, partitions, queue
+from slurm.queries import ask, partitions, queue
 from slurm.queries.partitions import Nodes
-from slurm.submission import arrays, environment
+from slurm.submission import arrays
 
 WORDS = ["partition", "account", "qos", "gpu_type", "memory", "time", "constraint", "checkpoints", "data_dir", "stage"]
 WORDS += ["dependency", "begin", "comment"]
@@ -134,7 +134,7 @@ def test_time_limits(time: str | int, seconds: int) -> None:
     """A limit is hours:minutes:seconds, with days, or minutes. SLURM gets whole minutes, rounded up."""
     assert Profile(time=time).seconds == seconds
     assert Profile(time=time).minutes == -(-seconds // 60)
-    assert durations.seconds(durations.span(seconds)) == seconds
+    assert partitions.seconds(partitions.span(seconds)) == seconds
 
 
 def test_short_jobs_get_no_early_signal() -> None:
@@ -292,7 +292,7 @@ UNWANTED = [
 
 
 def test_jobs_inherit_what_they_need_and_no_secrets() -> None:
-    assert list(environment.kept(dict.fromkeys([*NEEDED, *UNWANTED], "1"))) == NEEDED
+    assert list(ask.kept(dict.fromkeys([*NEEDED, *UNWANTED], "1"))) == NEEDED
 
 
 GRES = "gpu:a100:4(S:0-1),tmp:900G"

@@ -10,7 +10,7 @@ from small_study import CANCEL, PROFILE, SUBMIT, Ablate, logs, results, run_on, 
 from waits import await_empty_queue, await_report, await_results, queued
 
 from slurm.devcluster import Cluster, Settings, until
-from slurm.submission.ending import is_cancelled
+from slurm.queries.queue import is_cancelled
 
 STATUS = ("status", "s", "--recipe", "r.yaml")
 AFTER_SECONDS = 15.0  # far more than a dying share needs to hand over a last job

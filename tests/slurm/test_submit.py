@@ -14,8 +14,8 @@ from disturbance import processes
 from small_study import PROFILE, SUBMIT, Ablate, Wrap, launch, published, results, run_here, trials, write
 from waits import await_empty_queue, await_report, await_results, queued
 
+from ablations.cluster import array_tasks
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import queued_tasks
 from results import store
 from slurm.devcluster import Cluster, until
 
@@ -117,7 +117,7 @@ def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Clu
     intents = [json.loads(file.read_text()) for file in tmp_path.glob("runs/submissions/*/arrays/*/intent.json")]
     shares = [key for intent in intents for share in intent["shares"] for key in share]
     assert len(shares) == len(set(shares)) == 10
-    lasts = [task.function for task in queued_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
+    lasts = [task.function for task in array_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
     assert len(lasts) == len(set(lasts))  # the last job, and the watching job
 
 

@@ -10,7 +10,7 @@ from waits import await_report, close, reopen
 
 from slurm.devcluster import Cluster, until
 from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import limits, partitions, policy, queue
+from slurm.queries import limits, partitions, queue
 from slurm.queries.ask import Refused, Unreachable
 from slurm.submission import arrays, executor, intent
 
@@ -75,8 +75,8 @@ def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wra
 
 def test_banners_change_nothing_that_is_known_of_jobs_and_cluster(cluster: Cluster, wrap: Wrap) -> None:
     def known() -> tuple[object, ...]:
-        records = policy.records()
-        own = policy.accounts(records), policy.all_qualities(records), policy.qualities(CHEAP, "lab")
+        records = limits.records()
+        own = limits.accounts(records), limits.all_qualities(records), limits.qualities(CHEAP, "lab")
         found = [(job.job_id, job.index, job.tag) for job in queue.jobs("ablate:")]
         return found, partitions.nodes(), partitions.states(["main"]), own, limits.limits(CHEAP)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import synthetic
 
+from ablations.cluster import array_tasks, last_jobs, no_progress, node, shares, submit
 from ablations.cluster import campaign as campaigns
-from ablations.cluster import last_jobs, no_progress, node, shares, submit, submitted_arrays
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -181,7 +181,7 @@ def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
     kept, refused = (handed_over(campaign, number) for number in (1, 2))
     (refused / "intent.json").rename(refused / "refused.json")
     assert [array for array, _ in campaigns.read_intents(campaign.folder)] == [kept]
-    assert [task.array for task in submitted_arrays.tasks_of(campaign) if task.share] == [kept]
+    assert [task.array for task in array_tasks.tasks_of(campaign) if task.share] == [kept]
 
 
 def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path) -> None:
