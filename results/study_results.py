@@ -5,14 +5,14 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import store
 from results.names import MEASURES, METRICS
-from results.store import dependencies, record
+from results.store import eval_files, record
 from results.store.correctness import Correct
 from results.store.record import FAULTS, PARTS, PROVENANCE, Record
 from results.store.schemas import Plan, PlannedTrial
@@ -112,14 +112,22 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
     parent's evals, as start_<metric>.
     """
     found = {}
-    standings, start_metrics = Standings(runs), dependencies.start_metrics(runs, plan)
-    for trial_id, parents in dependencies.trials_with_parents(plan):
+    standings = Standings(runs)
+
+    @cache
+    def start_metrics(parent: str) -> dict[str, float | None]:
+        trial = store.trial(runs, parent)
+        result = trial.state().result
+        known = eval_files.summary(trial, result) if result else {}
+        return {f"start_{name}": value for one in known.values() for name, value in one.metrics.items()}
+
+    for trial_id, parents in plan.trials_with_parents.items():
         if trial_id not in records:  # it belongs to a stage
             continue
         values = dict(records[trial_id].values)
         if values["status"] == "missing":
             values["reason"] = standings.of(trial_id, parents=parents).start.why or values["reason"]
-        if metrics := start_metrics[trial_id]:
+        if metrics := start_metrics(next(iter(parents))):
             known = json.loads(str(values.get("evals") or "{}")) | {"start": {"metrics": metrics, "notes": []}}
             values["evals"] = json.dumps(known, sort_keys=True)
         found[trial_id] = replace(records[trial_id], values=values)

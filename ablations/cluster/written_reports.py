@@ -3,14 +3,13 @@
 from pathlib import Path
 
 from results import store
-from results.store.plan_files import trained
 from results.store.schemas import Plan
 
 
 def is_pending(runs: Path, plan: Plan) -> bool:
     """Return whether the tables or the report of a study are missing or older than a result or eval."""
     files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
-    trials = [store.trial(runs, trial.id).path for entry in trained(plan) for trial in entry.trials]
+    trials = [store.trial(runs, trial.id).path for entry in plan.entries for trial in entry.trials]
     newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
     return min(map(modified_at, files)) < newest
 

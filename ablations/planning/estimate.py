@@ -21,7 +21,6 @@ from ablations.planning.jobs import Job
 from ablations.planning.past_trials import training_flops
 from ablations.planning.step_times import Device
 from results import store
-from results.store.plan_files import trained
 from results.store.schemas import Entry, Plan
 from vitcore.runtime.host import processor
 
@@ -98,7 +97,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
     return {
         trial: START_SECONDS + guess.seconds
         for plan in plans
-        for arm, guess in estimate_arms(plan, runs, device, trained(plan))
+        for arm, guess in estimate_arms(plan, runs, device, plan.entries)
         for trial in arm.ids.values()
     }
 
@@ -108,7 +107,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
     left, total = set(wanted), 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        entries = [arm for arm in trained(plan) if left & {*arm.ids.values()}]
+        entries = [arm for arm in plan.entries if left & {*arm.ids.values()}]
         for arm, guess in estimate_arms(plan, runs, device, entries):
             sources[guess.source] += 1
             total += guess.seconds * arm.ranks * len(left & {*arm.ids.values()})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ablations.study.naming import ALL_ARMS, matching
 from results import store
-from results.store import dependencies, lease
+from results.store import lease
 from results.store.files import refuse_links
-from results.store.plan_files import evals_of
+from results.store.plan_files import parent_setting
 from results.store.schemas import Arm, Entry, Plan, Settings
 from results.store.standing import Standing, Standings
 from vitcore.analysis.model_cost import Cost
@@ -70,8 +70,8 @@ def check_same_table(old: Plan, new: Plan) -> None:
 
 def settings_of_baseline(plan: Plan) -> Settings:
     """Return the settings of the baseline and of its stages. Those of a stage have keys such as 'pretrain.lr'."""
-    lineage = dependencies.lineage(plan.baseline_arm, dependencies.by_name(plan))
-    above = {f"{one.stage}.{key}": value for one in lineage for key, value in one.config.items()}
+    stages = plan.lineage(plan.baseline_arm)
+    above = {f"{one.stage}.{key}": value for one in stages for key, value in one.config.items()}
     return {**plan.baseline_arm.config, **above}
 
 
@@ -106,18 +106,17 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     found: dict[str, Job] = {}
     for plan in plans:
         chosen = matching_arms(plan, arms)
-        stages = dependencies.by_name(plan)
-        needed = {one.name for arm in chosen for one in dependencies.lineage(arm, stages)}
-        entries: list[Entry] = [*(stage for stage in stages.values() if stage.name in needed), *chosen]
+        needed = {one.name for arm in chosen for one in plan.lineage(arm)}
+        entries: list[Entry] = [*(stage for stage in plan.stages if stage.name in needed), *chosen]
         ids = [entry.ids for entry in entries]
         for seed, (entry, own) in itertools.product(plan.seeds, zip(entries, ids, strict=True)):
-            evals = tuple(evals_of(entry, plan))
+            evals = tuple(plan.evals_of(entry))
             if (key := own.get(seed)) in found:
                 owed = dict.fromkeys([*found[key].evals, *evals])
                 found[key] = replace(found[key], evals=tuple(owed))
             elif key is not None:
-                parents = dependencies.parents(entry, stages, seed)
-                start = {dependencies.link(entry.config): next(iter(parents))} if parents else {}
+                parents = plan.parents(entry, seed)
+                start = {parent_setting(entry.config): next(iter(parents))} if parents else {}
                 config = entry.config | {"seed": seed} | start
                 found[key] = Job(key, config, entry.name, plan.name, evals, parents, recorded_cost(entry))
     return list(found.values())

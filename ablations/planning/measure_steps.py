@@ -9,7 +9,6 @@ from ablations.execution.provenance import source_digest
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
-from results.store.plan_files import trained
 from results.store.schemas import Plan, StepTime
 from vitcore.config import Config, merge
 from vitcore.data.splits import load
@@ -25,7 +24,7 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
 
     say: called with one line of text per measurement. Raises ValueError if an arm trains on several GPUs.
     """
-    for arm in (arm for plan in plans for arm in trained(plan)):
+    for arm in (arm for plan in plans for arm in plan.entries):
         config = Config(**arm.config)
         if config.gpus > 1:
             raise ValueError(f"--probe measures steps of one process, and {arm.name} has gpus={config.gpus}")

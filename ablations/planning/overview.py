@@ -14,7 +14,6 @@ from ablations.planning.step_times import Device
 from ablations.reporting.cleaning import Keep, kept_weights
 from ablations.study.naming import ALL_ARMS
 from results import store, units
-from results.store.plan_files import objective, trained
 from results.store.schemas import Expected, Plan
 from results.store.standing import Standings
 
@@ -142,13 +141,13 @@ def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
 
 def ranks(plan: Plan) -> int:
     """Return the number of processes of the plan's largest trial."""
-    return max((arm.ranks for arm in trained(plan)), default=1)
+    return max((arm.ranks for arm in plan.entries), default=1)
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
     """Return the maximum disk space of the trials with these ids, of which `todo` are still to train."""
     stays = kept_weights(keep, [plan])
-    trials = [(arm.params or 0, trial.id) for arm in trained(plan) for trial in arm.trials if trial.id in ids]
+    trials = [(arm.params or 0, trial.id) for arm in plan.entries for trial in arm.trials if trial.id in ids]
     running = concurrent(plan, todo, workers)
     return Disk(
         weights=sum(BYTES_A_PARAMETER * params for params, key in trials if stays(key)),
@@ -161,7 +160,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     """Return the overview as text, with the arms that match the glob patterns `arms`."""
     trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
     counted = "1 arm" if len(shown) == 1 else f"{len(shown)} arms"
-    resolved = resolution.resolution_lines(view.resolution, plan.metric, objective(plan))
+    resolved = resolution.resolution_lines(view.resolution, plan.metric, plan.objective)
     weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
     lines = [
         f"{plan.name}: {plan.question}",

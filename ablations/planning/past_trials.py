@@ -10,7 +10,6 @@ from typing import Any
 from ablations.execution.attempts import read_or_none
 from ablations.planning.step_times import Device
 from results import store
-from results.store.plan_files import trained
 from results.store.schemas import Entry, Environment, Plan
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
@@ -49,7 +48,7 @@ def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry]
     @cache
     def rate(*alike: Any) -> float | None:
         plans = (one for one in [plan, *store.plans(runs)] if one.recipe == plan.recipe)
-        entries = (arm for one in plans for arm in trained(one))
+        entries = (arm for one in plans for arm in one.entries)
         same = {str(arm.trials): arm for arm in entries if comparable_settings(arm) == alike}
         rates = (took / training_flops(arm) for arm in same.values() for took in seconds(arm, runs, device, EACH))
         found = list(islice(rates, ALL))

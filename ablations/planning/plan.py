@@ -21,7 +21,8 @@ from ablations.study.study import Axis, Study, claim_arms
 from results import store, units
 from results.figures.kinds import FIGURES
 from results.names import METRICS
-from results.store import dependencies, schemas
+from results.store import schemas
+from results.store.plan_files import parent_setting
 from results.store.schemas import Entry, Plan, PlannedTrial, Settings, Split, Took
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import EVAL, eval_of, find
@@ -367,7 +368,7 @@ def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Ent
     settings: the config as the plan entry records it. parent: the stage that the trials start or learn from.
     """
     before = parent.ids if parent else None
-    ids = trial_ids(config, seeds, settings.get("data_seed"), before, dependencies.link(settings))
+    ids = trial_ids(config, seeds, settings.get("data_seed"), before, parent_setting(settings))
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
@@ -433,8 +434,8 @@ def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict
     is a new stage, and both are kept.
     """
     found = {stage.name: stage for stage in new.stages}
-    before = dependencies.by_name(old)
-    needed = {stage.name for arm in arms for stage in dependencies.lineage(arm, before)}
+    before = {stage.name: stage for stage in old.stages}
+    needed = {stage.name for arm in arms for stage in old.lineage(arm)}
     names: dict[str, str] = {}
     for name, stage in before.items():
         if name in needed:

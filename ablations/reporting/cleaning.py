@@ -9,7 +9,6 @@ from typing import Literal
 from results import store
 from results.store import eval_files, lease
 from results.store.files import refuse_links
-from results.store.plan_files import evals_of, trained
 from results.store.schemas import Entry, Plan
 
 Keep = Literal["all", "baseline", "none"]
@@ -49,9 +48,9 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
     """
     owed: dict[str, list[str]] = {}
     for plan in plans:
-        for entry in trained(plan):
+        for entry in plan.entries:
             for planned in entry.trials:
-                owed.setdefault(planned.id, []).extend(evals_of(entry, plan))
+                owed.setdefault(planned.id, []).extend(plan.evals_of(entry))
     found, stays = list[Waste](), kept_weights(keep, plans)
     for path in store.listed(runs / "trials"):
         trial = store.Trial(path, scratch)

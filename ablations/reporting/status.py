@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ablations.cluster import array_tasks, no_progress, written_reports
 from results import store
-from results.store import dependencies, lease
-from results.store.plan_files import evals_of, trained
+from results.store import lease
 from results.store.schemas import Entry, Failure, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 from slurm.queries.ask import NoSlurm, Unreachable
@@ -170,14 +169,14 @@ class StudyStatus:
 
 def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
     """Return the status of a study, with that of each stage and arm. seen: SLURM's answers."""
-    standings, parents = Standings(runs), dict(dependencies.trials_with_parents(plan))
+    standings, parents = Standings(runs), plan.trials_with_parents
 
     def entry_status(entry: Entry) -> ArmStatus:
-        owed = evals_of(entry, plan)
+        owed = plan.evals_of(entry)
         there = {key: standings.of(key, owed, parents.get(key, {})) for key in entry.ids.values()}
         return arm_status(entry, runs, seen, there)
 
-    entries = [entry_status(entry) for entry in trained(plan)]
+    entries = [entry_status(entry) for entry in plan.entries]
     total = {kind: sum(entry.counts[kind] for entry in entries) for kind in KINDS}
     return StudyStatus(
         study=plan.study,

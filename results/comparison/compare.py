@@ -17,7 +17,6 @@ from results.records import ChangedContrast, ComparedRow, Comparison, Contents, 
 from results.statistics import contrast, inference, power, tuning, verdict
 from results.statistics.contrast import Sample
 from results.statistics.inference import Estimate
-from results.store.plan_files import objective
 from results.store.schemas import Arm
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
@@ -254,7 +253,7 @@ def compared_row(
     plan, difference = pair.first.study.plan, test.difference if test else Estimate(0, None)
     return ComparedRow(
         **of_study(plan),
-        objective=objective(plan),
+        objective=plan.objective,
         arm=pair.first.arm.name,
         a=reached(pair.a.row) if pair.a else None,
         b=reached(pair.b.row) if pair.b else None,
@@ -270,7 +269,7 @@ def compared_row(
         n_pairs=test.pairs if test and test.pairs else None,
         identical=test.identical if test else [],
         contrast=changed_contrast(change) if change else None,
-        notes=metric_notes(plan.metric, objective(plan)) + row_notes(pair, test, family) + change_notes(change),
+        notes=metric_notes(plan.metric, plan.objective) + row_notes(pair, test, family) + change_notes(change),
     )
 
 

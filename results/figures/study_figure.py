@@ -18,7 +18,6 @@ from results.figures.theme import check_format, file_content, style
 from results.names import AXES, METRICS
 from results.statistics import tuning
 from results.store.files import safe_name
-from results.store.plan_files import objective
 from results.store.schemas import Plan
 from results.study_results import StudyResults
 from results.style import current, use_labels
@@ -102,7 +101,7 @@ def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[F
 
 def objective_labels(plan: Plan) -> dict[str, str]:
     """Return labels by metric for the objectives masked-patch and mae, or {} for another objective."""
-    if (learned := objective(plan)) not in OBJECTIVE_SUFFIX:
+    if (learned := plan.objective) not in OBJECTIVE_SUFFIX:
         return {}
     return {metric: metric_name(metric.replace("val_", "validation_"), learned) for metric in METRICS}
 

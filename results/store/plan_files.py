@@ -1,4 +1,4 @@
-"""The plans in a run directory: how they are written and read, found by name, and what they train and evaluate."""
+"""The plans in a run directory: how they are written, read and found by name."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from results.names import suggestion
 from results.store.files import Broken, safe_name
 from results.store.json_files import SCHEMA, checksum, read_json, write_json
-from results.store.schemas import Entry, Plan, stray, validated
+from results.store.schemas import Plan, Settings, stray, validated
 
 
 def study_folder(runs: Path, name: str) -> Path:
@@ -90,20 +90,12 @@ def absent(source: Path) -> ValueError:
     return ValueError(f"{source}: no such run directory or exported file: {then}")
 
 
-def trained(plan: Plan) -> list[Entry]:
-    """Return the stages of a plan, parents first, and then its arms."""
-    return [*plan.stages, *plan.arms]
+def parent_setting(config: Settings) -> str:
+    """Return the setting that names the parent trial: `teacher` if the config has `init_from`, else `init_from`.
 
-
-def objective(plan: Plan) -> str:
-    """Return the training objective that all arms share, or "" if the arms differ."""
-    found = {arm.config.get("objective", "classification") for arm in plan.arms}
-    return str(found.pop()) if len(found) == 1 else ""
-
-
-def evals_of(entry: Entry, plan: Plan) -> list[str]:
-    """Return the names of the evals that the trials of an entry need: its own list, or else the plan's."""
-    return list(plan.evals if entry.evals is None else entry.evals)
+    config: that of an entry with a parent, without the setting that names the parent.
+    """
+    return "teacher" if "init_from" in config else "init_from"
 
 
 def select(plans: Sequence[Plan], studies: Sequence[str], source: Path) -> list[str]:

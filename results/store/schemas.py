@@ -6,7 +6,7 @@ and the field. Unknown fields are accepted, because a later version may have wri
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -372,6 +372,37 @@ class Plan(Schema):
     @property
     def baseline_arm(self) -> Arm:
         return next(arm for arm in self.arms if arm.name == self.baseline)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The stages, parents first, and then the arms."""
+        return [*self.stages, *self.arms]
+
+    @property
+    def objective(self) -> str:
+        """The training objective that all arms share, or "" if the arms differ."""
+        found = {arm.config.get("objective", "classification") for arm in self.arms}
+        return str(found.pop()) if len(found) == 1 else ""
+
+    def evals_of(self, entry: Entry) -> list[str]:
+        """Return the names of the evals that the trials of an entry need: its own list, or else the plan's."""
+        return list(self.evals if entry.evals is None else entry.evals)
+
+    def lineage(self, entry: Entry) -> Iterator[Stage]:
+        """Yield the stages that an entry starts or learns from, nearest first."""
+        stages = {stage.name: stage for stage in self.stages}
+        while parent := stages.get(entry.parent):
+            yield parent
+            entry = parent
+
+    def parents(self, entry: Entry, seed: int) -> dict[str, str]:
+        """Return the trials that an entry's trial with a seed starts or learns from: id -> name, nearest first."""
+        return {stage.ids[seed]: stage.name for stage in self.lineage(entry)}
+
+    @property
+    def trials_with_parents(self) -> dict[str, dict[str, str]]:
+        """The parents of each trial that has some, by trial id."""
+        return {one.id: self.parents(entry, one.seed) for entry in self.entries if entry.parent for one in entry.trials}
 
     @model_validator(mode="before")
     @classmethod

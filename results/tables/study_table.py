@@ -18,7 +18,6 @@ from results.statistics import interim as looks
 from results.statistics.contrast import Sample
 from results.statistics.tuned_pairs import Pair
 from results.store import eval_files
-from results.store.plan_files import objective
 from results.store.schemas import Arm, EvalSummary, Plan
 from results.study_results import StudyResults
 from results.style import current
@@ -104,7 +103,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
         **{name: getattr(plan, name) for name in OF_PLAN},
         rows=sorted(rows.values(), key=lambda row: (row.arm not in choices, current().rank(row.arm))),
         besides=list(besides),
-        objective=objective(plan),
+        objective=plan.objective,
         published_of=plan.published_of or plan.source,
         interim=unfinished,
         judged=judged,

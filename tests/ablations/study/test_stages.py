@@ -39,7 +39,6 @@ from results.comparison import compare, summary
 from results.figures import study_figure
 from results.load import load_studies
 from results.store import lease
-from results.store.plan_files import trained
 from results.store.schemas import Plan, Result
 from results.store.standing import WEIGHTS_GONE, Kind, Parent, Standings, start_of
 from results.tables import layout, study_table
@@ -346,7 +345,7 @@ def test_data_of_a_stage_may_be_named(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("keep", ["all", "baseline", "none"])
 def test_disk_counts_the_weights_that_stay(tmp_path: Path, keep: cleaning.Keep) -> None:
     made = plan(tmp_path)
-    ids = {key for entry in trained(made) for key in entry.ids.values()}
+    ids = {key for entry in made.entries for key in entry.ids.values()}
     found = overview.peak_disk(made, ids, 12, keep, 1).weights
     stages, arms = (sum(4 * e.params * len(e.trials) for e in part) for part in (made.stages, made.arms))
     baselines = sum(4 * arm.params * 2 for arm in made.arms if arm.name == arm.baseline)
