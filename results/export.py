@@ -23,7 +23,7 @@ from results.store import correctness
 from results.store.inspection_data import Inspection, pack, unpack
 from results.store.json_files import parse_json
 from results.store.record import Record
-from results.store.schemas import ExportHeader, Plain, Plan, TrialRow, validated
+from results.store.schemas import ExportHeader, Plain, TrialRow, validated
 from results.study_results import HISTORY, NUMBERS, TEXTS, StudyResults, assemble
 from results.tables import formats
 
@@ -84,7 +84,7 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
 
 
 def trial_rows(study: StudyResults) -> list[Json]:
-    """Return one dict per planned trial, with the columns of SCHEMA except inspect."""
+    """Return one dict per planned trial, with the columns of SCHEMA except `inspect`."""
     lines = dict(list(study.history.groupby(["arm", "seed"], sort=False)))
     rows = []
     for trial in study.trials.to_dict("records"):
@@ -129,11 +129,6 @@ def read(path: Path) -> list[StudyResults]:
     return [assemble(plan, records) for plan in header.plans]
 
 
-def read_plans(path: Path) -> list[Plan]:
-    """Return the plans of an export without reading its rows. Raises ValueError as `read_header` does."""
-    return read_header(path).plans
-
-
 def read_inspections(path: Path) -> dict[str, Inspection]:
     """Return the inspections of an export by trial id; raise ValueError if the file is damaged or not an export."""
     packed = {row["id"]: row.get("inspect", "") for row in read_rows(path)}
@@ -155,7 +150,7 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 
 
 def read_header(path: Path) -> ExportHeader:
-    """Return the header of an export from the metadata of its Parquet schema.
+    """Return the header of an export, without reading its rows.
 
     Raises ValueError if the file is not an export, Broken if its header is damaged, NewerSchema if a newer version
     wrote it.
@@ -178,10 +173,6 @@ def read_rows(path: Path) -> list[Json]:
 
     Raises ValueError if the file is not a whole Parquet file, Broken if columns or values are not as expected.
     """
-    with open_parquet(path) as file:
-        missing = OPTIONAL_COLUMNS - set(file.schema_arrow.names)
-        if not file.schema_arrow.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
-            raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
     try:
         table = read_table(path)
         rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()
@@ -208,6 +199,9 @@ def read_table(path: Path) -> pa.Table:
     dictionaries are expanded. Raises ValueError if the file is damaged or exceeds a limit.
     """
     with open_parquet(path) as file:
+        missing = OPTIONAL_COLUMNS - set(file.schema_arrow.names)
+        if not file.schema_arrow.equals(pa.schema([column for column in SCHEMA if column.name not in missing])):
+            raise store.Broken(f"{path}: damaged (not the columns of schema {store.SCHEMA})")
         texts = [field.name for field in file.schema_arrow if field.type == pa.string()]
     with open_parquet(path, read_dictionary=texts) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
@@ -223,7 +217,6 @@ def read_table(path: Path) -> pa.Table:
 
 
 def check_limit(path: Path, what: str, found: int, most: int) -> None:
-    """Raise Broken if `found` is greater than `most`."""
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
 

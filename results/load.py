@@ -13,10 +13,9 @@ from results.study_results import StudyResults, load_plans
 def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Return the results of the named studies, or of all.
 
-    source: run directory or Parquet export. studies: "pooling" selects the study under every recipe, "pooling@digits"
-    only under the recipe digits. parts: what to read of each trial in a run directory besides its result; the rest
-    stays empty. Raises ValueError if a name is unknown, or if the source is missing, empty, damaged, not an export, or
-    of a newer version.
+    source: run directory or Parquet export. studies: "pooling" for every recipe, "pooling@digits" for one recipe.
+    parts: what to read of each trial in a run directory besides its result. Raises ValueError if a name is unknown, or
+    if the source is missing, empty, damaged, not an export, or of a newer version.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
@@ -29,8 +28,8 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
     """Return inspections by trial id: those of each arm's first finished seed, or all that an export holds.
 
-    Missing and damaged inspections of a run directory are left out. Raises ValueError if an export is damaged, or if a
-    newer version wrote an inspection.
+    Damaged inspections of a run directory are left out. Raises ValueError if an export is damaged, or if a newer
+    version wrote an inspection.
     """
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from results import store, units
@@ -42,7 +42,12 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
     """
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
-    return template().render(
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"minus": minus, "breakable": breakable}
+    return environment.get_template("report.html.j2").render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
         progress=progress_text(trials),
@@ -52,30 +57,17 @@ def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str,
     )
 
 
-def template() -> Template:
-    """Return the Jinja template of the report, with the filters that it uses."""
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"minus": minus, "breakable": breakable}
-    return environment.get_template("report.html.j2")
-
-
 def minus(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
 
 
 def breakable(name: str) -> Markup:
-    """Return an arm's name as HTML in which a line may break after "_", "=" or ",", for narrow pages."""
+    """Return an arm's name as HTML in which a line may break after "_", "=" or ","."""
     return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Return the values for one study's section of the report, by their names in the template.
-
-    uses: trial id -> number of studies that share the trial.
-    """
+    """Return the values of a section, by their names in the template. uses: trial id -> number of studies."""
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
@@ -110,10 +102,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links to results of the same study with other recipes or overrides, and to studies with shared trials.
-
-    A link has the keys slug, name and how, a text on how the studies are related.
-    """
+    """Return links (slug, name, how) to the same study's other results, and to studies with shared trials."""
     own, found = set(study.trials["id"]), []
     for other in studies:
         shared = len(own & set(other.trials["id"]))
@@ -155,7 +144,7 @@ def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> l
 
 
 def figures(study: StudyResults) -> dict[str, Markup]:
-    """Return the study's figure as inline SVG by page width, "wide" and "narrow"; {} if its kind is unknown."""
+    """Return the study's figure as SVG by page width, "wide" and "narrow", or {} if its kind is unknown."""
     if study_figure.unknown_figure(study.plan):
         return {}
     return {
@@ -182,14 +171,13 @@ def verdict_summary(table: Table) -> str:
 
 
 def progress_text(trials: pd.DataFrame) -> str:
-    """Return the number of trials by status, such as "18 of 20 trials finished, 2 diverged"."""
+    """Return text such as "18 of 20 trials finished, 2 diverged"."""
     states = Counter(trials["status"])
     rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
     return f"{states['finished']} of {len(trials)} trials finished{rest}"
 
 
 def claim_view(claim: Claim, metric: str) -> dict[str, str]:
-    """Return the text, the verdict and the basis (difference, interval, note) of a claim, by these names."""
     unit = units.unit(metric)
     delta = "" if claim.delta is None else f"{unit.signed(claim.delta)}{unit.of_difference}"
     interval = claim.delta_ci95 and f" [{', '.join(map(unit.signed, claim.delta_ci95))}]"
@@ -210,13 +198,11 @@ def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
 
 
 def stage_seconds(study: StudyResults) -> dict[str, float]:
-    """Return the training seconds of the trials in the study's stages, by trial id."""
     trials = [trial for stage in study.plan.stages for trial in stage.trials]
     return {trial.id: trial.train_seconds for trial in trials if trial.train_seconds is not None}
 
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
-    """Return a phrase with the training time of a study and the number of its trials that other studies share."""
     trials, starts = study.trials, stage_seconds(study)
     own = trials["train_seconds"].dropna()
     if own.empty and not starts:
@@ -230,7 +216,7 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
+    """Return text such as "9.2 s", "3 min 10 s" or "2 h 5 min"."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -240,10 +226,7 @@ def duration_text(seconds: float) -> str:
 
 
 def provenance(trials: pd.DataFrame) -> dict[str, str]:
-    """Return the provenance of finished and diverged trials as text by field.
-
-    If a field differs between trials, its text has each value with the number of trials.
-    """
+    """Return the provenance of finished and diverged trials by field; differing values with their numbers of trials."""
     over = trials[trials["status"].isin(OVER)]
     counts = {name: Counter(value for value in over[name] if value) for name in PROVENANCE}
     return {

@@ -8,11 +8,12 @@ UNUSUAL = re.compile(r"[^\x20-\x7e]")
 
 def printable(text: str, keep: str = "") -> str:
     """Return the text with every nonprintable character escaped, except the characters in `keep`."""
-    return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() or found[0] in keep else escape(found[0]), text)
 
+    def escaped(found: re.Match[str]) -> str:
+        unusual = not found[0].isprintable() and found[0] not in keep
+        return found[0].encode("unicode_escape").decode() if unusual else found[0]
 
-def escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return UNUSUAL.sub(escaped, text)
 
 
 def one_line(text: str) -> str:

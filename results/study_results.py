@@ -33,9 +33,8 @@ class StudyResults:
 
     columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
     reason (why a trial is absent or damaged), metrics and measures (NaN if absent), provenance, weights_sha256, and
-    evals and config (JSON text, or ""). evaluations: the training histories of all trials, as rows with the columns
-    EVALUATION. correct: trial id -> two arrays, image indices (images,) and whether each image was classified correctly
-    (images,).
+    evals and config (JSON text, or ""). evaluations: the training histories as rows with the columns EVALUATION.
+    correct: trial id -> image indices (images,) and whether each image was classified correctly (images,).
     """
 
     plan: Plan
@@ -81,7 +80,7 @@ class StudyResults:
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of each plan, loaded from a run directory, whose own plan files are not read.
+    """Return the results of the plans in a run directory, whose own plan files are not read.
 
     parts: what to read of each trial besides its result. Raises NewerSchema if a newer version wrote the results.
     """
@@ -94,7 +93,7 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
 
 
 def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
-    """Return the plan with the training seconds of its stages' trials, which are part of the study's cost."""
+    """Return the plan with the training seconds of its stages' trials."""
 
     def took(trial: PlannedTrial) -> PlannedTrial:
         result = store.trial(runs, trial.id).state().result
@@ -153,7 +152,6 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
 
 
 def eval_metrics(record: Record) -> dict[str, float]:
-    """Return the metrics of all evals of a trial in one dict, by metric name."""
     found = json.loads(str(record.values["evals"]))
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
 

@@ -49,17 +49,14 @@ class Style:
     notes: bool = True
 
     def label(self, name: str) -> str:
-        """Return the label of an arm, setting, factor or metric, or the name unchanged without a label.
-
-        An arm without a label of its own has the labels of its settings.
-        """
+        """Return the label of an arm, setting, factor or metric; by default an arm has the labels of its settings."""
         if name in self.labels:
             return self.labels[name]
         parts = name.split(",")
         return ", ".join(self.labels.get(p, p) for p in parts) if set(parts) & self.labels.keys() else name
 
     def colour(self, name: str) -> str | None:
-        """Return the color of an arm or of one of its settings, or None if the style sets no color."""
+        """Return the color of an arm or of one of its settings, or None."""
         return next((self.colours[part] for part in (name, *name.split(",")) if part in self.colours), None)
 
     def rank(self, name: str) -> int:
@@ -123,17 +120,17 @@ ROLES = ("baseline", "better", "worse")
 
 
 def parse(content: Mapping[str, Any]) -> Style:
-    """Return the style that the parsed content of a style file describes.
-
-    Raises ValueError if a key is unknown or a value is not allowed.
-    """
+    """Return the style in the content of a style file; raise ValueError if a key is unknown or a value not allowed."""
     check_keys("", content, SECTIONS)
     size, fonts, digits = (read_section(name, content) for name in KEYS)
     sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}
     width = sizes[sizes["width"]] if isinstance(sizes["width"], str) else sizes["width"]
     sizes["width"] = check("size.width", width, INCHES)
     colours = dict(check("colours", content.get("colours", {}), MAPPING))
-    palette: dict[str, Any] = {"palette": read_palette(colours.pop("palette"))} if "palette" in colours else {}
+    palette: dict[str, Any] = {}
+    if "palette" in colours:
+        found = check("colours.palette", check("colours.palette", colours.pop("palette"), LIST), NOT_EMPTY)
+        palette["palette"] = tuple(check("colours.palette", colour, COLOUR) for colour in found)
     for name, value in colours.items():
         check(f"colours.{name}", value, COLOUR)
     labels = check("labels", content.get("labels", {}), MAPPING)
@@ -152,19 +149,11 @@ def parse(content: Mapping[str, Any]) -> Style:
 
 
 def read_section(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked values of a section with fixed keys (see KEYS)."""
     section = check_keys(name, check(name, content.get(name, {}), MAPPING), KEYS[name])
     return {key: check(f"{name}.{key}", value, KEYS[name][key]) for key, value in section.items()}
 
 
-def read_palette(value: Any) -> tuple[str, ...]:
-    """Return the palette as a tuple of colors; raise ValueError unless `value` is a list of at least one color."""
-    palette = check("colours.palette", check("colours.palette", value, LIST), NOT_EMPTY)
-    return tuple(check("colours.palette", one, COLOUR) for one in palette)
-
-
 def check(key: str, value: Any, rule: Rule) -> Any:
-    """Return the value; raise ValueError if the rule does not allow it."""
     holds, allowed = rule
     if not holds(value):
         raise ValueError(f"{key}={value}: allowed is {allowed}")
@@ -172,7 +161,6 @@ def check(key: str, value: Any, rule: Rule) -> Any:
 
 
 def check_keys(section: str, found: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
-    """Return the mapping; raise ValueError, with a suggestion, if it has a key that is not allowed."""
     for name in found:
         if name not in allowed:
             key = f"{section}.{name}" if section else name

@@ -16,8 +16,8 @@ LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")
 class Unit:
     """The unit of a metric.
 
-    scale: factor from the stored number to the printed number. of_value, of_difference: text after a value or a
-    difference. range: the largest possible difference between two stored numbers.
+    scale: printed number / stored number. of_value, of_difference: text after a value or a difference. range: the
+    largest possible difference between two stored numbers.
     """
 
     scale: float

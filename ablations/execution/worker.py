@@ -245,7 +245,7 @@ class Worker:
             return self.emit(messages.Ended("held"))
         name = ""
         try:
-            folder = eval_files.folder(trial)
+            folder = trial.path / "evals"
             with lease.turn(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
                 for name in eval_files.left(trial, job.evals, result):
                     if (killed := eval_files.begin(trial, name)) >= attempts.WITHOUT_PROGRESS:

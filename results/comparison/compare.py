@@ -31,7 +31,6 @@ class Side:
     """An arm of one set of results (A or B), with its row of the study's table.
 
     trials: the metric in its finished trials. contrast: the paired differences from the baseline, None for a baseline.
-    outcomes: the outcome of each planned trial.
     """
 
     study: StudyResults
@@ -44,10 +43,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms to compare, one of A and one of B. One of them may be None.
-
-    first: the arm after which the row is named.
-    """
+    """Two arms to compare, of which one may be None. first: the arm after which the row is named."""
 
     a: Side | None
     b: Side | None
@@ -81,9 +77,10 @@ class Test:
 
 
 def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
-    """Return the comparison of B with A, in which the tests of all arms form one Holm family.
+    """Return the comparison of B with A.
 
-    Equal tests count once. The tests of equivalence and those of changed contrasts form two further families.
+    The tests of all arms form one Holm family, in which equal tests count once. The tests of equivalence and those of
+    changed contrasts form two further families.
     """
     pairs = list(matched_pairs(sides(a), sides(b)))
     tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])
@@ -120,10 +117,7 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
 
 
 def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
-    """Yield a pair for each arm of A, and then for each arm of B that is in no pair yet.
-
-    Each arm is paired with its counterpart, or with None if it has no counterpart.
-    """
+    """Yield a pair for each arm of A, and then for each arm of B that is in no pair yet."""
     used: set[int] = set()
     for side in a:
         best = counterpart(side, b)
@@ -143,7 +137,7 @@ def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
 
 
 def trained_alike(a: Side, b: Side) -> bool:
-    """Return whether both arms have the same resolved config, apart from seeds, and the same metric."""
+    """Return whether both arms have the same metric and the same resolved config, apart from seeds."""
     return bool(a.arm.key == b.arm.key and a.study.plan.metric == b.study.plan.metric)
 
 
@@ -209,7 +203,6 @@ def estimate_difference(a: Sample, b: Sample, same_split: bool) -> tuple[Estimat
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
-    """Return the tests with p_holm set and p_margin adjusted, each as one Holm family."""
     both = (holm_over_tests(tests, name) for name in ("p", "p_margin"))
     return [test and replace(test, p_holm=p, p_margin=margin) for test, p, margin in zip(tests, *both, strict=True)]
 
@@ -217,7 +210,7 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
     """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests.
 
-    A test that is None or lacks this p value gives None. A baseline shared by several studies is one test.
+    A baseline shared by several studies is one test.
     """
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
@@ -225,10 +218,9 @@ def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | Non
 
 
 def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[float | None]:
-    """Return the smallest difference that each test would have resolved with 80% power.
+    """Return the smallest difference that each test would have resolved with 80% power, None without standard error.
 
-    It is None without a test, or if the test has no standard error. Spreads are pooled per metric and method. family:
-    the number of distinct tests.
+    Spreads are pooled per metric and method. family: the number of distinct tests.
     """
     groups: dict[tuple[str, str], dict[tuple[str, ...], Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
@@ -245,10 +237,9 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 def compared_row(
     pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, family: int
 ) -> ComparedRow:
-    """Return the comparison's row of one pair.
+    """Return the row of one pair.
 
-    resolvable: the smallest difference that the test would have resolved. change: the test of the difference between
-    B's and A's contrast. family: the number of distinct tests.
+    resolvable: the smallest difference that the test would have resolved. change: the test of B's contrast against A's.
     """
     plan, difference = pair.first.study.plan, test.difference if test else Estimate(0, None)
     return ComparedRow(
@@ -268,13 +259,21 @@ def compared_row(
         method=test.method if test else None,
         n_pairs=test.pairs if test and test.pairs else None,
         identical=test.identical if test else [],
-        contrast=changed_contrast(change) if change else None,
+        contrast=ChangedContrast(
+            a=change.a.row.verdict,
+            b=change.b.row.verdict,
+            delta=change.difference.value,
+            delta_ci95=change.difference.interval(),
+            p_holm=change.p_holm,
+        )
+        if change
+        else None,
         notes=metric_notes(plan.metric, plan.objective) + row_notes(pair, test, family) + change_notes(change),
     )
 
 
 def metric_notes(metric: str, objective: str) -> list[str]:
-    """Return the metric's name as the only note, or [] for the test accuracy on class labels."""
+    """Return a note with the metric's name, or [] for the test accuracy on class labels."""
     usual = metric == USUAL and objective not in units.OBJECTIVE_SUFFIX
     return [] if usual else [units.metric_name(metric, objective)]
 
@@ -297,10 +296,7 @@ def reached(row: Row) -> Reached:
 
 
 def verdict_on(test: Test) -> str | None:
-    """Return the verdict on B against A, or None where no test is possible.
-
-    It is "identical" if all trials of A, or all trials of B, have an identical trial on the other side.
-    """
+    """Return the verdict on B against A, "identical" if a side has only identical trials, or None without a test."""
     if test.method == "none":
         return IDENTICAL
     return verdict.verdict(
@@ -313,10 +309,10 @@ def verdict_on(test: Test) -> str | None:
 
 
 def worse_by_at_most(test: Test) -> float | None:
-    """Return the one-sided 95% upper bound on how much worse B is than A, or None if there is none.
+    """Return the one-sided 95% upper bound on how much worse B is than A, negative if B is shown to be better.
 
-    The bound is negative if B is shown to be better. It is the difference itself where all differences, or all values
-    of each side, are equal. There is no bound if more trials diverged in B than in A, or if there are too few trials.
+    It is the difference itself where all differences, or all values of each side, are equal. It is None if more trials
+    diverged in B than in A, or if there are too few trials.
     """
     if test.difference.value is None or test.b.row.diverged > test.a.row.diverged:
         return None
@@ -330,15 +326,6 @@ def worse_by_at_most(test: Test) -> float | None:
 def common_margin(a: Side, b: Side) -> float | None:
     """Return the equivalence margin that both studies declare; None if they declare none or different ones."""
     return a.study.plan.margin if a.study.plan.margin == b.study.plan.margin else None
-
-
-def changed_contrast(change: Test) -> ChangedContrast:
-    """Return the change of an arm's contrast from A to B, with the verdicts in A and B.
-
-    A changed verdict proves nothing by itself, so `change` tests the difference of the contrasts.
-    """
-    verdicts, difference = (change.a.row.verdict, change.b.row.verdict), change.difference
-    return ChangedContrast(*verdicts, difference.value, difference.interval(), change.p_holm)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
@@ -373,7 +360,6 @@ def row_notes(pair: Pair, test: Test | None, family: int) -> list[str]:
 
 
 def test_notes(test: Test) -> list[str]:
-    """Return notes on how the test was made, and on identical and repeated trials."""
     found = []
     if test.method == "none" and test.a.trials.seeds != test.b.trials.seeds:
         found.append("identical where both sides have the trial; one side has more seeds")
@@ -394,7 +380,7 @@ def test_notes(test: Test) -> list[str]:
 def change_notes(change: Test | None) -> list[str]:
     """Return a note if the verdict on an arm against its baseline differs between A and B, else [].
 
-    The note has both verdicts and, if the contrasts could be tested, the size and p value of the change.
+    A changed verdict proves nothing by itself, so the note has the size and p value of the contrast's change.
     """
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
@@ -411,15 +397,15 @@ def change_notes(change: Test | None) -> list[str]:
 
 
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
-    """Return (key, value in A, value in B) for each setting that differs between two arms."""
+    """Return (key, value in A, value in B) for each differing setting."""
     left, right = a.arm.config, b.arm.config
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return a text with up to three settings that differ between two arms, or only the metrics if those differ.
+    """Return text with the metrics if they differ, else with up to three differing settings.
 
-    If no setting differs, the text says that a part of the model has another version.
+    If no setting differs, a part of the model has another version.
     """
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
@@ -432,7 +418,6 @@ def settings_difference(a: Side, b: Side) -> str:
 
 
 def contents(studies: Sequence[StudyResults]) -> Contents:
-    """Return the studies of A or B, with their numbers of planned and ended trials, each trial counted once."""
     columns = (zip(study.columns["id"], study.columns["status"], strict=True) for study in studies)
     states = dict(itertools.chain.from_iterable(columns))
     over = sum(status in ("finished", "diverged") for status in states.values())
@@ -450,7 +435,6 @@ def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str
 
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
-    """Return the known values that each field of provenance has over all trials of A or B."""
     found: dict[str, set[str]] = defaultdict(set)
     for study in studies:
         own = ((name, study.columns[name]) for name in ("revision", "host"))
@@ -460,10 +444,7 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, list[str]]:
 
 
 def differing_recipes(pairs: Sequence[Pair]) -> dict[str, dict[str, list[str]]]:
-    """Return each field (the recipe or a setting) whose values in the matched arms differ between A and B.
-
-    A field has the values in A and those in B, over all matched arms.
-    """
+    """Return the recipe and each setting that differs between matched arms, with all their values in A and in B."""
     found: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for a, b in ((pair.a, pair.b) for pair in pairs if pair.a and pair.b):
         recipes = [("recipe", a.study.plan.recipe, b.study.plan.recipe)]

@@ -1,7 +1,6 @@
 """The output of a comparison of results A and B: the table, and the report of a gate in CI."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 from results import units
 from results.comparison.compare import IDENTICAL
@@ -23,7 +22,6 @@ def render(comparison: Comparison, format: str) -> str:
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
-    """Return one row of the comparison as a dict from CSV column to value."""
     values = {name: getattr(row, name) for name in ("study", "recipe", "arm", "metric")}
     for name, side in (("a", row.a), ("b", row.b)):
         values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
@@ -32,9 +30,15 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 
 
 def as_grid(comparison: Comparison) -> Grid:
+    sides = " ".join(
+        f"{name}: {', '.join(side.studies)} ({side.over} of {side.planned} trials)."
+        for name, side in (("A", comparison.a), ("B", comparison.b))
+    )
+    interval = "± is the 95% t interval, not adjusted"
+    tested = f"paired by seed, {interval}, p after Holm in a family of {comparison.family}"
     return Grid(
         title="B against A, arm by arm",
-        caption=[caption(comparison)],
+        caption=[f"{sides} Accuracies in %, differences in points; {tested}."],
         header=["study", "arm", "A", "n", "B", "n", "B - A", "pairs", "p (Holm)", "verdict"],
         numeric=[False, False, True, True, True, True, True, True, True, False],
         rows=[cells(row) for row in comparison.rows],
@@ -55,7 +59,7 @@ def cells(row: ComparedRow) -> list[Cell]:
 
 
 def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> list[Cell]:
-    """Return the cells of a difference: its size with interval, the number of pairs, and the adjusted p value."""
+    """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
         Cell(layout.plus_minus(unit.signed(row.delta), row.delta_ci95, unit), row.delta),
         Cell("" if row.n_pairs is None else str(row.n_pairs), row.n_pairs),
@@ -76,19 +80,7 @@ def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
     return [Cell(mean, side.mean), Cell(layout.count_of_planned(side.n, side.planned), side.n)]
 
 
-def caption(comparison: Comparison) -> str:
-    """Return the caption of the table: the contents of A and B, and how they were tested."""
-    sides = " ".join(
-        f"{name}: {', '.join(side.studies)} ({side.over} of {side.planned} trials)."
-        for name, side in (("A", comparison.a), ("B", comparison.b))
-    )
-    interval = "± is the 95% t interval, not adjusted"
-    tested = f"paired by seed, {interval}, p after Holm in a family of {comparison.family}"
-    return f"{sides} Accuracies in %, differences in points; {tested}."
-
-
 def closing_lines(comparison: Comparison) -> list[str]:
-    """Return the lines below the table: counts of verdicts, resolvable differences, and differing provenance."""
     counts = Counter(verdict_cell(row) for row in comparison.rows)
     summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
     lines = [f"Of {len(comparison.rows)} arm{'' if len(comparison.rows) == 1 else 's'}: {summary}."]
@@ -100,7 +92,7 @@ def closing_lines(comparison: Comparison) -> list[str]:
 
 
 def sensitivity_text(comparison: Comparison) -> str:
-    """Return a clause on the smallest differences, by metric, that the tests would have resolved; "" without tests."""
+    """Return a clause on the smallest differences that the tests would have resolved, by metric; "" without tests."""
     smallest: dict[tuple[str, str], list[float]] = {}
     for row in comparison.rows:
         if row.resolvable_difference is not None:
@@ -111,22 +103,17 @@ def sensitivity_text(comparison: Comparison) -> str:
     found = []
     for (metric, name), values in smallest.items():
         of_metric = f" of {name}" if len(smallest) > 1 or name != units.metric_name(metric) else ""
-        found.append(f"{range_text(values, units.unit(metric))}{of_metric}")
+        unit = units.unit(metric)
+        low, high = unit.bound(min(values)), unit.bound(max(values))
+        found.append(f"{high if low == high else f'{low.removesuffix(unit.of_difference)} to {high}'}{of_metric}")
     return f"differences of {', '.join(found)} or more would have been seen (80% power)"
-
-
-def range_text(values: Sequence[float], unit: units.Unit) -> str:
-    """Return the range of values as text: "1.90 points" or "1.90 to 2.40 points"."""
-    low, high = unit.bound(min(values)), unit.bound(max(values))
-    return high if low == high else f"{low.removesuffix(unit.of_difference)} to {high}"
 
 
 def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`.
 
     Without a margin, these are the rows with the verdict worse. With a margin, they are the compared arms that may be
-    worse by the margin or more. An arm is compared if A and B both have it with equal config and metric. margin: in the
-    metric's unit; 0.01 is one point of accuracy.
+    worse by the margin or more. margin: 0.01 is one point of accuracy.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
@@ -135,11 +122,7 @@ def failing_rows(comparison: Comparison, margin: float | None) -> list[ComparedR
 
 
 def gate_text(comparison: Comparison, margin: float | None = None) -> str:
-    """Return the report of `--fail-on worse`.
-
-    It has the failing rows and their number, the sensitivity of the tests, and the numbers of identical and untested
-    rows.
-    """
+    """Return the report of `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
     rows, failed = comparison.rows, failing_rows(comparison, margin)
     if margin is None:
         tested = sum(row.p_holm is not None for row in rows)
@@ -150,7 +133,8 @@ def gate_text(comparison: Comparison, margin: float | None = None) -> str:
         described = [f"{row.arm} of {row.name}: {bound_text(row)}" for row in failed]
         found = f"{len(failed)} of {compared} arms may be worse by {margin:g} or more"
     found += f" ({', '.join(described)})" if described else ""
-    rest = [f"{count} {text}" for text, count in Counter(map(exclusion, rows)).items() if text]
+    untested = Counter(IDENTICAL if row.verdict == IDENTICAL else row.untested for row in rows)
+    rest = [f"{count} {reason}" for reason, count in untested.items() if reason]
     return "; ".join(part for part in (found, sensitivity_text(comparison), ", ".join(rest)) if part)
 
 
@@ -181,8 +165,3 @@ def was_compared(comparison: Comparison) -> bool:
     rows = comparison.rows
     tested = any(row.p_holm is not None for row in rows)
     return tested or (bool(rows) and all(row.worse_by_at_most is not None for row in rows))
-
-
-def exclusion(row: ComparedRow) -> str:
-    """Return the reason why a row was not tested, or "" for a tested row."""
-    return IDENTICAL if row.verdict == IDENTICAL else row.untested or ""

@@ -78,10 +78,10 @@ class Attempt:
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
-        """Return the bytes of the newest valid checkpoint of any attempt, this attempt included.
+        """Return the bytes of the newest valid checkpoint of any attempt, or None without one.
 
         The metrics up to its step are copied into this attempt, and env.json records from which attempt it resumes.
-        Returns None without a valid checkpoint, and then removes this attempt's metrics.
+        Without a checkpoint, this attempt's metrics are removed.
         """
         self._close_metrics()
         for file in self.trial.checkpoints():
@@ -172,9 +172,8 @@ class Attempt:
 def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     """Return a new attempt that this process holds, or None if the trial is over or held.
 
-    The attempt's folder appears with the lease inside, by one rename. Returns None too if another process renames
-    first. A broken result is moved into the new folder. Raises ValueError if a folder is a symbolic link, and OSError
-    if the new folder cannot be made.
+    A broken result is moved into the new attempt's folder. Raises ValueError if a folder is a symbolic link, and
+    OSError if the new folder cannot be made.
     """
     trial.ensure_no_links()
     attempts = trial.attempts()
@@ -193,10 +192,7 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
 
 
 def has_result(trial: Trial, aside: Path | None = None) -> bool:
-    """Return whether a valid result exists. A broken result is moved to `aside`, if given.
-
-    Raises NewerSchema if a newer version wrote the result.
-    """
+    """Return whether a valid result exists, and move a broken result to `aside`, if given. Raises NewerSchema."""
     try:
         return trial.result() is not None
     except Broken:

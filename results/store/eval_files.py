@@ -30,23 +30,16 @@ Arrays = Mapping[str, "np.ndarray"]
 MOST_BEGUN = 1000  # maximum bytes of a .begun file; an eval fails after far fewer starts
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-def folder(trial: Trial) -> Path:
-    return trial.path / "evals"
-
-
 def file(trial: Trial, name: str, suffix: str) -> Path:
     """Return the path of an eval's file. Raises ValueError if the eval's name is not a valid file name."""
-    return folder(trial) / f"{safe_name(name)}{suffix}"
+    return trial.path / "evals" / f"{safe_name(name)}{suffix}"
 
 
 def read(trial: Trial, name: str, weights_sha256: str | None) -> Eval:
     """Return a verified eval.
 
-    Raises FileNotFoundError if the file is missing. Raises Broken if it is damaged, belongs to another trial or was
-    computed from other weights. Raises NewerSchema if a newer version wrote it.
+    Raises FileNotFoundError if it is missing, Broken if it is damaged, of another trial or of other weights, and
+    NewerSchema if a newer version wrote it.
     """
     found = read_sealed(file(trial, name, ".json"), Eval)
     if (found.id, found.name) != (trial.id, name):
@@ -84,9 +77,8 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
 
 
 def fail(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
-    """Write the failure of an eval. cause: the error in one line. code: digest of the sources."""
-    content = {"cause": cause, "traceback": traceback, "code": code}
-    store.write_json(file(trial, name, ".failure.json"), content)
+    """Write the failure of an eval, with the fields of schemas.Failure."""
+    store.write_json(file(trial, name, ".failure.json"), {"cause": cause, "traceback": traceback, "code": code})
 
 
 def begin(trial: Trial, name: str) -> int:
@@ -128,14 +120,8 @@ def all_names(trial: Trial) -> list[str]:
     return sorted({name.removesuffix(".json").removesuffix(".failure") for name in files if name.endswith(".json")})
 
 
-# -- what is left ------------------------------------------------------------------------------------------------------
-
-
 def left(trial: Trial, names: Sequence[str], result: Result | None) -> list[str]:
-    """Return the names of the evals that a finished trial still lacks. An unfinished or diverged trial lacks none.
-
-    Raises NewerSchema if a newer version wrote an eval.
-    """
+    """Return the names of the evals that a finished trial lacks; other trials lack none. Raises NewerSchema."""
     if result is None or result.status != "finished":
         return []
     missing = []

@@ -28,11 +28,7 @@ class Inspection:
 
 
 def read(trial: store.Trial) -> Inspection:
-    """Return the inspection of a trial.
-
-    Raises FileNotFoundError if the trial was not inspected. Raises Broken if a file is damaged or does not match the
-    weights. Raises NewerSchema if a newer version wrote it.
-    """
+    """Return the inspection of a trial. Raises like `eval_files.read`, and Broken if the arrays are damaged."""
     result = trial.result()
     found = eval_files.read(trial, "inspect", result.weights_sha256 if result else None)
     return Inspection(trial.id, found.content(), eval_files.read_arrays(trial, found))

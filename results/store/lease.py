@@ -1,9 +1,8 @@
 """Leases: files that record which process holds an attempt. They work on NFS without locks or synchronized clocks.
 
-A lease identifies its holder by host, boot, pid with its namespace, and start time. A holder is dead if its process is
-gone, has released the lease, or has not renewed the lease for 60 s of the reader's clock. A reader in the holder's pid
-namespace sees whether the process is gone, and applies the 60 s only to a stopped process (SIGSTOP). A holder that
-continues later finds its attempt superseded.
+A holder is dead if its process is gone, has released the lease, or has not renewed the lease for 60 s of the reader's
+clock. A reader in the holder's pid namespace sees whether the process is gone, and applies the 60 s only to a stopped
+process (SIGSTOP). A holder that continues later finds its attempt superseded.
 """
 
 import contextlib
@@ -137,7 +136,6 @@ class Heartbeat:
                 os.utime(self.attempt / NAME)
 
     def release(self) -> None:
-        """Stop the thread and release the lease."""
         self.released.set()
         self.thread.join()
         release(self.attempt)
@@ -147,8 +145,8 @@ class Heartbeat:
 def turn(folder: Path, seconds: float) -> Iterator[Path]:
     """Yield the folder of a lock that one process at a time holds, across all machines that share `folder`.
 
-    Raises TimeoutError naming the holder if the lock is not free within `seconds`. A waiting process notices within
-    about a minute that a holder is dead.
+    Raises TimeoutError naming the holder if the lock is not free within `seconds`. A waiting process takes over from a
+    dead holder within about a minute.
     """
     watch, deadline = Watch(fenced=False), time.monotonic() + seconds
     while (path := take_next(folder, watch)) is None:
@@ -167,7 +165,7 @@ def turn(folder: Path, seconds: float) -> Iterator[Path]:
 
 
 def release(attempt: Path) -> None:
-    """Release a lease by renaming its file, which works on a full disk too."""
+    """Rename the lease's file, which works on a full disk too."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(attempt / NAME, attempt / RELEASED)
 
@@ -202,7 +200,7 @@ def is_here(held: Lease) -> bool:
 
 
 def stopped(attempt: Path) -> str:
-    """Return a text that names the stopped process (SIGSTOP) holding an attempt, or "" if this host sees none."""
+    """Return text that names the stopped process (SIGSTOP) holding an attempt, or "" if this host sees none."""
     holder = read(attempt)
     if holder is None or not is_here(holder) or known(holder) is not None:
         return ""
@@ -223,10 +221,7 @@ def held(attempt: Path) -> bool | None:
 
 
 def seems_alive(attempt: Path) -> bool:
-    """Return whether the holder seems to live.
-
-    If this host cannot tell at once, the age of the lease by the local clock decides.
-    """
+    """Return whether the holder seems to live. In doubt, the age of the lease by the local clock decides."""
     alive = held(attempt)
     return alive if alive is not None else time.time() - changed(attempt) / 1e9 < DEAD_SECONDS
 
@@ -244,7 +239,6 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def dead(self, attempt: Path) -> bool:
-        """Return whether the attempt's holder is dead, as far as this reader has seen."""
         alive = held(attempt)
         if alive is not None:
             return not alive

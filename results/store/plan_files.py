@@ -16,7 +16,7 @@ def study_folder(runs: Path, name: str) -> Path:
 
 
 def plan_content(plan: Plan) -> dict[str, object]:
-    """Return the content of plan.json as field -> JSON value, without the checksum."""
+    """Return the content of plan.json without its checksum."""
     return {"schema": SCHEMA, **plan.content()}
 
 
@@ -27,10 +27,10 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return a plan without its checksum, against which the content is verified.
+    """Return a plan, verified against its checksum, which it does not keep.
 
-    A plan of 0.11 or before has no checksum and is not verified. Raises FileNotFoundError if the file is missing.
-    Raises Broken if it is damaged or edited. Raises NewerSchema if a newer version wrote it.
+    Raises FileNotFoundError if the file is missing, Broken if it is damaged or edited, and NewerSchema if a newer
+    version wrote it.
     """
     content = read_json(path)
     recorded = content.pop("checksum", None)  # plans of 0.11 and before have none
@@ -54,10 +54,10 @@ def listed(folder: Path) -> list[Path]:
 
 
 def plans(runs: Path) -> Iterator[Plan]:
-    """Yield all plans of a run directory, sorted by name. Folders without plan.json are skipped.
+    """Yield all plans of a run directory, sorted by name.
 
-    Raises Broken if a plan is damaged or in a wrong folder. Raises NewerSchema if a newer version wrote it. Raises
-    ValueError if the folder of plans cannot be read.
+    Raises Broken if a plan is damaged or in a wrong folder, NewerSchema if a newer version wrote it, and ValueError if
+    the folder of plans cannot be read.
     """
     for folder in listed(runs / "studies"):
         path = folder / "plan.json"
@@ -75,8 +75,8 @@ def plans(runs: Path) -> Iterator[Plan]:
 def named_plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if a name is unknown, or if
-    the directory is missing or without plans. Raises ValueError too if a plan is damaged or of a newer version.
+    studies: "pooling" for every recipe, "pooling@digits" for one recipe. Raises ValueError if a name is unknown, if
+    there is no plan, or if a plan is damaged or of a newer version.
     """
     if not runs.is_dir():
         raise absent(runs)

@@ -45,8 +45,7 @@ class Record:
     """The data of one trial, as read from disk.
 
     values: status, reason, metrics, measures and provenance by name, with config and evals as JSON texts. The text of
-    evals maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: indices (images,) of
-    the test images, and a 0 or 1 for each (images,).
+    evals maps an eval's name to its metrics and notes. history: lines of metrics.jsonl. correct: see correctness.parse.
     """
 
     values: Mapping[str, str | float | None]
@@ -67,7 +66,6 @@ def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> d
 
 
 def in_parallel(read_one: Callable[[str], Record], ids: Sequence[str], processes: int) -> list[Record]:
-    """Return the records of trials, read in forked processes."""
     ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them
     with (
         warnings.catch_warnings(),
@@ -78,7 +76,6 @@ def in_parallel(read_one: Callable[[str], Record], ids: Sequence[str], processes
 
 
 def process_count(trials: int) -> int:
-    """Return the number of processes with which to read this many trials."""
     if sys.platform != "linux":
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), MOST, trials // SHARE))
@@ -131,10 +128,7 @@ def read(runs: Path, parts: Collection[str], trial_id: str) -> Record:
 
 
 def read_provenance(state: store.TrialState) -> dict[str, str]:
-    """Return the code, settings and machine of a trial as texts by name; "A then B" if attempts differ.
-
-    Raises FileNotFoundError or Broken if env.json of the state's attempt cannot be read.
-    """
+    """Return the code, settings and machine of a trial as texts by name. Raises like `read_envs`."""
     envs = [env.content() for env in read_envs(state)]
     found = joined([{name: env[name] for name in NAMED if name in env} for env in envs])
     if plugins := joined([env["plugins"] for env in envs if "plugins" in env]):
@@ -143,10 +137,9 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Return env.json of the state's attempt and of the attempts that it resumed from, oldest first.
+    """Return env.json of the state's attempt and of the readable attempts that it resumed from, oldest first.
 
-    Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read. If the file of an earlier
-    attempt cannot be read, the list begins after that attempt.
+    Raises FileNotFoundError or Broken if the file of the state's attempt cannot be read.
     """
     folder, _, number = str(state.folder).rpartition("/")
     envs = [json_files.parse(state.read("env.json"), f"{number}/env.json", Environment)]

@@ -1,7 +1,6 @@
-"""Standing of a trial: whether it is over, and if not, whether it may start.
+"""Standing of a trial, as its files and those of its parents show: whether it is over, or may start.
 
-The standing follows from files: the trial's result, lease, failures and evals, and the same files of its parents. A
-trial may start once its parent has finished and the parent's weights exist. If these are lost, the parent is trained
+A trial may start once its parent has finished and the parent's weights exist. If these are lost, the parent is trained
 again.
 """
 
@@ -18,8 +17,6 @@ WEIGHTS_GONE = "whose weights are gone: `ablate run` or `ablate submit` trains i
 
 
 class Kind(StrEnum):
-    """The kinds of standing."""
-
     FINISHED = "finished"
     DIVERGED = "diverged"
     FAILED = "failed"  # with the current code
@@ -33,19 +30,6 @@ class Kind(StrEnum):
 
 OVER = (Kind.FINISHED, Kind.DIVERGED)
 ENDED = (*OVER, Kind.FAILED, Kind.BLOCKED)
-
-
-@dataclass(frozen=True)
-class Parent:
-    """What a parent allows to the trials that start or learn from its weights.
-
-    kind: READY, WAITS, LOST or BLOCKED. clause: the reason, worded to follow the parent's name. running: whether the
-    parent is being trained.
-    """
-
-    kind: Kind
-    clause: str = ""
-    running: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +71,7 @@ class Standing:
 
 
 class Standings:
-    """A reader of the standings of trials in a run directory, which reads each parent once.
+    """A reader of the standings of trials, which reads each parent once.
 
     code: digest of the sources. Failures under other sources do not count. None: every failure counts.
     """
@@ -95,7 +79,7 @@ class Standings:
     def __init__(self, runs: Path, code: str | None = None) -> None:
         self.runs = runs
         self.code = code
-        self.parents: dict[str, Parent] = {}
+        self.parents: dict[str, Start] = {}
 
     def of(self, key: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:  # never changed
         """Return the standing of a trial. owed: evals that it needs. parents: id -> name, nearest first."""
@@ -122,35 +106,34 @@ class Standings:
         return Standing(Kind.OWES_EVALS, f"{which} still to be computed", state)
 
     def counts(self, failure: Failure | None) -> bool:
-        """Return whether a failure counts, so that the trial is not tried again."""
         return failure is not None and self.code in (None, failure.code)
 
-    def parent(self, key: str) -> Parent:
-        """Return what a trial, as a parent, allows to the trials that start or learn from its weights."""
+    def parent(self, key: str) -> Start:
+        """Return whether a parent alone lets trials start from its weights. `why` is worded to follow its name."""
         if key not in self.parents:
-            self.parents[key] = as_parent(self.of(key))
+            self.parents[key] = start_from(self.of(key))
         return self.parents[key]
 
 
-def as_parent(found: Standing) -> Parent:
-    match found.kind:
+def start_from(parent: Standing) -> Start:
+    match parent.kind:
         case Kind.FINISHED:
-            return Parent(Kind.READY) if found.state.weights.exists() else Parent(Kind.LOST, WEIGHTS_GONE)
+            return Start() if parent.state.weights.exists() else Start(Kind.LOST, WEIGHTS_GONE)
         case Kind.DIVERGED:
-            return Parent(Kind.BLOCKED, "which diverged")
+            return Start(Kind.BLOCKED, "which diverged")
         case Kind.FAILED:
-            return Parent(Kind.BLOCKED, f"which failed: {found.why}")
+            return Start(Kind.BLOCKED, f"which failed: {parent.why}")
         case Kind.RUNNING:
-            return Parent(Kind.WAITS, "which is being trained", running=True)
+            return Start(Kind.WAITS, "which is being trained", running=True)
         case _:
-            return Parent(Kind.WAITS, "which has not finished")
+            return Start(Kind.WAITS, "which has not finished")
 
 
-def start_of(parents: Mapping[str, str], look: Callable[[str], Parent]) -> Start:
+def start_of(parents: Mapping[str, str], look: Callable[[str], Start]) -> Start:
     """Return whether the parents of a trial let it start.
 
-    parents: id -> name, nearest first. look: returns what the parent with an id allows. The parents behind a READY or
-    BLOCKED parent do not matter. The reason names the farthest parent that keeps the trial from starting.
+    parents: id -> name, nearest first. look: returns whether the parent with an id lets it start. The parents behind a
+    READY or BLOCKED parent do not matter. The reason names the farthest parent that keeps the trial from starting.
     """
     start = Start()
     for key, name in parents.items():
@@ -158,7 +141,7 @@ def start_of(parents: Mapping[str, str], look: Callable[[str], Parent]) -> Start
             break
         start = Start(
             kind=max(start.kind, parent.kind, key=(Kind.READY, Kind.WAITS, Kind.LOST, Kind.BLOCKED).index),
-            why=f"starts from {name}, {parent.clause}",
+            why=f"starts from {name}, {parent.why}",
             running=start.running or parent.running,
             open=(*start.open, key),
             lost=(*start.lost, key) if parent.kind is Kind.LOST else start.lost,

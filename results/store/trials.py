@@ -25,10 +25,9 @@ RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 class TrialState:
     """The state of a trial on disk.
 
-    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause of
-    the status, "" with a result. folder: the folder of the attempt that published the result, otherwise of the newest
-    attempt. It may be a string, because making a Path takes as long as reading a small file. result: None without a
-    valid result.
+    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: the cause,
+    "" with a result. folder: that of the attempt that published the result, otherwise of the newest attempt. It may be
+    a string, because making a Path takes as long as reading a small file. result: None without a valid result.
     """
 
     status: str
@@ -38,7 +37,6 @@ class TrialState:
 
     @cached_property
     def attempt(self) -> Path | None:
-        """The attempt's folder as a Path; None if no attempt exists."""
         return None if self.folder is None else Path(self.folder)
 
     @property
@@ -46,16 +44,12 @@ class TrialState:
         return self.status in ("finished", "diverged")
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file in the attempt's folder, verified against the result.
-
-        Raises FileNotFoundError if the file is missing and the result does not record it. Raises Broken if the file
-        changed or vanished after publication.
-        """
+        """Return the bytes of a file in the attempt's folder, verified. Raises like `read_vouched`."""
         return read_vouched(self.result, f"{self.folder}/{name}")
 
     @property
     def weights(self) -> Path:
-        """The path of a finished trial's weights; the file may be missing."""
+        """The path of a finished trial's weights, which may be missing."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
@@ -100,10 +94,9 @@ class Trial:
         return lease.numbered(self.path / "attempts")
 
     def result(self) -> Result | None:
-        """Return the verified result, or None if the trial has no result.
+        """Return the verified result, or None without one.
 
-        Raises Broken if the result is damaged or belongs to another trial. Raises NewerSchema if a newer version wrote
-        it.
+        Raises Broken if it is damaged or belongs to another trial, and NewerSchema if a newer version wrote it.
         """
         try:
             result = read_sealed(f"{self.folder}/result.json", Result)
@@ -134,10 +127,7 @@ class Trial:
         return TrialState("interrupted", "interrupted" + (f": {failure.cause}" if failure else ""), newest)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, or None if that attempt did not fail.
-
-        A failure whose file is torn has no details.
-        """
+        """Return the failure of the newest attempt, without details if its file is torn; None if it did not fail."""
         attempts = self.attempts()
         try:
             return read(attempts[-1] / "failure.json", Failure) if attempts else None
@@ -149,8 +139,7 @@ class Trial:
     def config(self, result: Result | None = None) -> Settings:
         """Return the resolved config as setting -> value, verified against `result` if given.
 
-        Raises FileNotFoundError if config.json is missing. Raises Broken if it is damaged. Raises NewerSchema if a
-        newer version wrote it.
+        Raises FileNotFoundError, Broken or NewerSchema if config.json is missing, damaged, or of a newer version.
         """
         path = f"{self.folder}/{CONFIG}"
         return parse(read_vouched(result, path), path, TrialConfig).config
@@ -161,20 +150,16 @@ class Trial:
         refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *checkpoints)
 
     def create(self, content: Mapping[str, object]) -> None:
-        """Write config.json unless it exists. content: `config` and `identity`.
-
-        Raises ValueError if a folder is a symbolic link.
-        """
+        """Write config.json unless it exists. Raises ValueError if a folder is a symbolic link."""
         self.ensure_no_links()
         if not (self.path / CONFIG).exists():
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
 
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
-        """Move aside the result of a trial that ended, so that it runs again; return whether this succeeded.
+        """Move the result of a trial that ended into a new attempt, after which earlier failures no longer count.
 
-        The result moves into a new attempt, which also makes earlier failures no longer count. Returns False if the
-        trial is held or its result is not `result`. Raises ValueError if a folder is a symbolic link or the result is
-        damaged.
+        Returns False, and changes nothing, if the trial is held or its result is not `result`. Raises ValueError if a
+        folder is a symbolic link or the result is damaged.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -202,7 +187,7 @@ class Trial:
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """Return the folders that may hold an attempt's checkpoints. New checkpoints go to the first folder."""
+        """Return the folders that may hold an attempt's checkpoints; new ones go to the first folder."""
         inside = [attempt / "checkpoints"]
         nonce = lease.nonce(attempt)
         return inside if self.scratch is None or not nonce else [self.scratch / self.id / attempt.name / nonce, *inside]
@@ -238,7 +223,7 @@ def read_metrics(attempt: Path) -> list[MetricsLine]:
 def age(checkpoint: Path) -> tuple[int, int, int]:
     """Return the sort key of a checkpoint: its step, attempt number and modification time (ns).
 
-    The time decides between two checkpoints of one step, which an attempt writes if it verifies a divergence.
+    An attempt that verifies a divergence writes two checkpoints of one step, between which the time decides.
     """
     try:
         written = checkpoint.stat().st_mtime_ns

@@ -164,9 +164,9 @@ def names_at(source: Path) -> list[str]:
 def plans_at(source: Path) -> list[Plan]:
     """Return all plans in a run directory or an exported file."""
     if source.is_file():
-        from results.export import read_plans  # late: pulls in the Parquet reader
+        from results.export import read_header  # late: pulls in the Parquet reader
 
-        return read_plans(source)
+        return read_header(source).plans
     return list(store.plans(source))
 
 
