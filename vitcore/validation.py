@@ -10,10 +10,9 @@ from vitcore.analysis.cost import measure
 from vitcore.data.lookup import describe
 from vitcore.model.block import BLOCK
 from vitcore.model.build import check_micro_batch, check_patch
-from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.initialization import INIT
 from vitcore.model.pooling import POOLING
-from vitcore.model.position import POSITION
+from vitcore.model.position import POSITION, check_patches_may_leave
 from vitcore.model.self_attention import SELF_ATTENTION
 from vitcore.options import ConfigError, listed, nearest
 from vitcore.sizes import REFERENCE, of_architecture

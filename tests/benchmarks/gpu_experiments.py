@@ -22,9 +22,8 @@ from ablations.bench.process import Source
 from ablations.bench.rivals import CHECKED, TOLERANCE, Ours, losses, refuse_unequal, telling
 from vitcore import Config
 from vitcore.model import self_attention
-from vitcore.model.attention import attend
 from vitcore.model.position import Context
-from vitcore.model.self_attention import SelfAttention
+from vitcore.model.self_attention import SelfAttention, attend
 from vitcore.runtime import device
 from vitcore.training import loop, step
 from vitcore.training.step import WARM_UP, TrainStep

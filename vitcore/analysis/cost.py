@@ -10,10 +10,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.analysis.model_cost import Cost
-from vitcore.model.build import Model, build
+from vitcore.model.build import on_meta
 from vitcore.model.initialization import Drawn, drawn
-from vitcore.model.position import POSITION
-from vitcore.model.position.sites import Position
+from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
 from vitcore.sizes import ARCHITECTURE
 
@@ -48,7 +47,8 @@ def remember(config: Config, cost: Cost) -> None:
 def initial_weights(config: Config) -> dict[str, Drawn] | None:
     """Return the size, shape and initial distribution of each parameter, by name; None for a reference model."""
     if (key := model_key(config)) not in drawings:
-        drawings[key] = drawn(model) if isinstance(model := on_meta(config), ViT) else None
+        model, _ = on_meta(config)
+        drawings[key] = drawn(model) if isinstance(model, ViT) else None
     return drawings[key]
 
 
@@ -69,16 +69,9 @@ def model_key(config: Config) -> str:
     return json.dumps([getattr(config, name) for name in MODEL], sort_keys=True)
 
 
-def on_meta(config: Config) -> Model:
-    with torch.device("meta"):
-        return build(config).eval()
-
-
 def count(config: Config) -> Cost:
     """Return the cost of the model of `config`, from a forward pass of one image on the meta device."""
-    model = on_meta(config)
-    with torch.device("meta"):
-        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+    model, images = on_meta(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)
     params, flops = sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops()

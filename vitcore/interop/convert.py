@@ -20,7 +20,7 @@ from vitcore.interop.npz import read_npz
 from vitcore.interop.timm_blocks import joined, packed, separated
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import EPSILON
-from vitcore.model.stem import ConvStem, ResNetStem, convolutions
+from vitcore.model.stem import ConvStem, ResNetStem
 from vitcore.model.vit import ViT
 
 if TYPE_CHECKING:
@@ -442,7 +442,7 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
 
     stem = None
     if config.stem == "conv":
-        layers = convolutions(config, ConvStem.options(config).channels)
+        layers = ConvStem.convolutions(config)
         stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, stride in layers]
     with torch.device("meta"):
         return VisionTransformer(

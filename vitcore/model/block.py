@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from vitcore.model.position import Context
 
 
-class LayerScale(Initial):
-    """A learned factor for each channel of a residual branch (arXiv 2103.17239, equation 4)."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.empty(config.width))
-        self.draws = {"gamma": constant(config.layer_scale)}
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.gamma
-
-
 class Block(Part):
     """Base class of blocks, which map tokens (B, T, D) to as many tokens, or to fewer if tokens merge."""
 
@@ -44,8 +32,8 @@ class Block(Part):
         super().__init__()
         self.norm1 = norm(config, config.width)
         self.attention = SELF_ATTENTION[config.self_attention](config, layer)
-        self.scale1 = layer_scale(config)
-        self.drop_path1 = drop_path(drop_rate(config, layer), f"attention {layer}")
+        self.scale1 = LayerScale(config) if config.layer_scale else nn.Identity()
+        self.drop_path1 = drop_path(config, layer, "attention")
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         raise NotImplementedError
@@ -60,8 +48,8 @@ class TwoBranches(Block):
         super().__init__(config, layer)
         self.norm2 = norm(config, config.width)
         self.mlp = MLP[config.mlp](config, layer)
-        self.scale2 = layer_scale(config)
-        self.drop_path2 = drop_path(drop_rate(config, layer), f"mlp {layer}")
+        self.scale2 = LayerScale(config) if config.layer_scale else nn.Identity()
+        self.drop_path2 = drop_path(config, layer, "mlp")
         self.token_merging = config.token_merging
 
 
@@ -108,16 +96,16 @@ class Parallel(Block):
         return x + self.drop_path1(self.scale1(branches), context.keys)
 
 
+class LayerScale(Initial):
+    """A learned factor for each channel of a residual branch (arXiv 2103.17239, equation 4)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(config.width))
+        self.draws = {"gamma": constant(config.layer_scale)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
 BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel}
-
-
-def drop_rate(config: Config, layer: int) -> float:
-    """Return the probability that stochastic depth drops a branch of the block (arXiv 1603.09382).
-
-    It rises linearly from 0 in the first block, as in timm, to `drop_path` in the last block.
-    """
-    return config.drop_path * layer / max(1, config.layers - 1)
-
-
-def layer_scale(config: Config) -> nn.Module:
-    return LayerScale(config) if config.layer_scale else nn.Identity()

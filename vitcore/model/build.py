@@ -27,7 +27,6 @@ RATES = {  # timm's name: name in Config
     "patch_drop_rate": "patch_dropout",
     "drop_path_rate": "drop_path",
 }
-UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def build(config: Config) -> Model:
@@ -37,6 +36,16 @@ def build(config: Config) -> Model:
     another objective needs.
     """
     return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
+
+
+def on_meta(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
+    """Return the model in evaluation mode, and an image (1, C, H, W) for it, without allocating memory.
+
+    size: height and width of the image, by default the model's own.
+    """
+    size = size or config.image_size
+    with torch.device("meta"):
+        return build(config).eval(), torch.empty(1, config.channels, size, size)
 
 
 class Reference(nn.Module):
@@ -52,7 +61,7 @@ class Reference(nn.Module):
         self.model = classifier(config)
         # timm's models also drop values in functions, outside of modules.
         asked = any(getattr(config, rate) for rate in RATES.values())
-        self.drops = asked or any(dropping(module) for module in self.model.modules())
+        self.drops = asked or any(drops(module) for module in self.model.modules())
 
     def forward(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the logits (B, classes).
@@ -86,7 +95,7 @@ def classifier(config: Config) -> nn.Module:
                 name = config.model.removeprefix(REFERENCE)
                 return timm.create_model(name, num_classes=config.classes, in_chans=config.channels, **known)
         except TypeError as error:
-            unknown = UNKNOWN_ARGUMENT.search(str(error))
+            unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
             if unknown is None or unknown[1] not in known:
                 raise
         if known.pop(unknown[1]) and unknown[1] != "img_size":
@@ -94,7 +103,7 @@ def classifier(config: Config) -> nn.Module:
             raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
 
 
-def dropping(module: nn.Module) -> bool:
+def drops(module: nn.Module) -> bool:
     """Return whether a module drops values in training, by its rate: `p` in PyTorch, `drop_prob` in timm."""
     rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
@@ -106,12 +115,8 @@ def ties_images(model: nn.Module) -> bool:
 
 
 def check_micro_batch(config: Config) -> None:
-    """Raise ConfigError if micro-batches would change the training, without allocating memory for the model."""
-    if not 0 < config.micro_batch < config.batch:
-        return
-    with torch.device("meta"):
-        model = build(config)
-    if ties_images(model):
+    """Raise ConfigError if micro-batches would change the training."""
+    if 0 < config.micro_batch < config.batch and ties_images(on_meta(config)[0]):
         raise ConfigError(
             f"micro_batch={config.micro_batch}: batch norm ties the images of a batch together: "
             f"0 or batch={config.batch}; less memory needs a lower batch"
@@ -119,13 +124,8 @@ def check_micro_batch(config: Config) -> None:
 
 
 def check_patch(config: Config, patch: int) -> None:
-    """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels.
-
-    No memory is allocated for the model.
-    """
-    with torch.device("meta"):
-        model = build(config).eval()
-        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+    """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels."""
+    model, images = on_meta(config)
     if isinstance(model, Reference):
         raise ConfigError(f"patches of {patch} pixels: model={config.model} has its own")
     with torch.no_grad(), model.at_patch(patch):

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys, bits, code, kept
-from vitcore.model.position import leaving_free
-from vitcore.options import ConfigError, listed
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -24,8 +22,13 @@ def dropout(rate: float, site: str) -> Noise:
     return Dropout(rate, site) if rate else unchanged
 
 
-def drop_path(rate: float, site: str) -> Noise:
-    return DropPath(rate, "path " + site) if rate else unchanged
+def drop_path(config: Config, layer: int, branch: str) -> Noise:
+    """Return stochastic depth for a branch of a block, whose rate rises linearly from 0 in the first block, as in timm.
+
+    In the last block, the rate is `config.drop_path`.
+    """
+    rate = config.drop_path * layer / max(1, config.layers - 1)
+    return DropPath(rate, f"path {branch} {layer}") if rate else unchanged
 
 
 def unchanged(x: Tensor, keys: Keys = None) -> Tensor:
@@ -83,16 +86,3 @@ class PatchDropout(nn.Module):
         stay = max(1, int(x.shape[1] * (1 - self.rate)))  # rounded as in timm
         places = bits(keys, code("patches"), x.shape[1]).argsort(dim=1, stable=True)[:, :stay].sort(dim=1).values
         return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
-
-
-def check_patches_may_leave(config: Config, setting: str) -> None:
-    """Raise ConfigError if a part of the model needs every patch of the grid inside of the encoder.
-
-    setting: the key and value that remove patches, for the message.
-    """
-    if config.position not in (free := leaving_free("rotate", "bias", "between")):
-        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")
-    if config.position_at not in ("", "input"):
-        raise ConfigError(f"{setting}: position_at={config.position_at}: input, as later patches are gone")
-    if config.self_attention == "axial":
-        raise ConfigError(f"{setting}: self_attention=axial needs every patch of a row")

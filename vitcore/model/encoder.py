@@ -1,7 +1,4 @@
-"""The Transformer encoder of arXiv 2010.11929, equations 2 to 4.
-
-Shapes: B images, T tokens (`prefix` of them before the N patches), D width.
-"""
+"""The Transformer encoder of arXiv 2010.11929, equations 2 to 4. Shapes: B images, T tokens, D width."""
 
 from __future__ import annotations
 

@@ -26,19 +26,15 @@ class Head(Part):
     slot = "head"
 
     class Options(Part.Options):
-        """Option of the head: the initial bias of its last layer."""
-
         #: Initial logit of each class. With -log(classes), binary cross-entropy starts at the frequency of a class.
         #: With 0, short trainings only learn to lower all logits (big_vision: `init_head_bias`).
         bias: float = 0.0
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        bias = config.options_of(self.slot, self.Options).bias
-        # Zeros as in models_vit.py, or LeCun normal as in flax's Dense.
         self.draws = {
-            "weight": zeros if config.head_init == "zeros" else lecun_normal,
-            "bias": constant(bias),
+            "weight": zeros if config.head_init == "zeros" else lecun_normal,  # models_vit.py; flax's Dense
+            "bias": constant(config.options_of(self.slot, self.Options).bias),
         }
         self.weight = nn.Parameter(torch.empty(config.classes, config.width))
         self.bias = nn.Parameter(torch.empty(config.classes))

@@ -41,23 +41,21 @@ def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
 
 
 def generator(seed: int, name: str) -> Generator:
-    """Return the random generator of the parameter `name`, seeded by a hash of (seed, name)."""
     key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
 
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
     """Return the innermost Initial module that contains the parameter `name`, and the name inside that module."""
-    path = name.split(".")
-    for depth in range(len(path) - 1, -1, -1):
-        module = model.get_submodule(".".join(path[:depth]))
-        if isinstance(module, Initial):
-            return module, ".".join(path[depth:])
-    raise AssertionError(f"nothing says how {name} is drawn")
+    path = name.rpartition(".")[0]
+    while not isinstance(module := model.get_submodule(path), Initial):
+        assert path, f"nothing says how {name} is drawn"
+        path = path.rpartition(".")[0]
+    return module, name.removeprefix(f"{path}.")
 
 
 def drawn(model: nn.Module) -> dict[str, Drawn]:
-    """Return the number of values of each parameter, with a text on its shape and distribution, by parameter name.
+    """Return the number of values of each parameter, and a text on its shape and distribution, by parameter name.
 
     Parameters of equal names and entries get equal initial values from equal seeds.
     """
@@ -84,29 +82,24 @@ class Initial(nn.Module):
     def draw_of(self, name: str) -> Draw:
         """Return the function that draws the parameter called `name` in this module.
 
-        An entry of `draws` takes precedence over the type of the layer. A linear layer has Xavier uniform weights and
-        zero biases, as in models_vit.py. A convolution has LeCun normal weights (flax's default) and zero biases. A
-        norm has scale one and bias zero. A bare table is drawn by the setting `init`.
+        An entry of `draws` takes precedence over the type of the layer. A linear layer has Xavier uniform weights, as
+        in models_vit.py, and a convolution LeCun normal weights, as in flax. A norm has scale one. Biases are zero. A
+        bare table is drawn by the setting `init`.
         """
-        owner = self.get_submodule(name.rpartition(".")[0])
-        return self.draws.get(name) or rule_of(owner, name.rpartition(".")[2]) or self.draw_table
+        if name in self.draws:
+            return self.draws[name]
+        path, _, kind = name.rpartition(".")
+        owner = self.get_submodule(path)
+        if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
+            return ones if kind == "weight" else zeros
+        if not isinstance(owner, nn.Linear | nn.Conv2d):
+            return self.draw_table
+        weights = xavier_uniform if isinstance(owner, nn.Linear) else lecun_normal
+        return zeros if kind == "bias" else weights
 
 
 class Part(Variant, Initial):
     """Base class of variants that are modules of the model: `initial` draws the values of their parameters."""
-
-
-def rule_of(owner: nn.Module, name: str) -> Draw | None:
-    """Return the function that draws a parameter of `owner` by the type of that layer; None for a bare table."""
-    if isinstance(owner, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.BatchNorm2d):
-        return ones if name == "weight" else zeros
-    if isinstance(owner, nn.Linear | nn.Conv2d) and name == "bias":
-        return zeros
-    if isinstance(owner, nn.Linear):
-        return xavier_uniform
-    if isinstance(owner, nn.Conv2d):
-        return lecun_normal
-    return None
 
 
 def normal(std: float) -> Draw:
@@ -151,8 +144,8 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 def lecun_normal(values: Tensor, generator: Generator) -> None:
     """Fill `values` in place with draws from a truncated normal of variance 1 / fan_in (jax's lecun_normal).
 
-    Values beyond two standard deviations of the underlying normal are drawn again, as in `nn.init.trunc_normal_` of
-    PyTorch 2.14. PyTorch 2.11 gives other values.
+    Values beyond two standard deviations are drawn again, as in `nn.init.trunc_normal_` of PyTorch 2.14. PyTorch 2.11
+    gives other values.
     """
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     values.normal_(0.0, std, generator=generator)

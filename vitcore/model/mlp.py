@@ -5,6 +5,7 @@ A new MLP is a class and a line of MLP. Shapes: B images, T tokens, D width, F h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import torch.nn.functional as F
@@ -21,18 +22,13 @@ if TYPE_CHECKING:
 
 
 class FeedForward(Part):
-    """Base class of MLPs, which map each token of (B, T, D) separately: a layer `up`, an activation, a layer `down`.
-
-    Dropout follows the activation and `down`.
-    """
+    """Base class of MLPs, which map each token of (B, T, D) separately: a layer `up`, an activation, a layer `down`."""
 
     slot = "mlp"
     draws = {"up.bias": normal(1e-6), "down.bias": normal(1e-6)}
     ups = 1  # hidden vectors that `up` computes
 
     class Options(Part.Options):
-        """Option of the MLP: its hidden width."""
-
         hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
 
     def __init__(self, config: Config, layer: int) -> None:
@@ -45,7 +41,6 @@ class FeedForward(Part):
 
     @classmethod
     def hidden(cls, config: Config) -> int:
-        """Return the hidden width F."""
         return config.options_of(cls.slot, cls.Options).hidden or cls.hidden_by_ratio(config)
 
     @classmethod
@@ -55,7 +50,6 @@ class FeedForward(Part):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `hidden` as None if the hidden width is the one that `mlp_ratio` gives, otherwise {}."""
         return {"hidden": None} if cls.hidden(config) == cls.hidden_by_ratio(config) else {}
 
     def activation(self, x: Tensor) -> Tensor:
@@ -88,11 +82,16 @@ class GatedLinearUnit(FeedForward):
     """Base class of gated MLPs, which compute gate(x W) * (x V), then `down` (arXiv 2002.05202).
 
     A single linear layer computes x W and x V, in this order. The hidden width is 2/3 of the width that `mlp_ratio`
-    gives, rounded to a multiple of 8. The number of parameters is then about equal to the number without a gate.
+    gives, rounded to a multiple of 8, so that the number of parameters is about equal.
     """
 
     draws = {**FeedForward.draws, "up.weight": stacked(2, xavier_uniform)}
     ups = 2
+    gate: Callable[[Tensor], Tensor]
+
+    def activation(self, x: Tensor) -> Tensor:
+        gate, x = x.chunk(2, dim=-1)
+        return type(self).gate(gate) * x
 
     @classmethod
     def hidden_by_ratio(cls, config: Config) -> int:
@@ -103,20 +102,14 @@ class SwiGLU(GatedLinearUnit):
     """A gated MLP: hidden vectors are multiplied by the SiLU of other hidden vectors (arXiv 2002.05202, equation 6)."""
 
     numerics = 1
-
-    def activation(self, x: Tensor) -> Tensor:
-        gate, x = x.chunk(2, dim=-1)
-        return F.silu(gate) * x
+    gate = staticmethod(F.silu)
 
 
 class GEGLU(GatedLinearUnit):
     """A gated MLP: hidden vectors are multiplied by the GELU of other hidden vectors (arXiv 2002.05202, equation 6)."""
 
     numerics = 1
-
-    def activation(self, x: Tensor) -> Tensor:
-        gate, x = x.chunk(2, dim=-1)
-        return F.gelu(gate) * x
+    gate = staticmethod(F.gelu)
 
 
 MLP: dict[str, type[FeedForward]] = {"gelu": GELU, "swiglu": SwiGLU, "geglu": GEGLU, "relu2": SquaredReLU}

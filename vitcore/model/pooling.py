@@ -7,6 +7,7 @@ width, L layers, H heads, d_h = D / H.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -35,11 +36,20 @@ class Pooling(Part):
         """Return what the pooling needs of a layer's tokens x (B, T, D); called only if `every_layer`."""
         return x
 
+    def gather(self, states: Iterable[Tensor]) -> Tensor:
+        """Return the tokens (B, T, D) of the last layer; if `every_layer`, what `keep` returns of each (L, B, ..., D).
+
+        states: the tokens (B, T, D) after each layer.
+        """
+        if self.every_layer:
+            return torch.stack([self.keep(x) for x in states])
+        *_, x = states
+        return x
+
     def forward(self, x: Tensor, prefix: int) -> Tensor:
         """Return the pooled vectors (B, D).
 
-        x: the tokens (B, T, D) of the last layer, with a class token first; if `every_layer`, what `keep` returned for
-        every layer (L, B, ..., D). prefix: the number of tokens before the patches.
+        x: what `gather` returned; the class token comes first. prefix: the number of tokens before the patches.
         """
         raise NotImplementedError
 
@@ -58,7 +68,7 @@ class ClassToken(Pooling):
 class GlobalAverage(Pooling):
     """Global average pooling: the mean of the patch tokens (arXiv 2010.11929, D.3).
 
-    In the experiment of D.3, it needs another learning rate than the class token.
+    In D.3, it needs another learning rate than the class token.
     """
 
     numerics = 1
@@ -99,8 +109,7 @@ class AttentionPooling(Pooling):
         patches = x[:, prefix:]
         B, N, D = patches.shape
         q = self.q(self.probe).view(1, self.heads, 1, -1).expand(B, -1, -1, -1)  # (B, H, 1, d_h)
-        keys_and_values = self.kv(patches).view(B, N, 2, self.heads, -1)
-        k, v = (part.transpose(1, 2) for part in keys_and_values.unbind(2))  # each (B, H, N, d_h)
+        k, v = (part.transpose(1, 2) for part in self.kv(patches).view(B, N, 2, self.heads, -1).unbind(2))
         pooled = self.out(F.scaled_dot_product_attention(q, k, v).reshape(B, D))
         return pooled + self.down(F.gelu(self.up(self.norm(pooled))))  # type: ignore[no-any-return]
 
@@ -108,10 +117,8 @@ class AttentionPooling(Pooling):
 class GeneralizedMean(Pooling):
     """The generalized mean (mean x^p)^(1/p) over the patches, with a single learned p (arXiv 1711.02512).
 
-    p = 1 is the mean, and p = infinity is the maximum. arXiv 1711.02512 pools the output of a ReLU, which is not
-    negative. This class replaces values below 1e-6 by 1e-6, as in the authors' code
-    (https://github.com/filipradenovic/cnnimageretrieval-pytorch), so a feature is pooled where it is positive. The
-    computation is in logarithms, so that no power underflows.
+    p = 1 is the mean, and p = infinity is the maximum. Values below 1e-6 are replaced by 1e-6, as in the authors' code
+    (https://github.com/filipradenovic/cnnimageretrieval-pytorch). Logarithms keep powers from underflowing.
     """
 
     numerics = 1

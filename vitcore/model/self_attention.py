@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcore.model.attention import attend, softmax_of
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.model.norm import norm
@@ -48,9 +48,12 @@ class SelfAttention(Part):
         self.dropout = dropout(config.dropout, f"attention.out {layer}")
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
+        return self.dropout(self.out(self.heads_joined(x, context)), context.keys)
+
+    def heads_joined(self, x: Tensor, context: Context) -> Tensor:
+        """Return the outputs of all heads side by side (B, T, D)."""
         q, k, v, bias = self.inputs(x, context)
-        x = self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)  # (B, T, D)
-        return self.dropout(self.out(x), context.keys)
+        return self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return queries, keys and values (B, H, T, d_h), and the bias of the attention logits or None."""
@@ -84,8 +87,7 @@ class Full(SelfAttention):
 class Gated(SelfAttention):
     """Full attention whose output is multiplied by sigmoid(x W), element by element (arXiv 2505.06708, variant G1).
 
-    It equals timm's `Attention(gated=True)`. The gate has a bias if the projection to queries, keys and values has a
-    bias.
+    It equals timm's `Attention(gated=True)`. The gate has a bias if the projection to queries, keys and values has one.
     """
 
     numerics = 1
@@ -95,11 +97,8 @@ class Gated(SelfAttention):
         super().__init__(config, layer)
         self.gate = nn.Linear(config.width, config.width, bias=config.bias == "all")
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
-        gate = self.gate(x).sigmoid()  # (B, T, D)
-        q, k, v, bias = self.inputs(x, context)
-        x = self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)  # (B, T, D)
-        return self.dropout(self.out(gate * x), context.keys)
+    def heads_joined(self, x: Tensor, context: Context) -> Tensor:
+        return self.gate(x).sigmoid() * super().heads_joined(x, context)  # type: ignore[no-any-return]
 
 
 class ValueResidual(SelfAttention):
@@ -118,9 +117,8 @@ class ValueResidual(SelfAttention):
 class Axial(SelfAttention):
     """Attention within rows in even layers and within columns in odd layers (arXiv 2010.11929, D.6).
 
-    An axial block of arXiv 2010.11929 is two blocks of this model: attention along rows and an MLP, then attention
-    along columns and another MLP. Therefore `depth` is twice the number of axial blocks. Class tokens and registers are
-    not allowed, because they are outside of the grid.
+    An axial block of arXiv 2010.11929 is two blocks of this model, so `depth` is twice the number of axial blocks.
+    Class tokens and registers are not allowed, because they are outside of the grid.
     """
 
     numerics = 1
@@ -160,9 +158,8 @@ class Axial(SelfAttention):
 class Differential(SelfAttention):
     """The difference of two attention maps in each head, applied to the head's values (arXiv 2410.05258, section 2.1).
 
-    Queries and keys of a map have half of the head's channels. A head computes (softmax(q1 k1^T) - lambda softmax(q2
-    k2^T)) v, then an RMS norm, and multiplies the result by 1 - lambda_init. It equals timm's `DiffAttention`. `heads`
-    counts pairs of maps.
+    A head computes (softmax(q1 k1^T) - lambda softmax(q2 k2^T)) v, an RMS norm, and a product with 1 - lambda_init. q
+    and k have half of its channels. It equals timm's `DiffAttention`. `heads` counts pairs of maps.
     """
 
     numerics = 1
@@ -186,10 +183,7 @@ class Differential(SelfAttention):
             raise ConfigError(f"{width}: self_attention=differential halves each head: an even number of channels")
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries and keys (B, 2 H, T, d_h / 2), values (B, H, T, d_h), and no bias.
-
-        Each head has two queries and two keys of a token.
-        """
+        """Return queries and keys (B, 2 H, T, d_h / 2), values (B, H, T, d_h), and no bias."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, -1).unbind(2)
         q, k = (part.view(B, T, 2 * self.heads, -1).transpose(1, 2) for part in (q, k))
@@ -210,6 +204,36 @@ class Differential(SelfAttention):
         return self.difference(softmax_of(q, k, bias)), bias
 
 
+def softmax_of(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the attention weights (..., T, T) for queries and keys (..., T, d_h), with `bias` added to the logits."""
+    logits: Tensor = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    return (logits if bias is None else logits + bias).softmax(dim=-1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Return softmax(q k^T / sqrt(d_h) + bias) v (B, H, T, d_h) for queries, keys and values (B, H, T, d_h).
+
+    bias: in a shape that expands to (B, H, T, T), or None. On a CPU, a learned bias takes two matrix products, because
+    no fused kernel computes its gradient and PyTorch's fallback copies q and k once more. A CPU computes bf16 tensors
+    in float32, because the gradient of its kernel is many times slower in bf16.
+    """
+    if q.device.type == "cpu" and q.dtype == torch.bfloat16:
+        with torch.autocast("cpu", enabled=False):
+            return attend(q.float(), k.float(), v.float(), None if bias is None else bias.float())
+    if bias is None or not bias.requires_grad or bias.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    B, H, T, d = q.shape
+    q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # (B H, T, d_h)
+    logits = torch.baddbmm(bias.expand(B, H, T, T).flatten(0, 1), q, k.transpose(1, 2), alpha=d**-0.5)
+    return torch.bmm(logits.softmax(dim=-1), v).view(B, H, T, d)
+
+
+def need_sites_free(config: Config, *sites: str) -> None:
+    """Raise ConfigError if the position embedding acts at one of the sites, which the attention does not support."""
+    if config.position not in (free := leaving_free(*sites)):
+        raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")
+
+
 SELF_ATTENTION: dict[str, type[SelfAttention]] = {
     "full": Full,
     "axial": Axial,
@@ -217,9 +241,3 @@ SELF_ATTENTION: dict[str, type[SelfAttention]] = {
     "value-residual": ValueResidual,
     "differential": Differential,
 }
-
-
-def need_sites_free(config: Config, *sites: str) -> None:
-    """Raise ConfigError if the position embedding acts at one of the sites, which the attention does not support."""
-    if config.position not in (free := leaving_free(*sites)):
-        raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {listed(free)}")

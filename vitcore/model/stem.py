@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,8 +56,6 @@ class PatchStem(Stem):
     draws = {"weight": lecun_normal, "bias": zeros}  # as flax's Conv, which models_vit.py uses
 
     class Options(Stem.Options):
-        """Options of the patch projection: its form, its bias, and its patch sizes."""
-
         #: A matrix product over cut patches, or a strided convolution. The results are equal up to rounding.
         form: Literal["linear", "convolution"] = "linear"
         #: Whether the projection has a bias. CLIP's projection has no bias.
@@ -72,7 +70,6 @@ class PatchStem(Stem):
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `patches` in ascending order, or empty if `patch` is the only size."""
         sizes = sorted(set(cls.patches(config)))
         return {"patches": [] if sizes == [config.patch] else sizes}
 
@@ -86,13 +83,12 @@ class PatchStem(Stem):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.patch = config.patch
+        options = config.options_of(self.slot, self.Options)
+        self.patch, self.convolution = config.patch, options.form == "convolution"
         for size in {*self.patches(config)} - {config.patch}:
             self.register_buffer(f"to_{size}", inverse_resize(config.patch, size).float(), persistent=False)
-        self.convolution = config.options_of(self.slot, self.Options).form == "convolution"
         self.weight = nn.Parameter(torch.empty(config.stem_width, config.channels, config.patch, config.patch))
-        biased = config.options_of(self.slot, self.Options).bias
-        self.bias = nn.Parameter(torch.empty(config.stem_width)) if biased else None
+        self.bias = nn.Parameter(torch.empty(config.stem_width)) if options.bias else None
 
     def forward(self, images: Tensor) -> Tensor:
         B, C, H, W = images.shape
@@ -142,8 +138,6 @@ class ConvStem(Stem):
     numerics = 1
 
     class Options(Stem.Options):
-        """Options of the convolutional stem: its convolutions, and the number of encoder blocks that it replaces."""
-
         #: Channels of each 3x3 convolution, which has stride 2 at the first and where channels change. Empty: they
         #: double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
@@ -152,15 +146,10 @@ class ConvStem(Stem):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        options = self.options(config)
-        layers: list[nn.Module] = []
-        before = config.channels
-        for channels, stride in convolutions(config, options.channels):
-            layers += [
-                nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False),
-                NORM[options.norm](channels),
-                nn.ReLU(),
-            ]
+        norm, layers, before = NORM[self.options(config).norm], list[nn.Module](), config.channels
+        for channels, stride in self.convolutions(config):
+            convolution = nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False)
+            layers += [convolution, norm(channels), nn.ReLU()]
             before = channels
         self.layers = nn.Sequential(*layers)
         self.projection = nn.Conv2d(before, config.stem_width, 1)
@@ -170,20 +159,26 @@ class ConvStem(Stem):
         return config.options_of(cls.slot, cls.Options)
 
     @classmethod
+    def convolutions(cls, config: Config) -> list[tuple[int, int]]:
+        """Return the number of output channels and the stride of each 3x3 convolution."""
+        if not (channels := cls.options(config).channels):
+            return halvings(config)
+        changes = [2 if after != before else 1 for before, after in pairwise(channels)]
+        return list(zip(channels, [min(config.patch, 2), *changes], strict=True))
+
+    @classmethod
     def blocks(cls, config: Config) -> int:
         return cls.options(config).fewer_blocks
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `channels` as empty if it equals the default channels, otherwise {}."""
-        same = convolutions(config, cls.options(config).channels) == convolutions(config, [])
-        return {"channels": []} if same else {}
+        return {"channels": []} if cls.convolutions(config) == halvings(config) else {}
 
     @classmethod
     def check(cls, config: Config) -> None:
         need_halvings(config)
         options = cls.options(config)
-        halved = math.prod(stride for _, stride in convolutions(config, options.channels))
+        halved = math.prod(stride for _, stride in cls.convolutions(config))
         if halved != config.patch:
             raise ConfigError(
                 f"stem.channels={options.channels}: they halve the side where they change and at the first: "
@@ -211,8 +206,6 @@ class HMLPStem(Stem):
     local = True
 
     class Options(Stem.Options):
-        """Option of the hierarchical MLP stem: its norm."""
-
         norm: Literal["batch", "layer"] = "layer"  #: The norm after each convolution.
 
     def __init__(self, config: Config) -> None:
@@ -259,8 +252,6 @@ class ResNetStem(ResidualStem):
     numerics = 1
 
     class Options(Stem.Options):
-        """Option of the ResNet stem: the number of layers of its network."""
-
         layers: Literal[26, 50] = 50  #: Layers of the whole network (arXiv 2010.11929: 50, arXiv 2106.10270: 26).
 
     def __init__(self, config: Config) -> None:
@@ -269,8 +260,10 @@ class ResNetStem(ResidualStem):
         from timm.layers.std_conv import StdConv2dSame
         from timm.models.resnetv2 import ResNetV2
 
+        whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(self.slot, self.Options).layers]
+        stages = {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}
         self.backbone = ResNetV2(
-            layers=self.stages(config),
+            layers=stages[config.patch],
             in_chans=config.channels,
             num_classes=0,
             global_pool="",
@@ -279,12 +272,6 @@ class ResNetStem(ResidualStem):
             conv_layer=partial(StdConv2dSame, eps=1e-8),
         )
         self.projection = nn.Conv2d(self.backbone.num_features, config.stem_width, 1)
-
-    @classmethod
-    def stages(cls, config: Config) -> list[int]:
-        """Return the number of residual blocks in each stage."""
-        whole = {26: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[config.options_of(cls.slot, cls.Options).layers]
-        return {4: whole[:1], 8: whole[:2], 16: [*whole[:2], whole[2] + whole[3]], 32: whole}[config.patch]
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -313,26 +300,25 @@ class SmallResNetStem(ResidualStem):
         from timm.layers.std_conv import StdConv2d
         from timm.models.resnetv2 import Bottleneck, ResNetStage
 
-        norm = partial(grouped, GroupNormAct)
-        widths = doubling(config)
-        self.root = nn.Sequential(StdConv2d(config.channels, widths[0], 3), norm(widths[0]))
-        self.stages = nn.Sequential(
-            *(
-                ResNetStage(
-                    before,
-                    after,
-                    stride=min(config.patch, 2),
-                    dilation=1,
-                    depth=2,
-                    block_fn=Bottleneck,
-                    act_layer=nn.ReLU,
-                    conv_layer=StdConv2d,
-                    norm_layer=norm,
-                )
-                for before, after in zip([widths[0], *widths], widths, strict=False)
-            )
+        def norm(channels: int, **options: Any) -> nn.Module:  # followed by a ReLU
+            return GroupNormAct(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
+
+        stage = partial(
+            ResNetStage,
+            dilation=1,
+            depth=2,
+            block_fn=Bottleneck,
+            act_layer=nn.ReLU,
+            conv_layer=StdConv2d,
+            norm_layer=norm,
         )
-        self.projection = nn.Conv2d(widths[-1], config.stem_width, 1)
+        before = halvings(config)[0][0]
+        self.root = nn.Sequential(StdConv2d(config.channels, before, 3), norm(before))
+        self.stages = nn.Sequential()
+        for channels, stride in halvings(config):
+            self.stages.append(stage(before, channels, stride=stride))
+            before = channels
+        self.projection = nn.Conv2d(before, config.stem_width, 1)
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -349,27 +335,13 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
-def convolutions(config: Config, channels: list[int]) -> list[tuple[int, int]]:
-    """Return the number of output channels and the stride of each 3x3 convolution.
+def halvings(config: Config) -> list[tuple[int, int]]:
+    """Return the channels and the stride of each stage, whose channels double up to the width and whose stride is 2.
 
-    channels: the option of the stem. If it is empty, channels double up to the width, and every stride is 2. If it is
-    not empty, the stride is 2 at the first convolution and where channels change, and 1 elsewhere. For patches of one
-    pixel, the first stride is always 1.
-    """
-    first = min(config.patch, 2)
-    if not channels:
-        return [(width, first) for width in doubling(config)]
-    changes = [2 if after != before else 1 for before, after in pairwise(channels)]
-    return list(zip(channels, [first, *changes], strict=True))
-
-
-def doubling(config: Config) -> list[int]:
-    """Return the number of channels in each stage, which doubles up to the width.
-
-    Each stage halves the image, except for patches of one pixel, which have a single stage.
+    For patches of one pixel, there is a single stage of stride 1.
     """
     stages = max(1, config.patch.bit_length() - 1)
-    return [max(1, config.width >> (stages - 1 - stage)) for stage in range(stages)]
+    return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
 
 
 def need_halvings(config: Config) -> None:
@@ -383,11 +355,6 @@ def groups(channels: int) -> int:
     If 16 does not divide `channels`, fewer groups divide them equally.
     """
     return math.gcd(channels, max(1, channels // 16))
-
-
-def grouped(norm: type[nn.Module], channels: int, **options: object) -> nn.Module:
-    """Return a group norm that includes a ReLU, of timm's class `norm`."""
-    return norm(channels, num_groups=groups(channels), act_layer=nn.ReLU, **options)
 
 
 NORM: dict[str, Callable[[int], nn.Module]] = {

@@ -31,11 +31,9 @@ def merge(x: Tensor, context: Context, count: int) -> Tensor:
 def merged(x: Tensor, keys: Tensor, sizes: Tensor, prefix: int, count: int) -> tuple[Tensor, Tensor]:
     """Return tokens and sizes after merging `count` patches, at most half, into others by bipartite soft matching.
 
-    Patches alternate between two sets. The matching selects the `count` patches of the first set whose keys have the
-    largest cosine similarity to a key of the second set. Each is averaged into its most similar patch of the second
-    set, weighted by size. The rest of the first set comes before the second set. Prefix tokens stay in place. x: tokens
-    (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches that each token
-    stands for (B, T).
+    Patches alternate between two sets. The `count` patches of the first set whose keys are most similar to a key of the
+    second set are averaged into it, weighted by size. The rest of the first set comes before the second set. x: tokens
+    (B, T, D). keys: attention keys (B, T, d_h), averaged over heads. sizes: the number of patches of each token (B, T).
     """
     count = min(count, (x.shape[1] - prefix) // 2)
     first, second = slice(prefix + prefix % 2, None, 2), slice(prefix + 1 - prefix % 2, None, 2)

@@ -59,15 +59,11 @@ class ViT(Initial):
     def pooled(self, images: Tensor, keys: Keys = None) -> Tensor:
         """Return the pooled vectors (B, D), which the head reads."""
         context = self.context(images, keys)
-        states = self.encoder(self.embed(images, context), context)
-        if self.pool.every_layer:
-            x = torch.stack([self.pool.keep(state) for state in states])  # (L, B, ..., D)
-        else:
-            *_, x = states  # (B, T, D)
-        weigh = context.weigh if not self.pool.class_token else unchanged
-        if self.config.final_norm == "before":
-            return self.pool(weigh(self.encoder.norm(x)), self.prefix)  # type: ignore[no-any-return]
-        return self.encoder.norm(self.pool(weigh(x), self.prefix))  # type: ignore[no-any-return]
+        x = self.pool.gather(self.encoder(self.embed(images, context), context))  # (B, T, D)
+        norm_first = self.config.final_norm == "before"
+        x = self.encoder.norm(x) if norm_first else x
+        x = self.pool(x if self.pool.class_token else context.weigh(x), self.prefix)  # (B, D)
+        return x if norm_first else self.encoder.norm(x)  # type: ignore[no-any-return]
 
     def states(self, images: Tensor, keys: Keys = None) -> Iterator[Tensor]:
         """Yield the tokens (B, T, D) after each block."""
@@ -78,17 +74,36 @@ class ViT(Initial):
         return Context(self.position, self.grid(images), self.prefix, keys)
 
     def embed(self, images: Tensor, context: Context) -> Tensor:
-        """Return the tokens (B, T, D) that enter the encoder: class token, registers and patches, with dropout."""
+        """Return the tokens (B, T, D) that enter the encoder: class token, registers and patches (equation 1)."""
         x = self.position.tokens(self.patches(images, context.keys), 0, context.grid)  # (B, N, D)
         x = self.patch_dropout(x, context.keys)
         if prefix := self.prefix_tokens():
             x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
         return self.dropout(x, context.keys)
 
+    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
+        """Return the patch embeddings (B, N, D), without position embeddings.
+
+        keys: random keys (B,), for subclasses that corrupt patches.
+        """
+        return self.stem(images)  # type: ignore[no-any-return]
+
     def prefix_tokens(self) -> list[Tensor]:
         """Return the tokens before the patches: class token (1, 1, D) and registers (1, n, D), if they exist."""
         class_token = [] if self.class_token is None else [self.position.class_token(self.class_token)]
         return class_token if self.registers is None else [*class_token, self.registers]
+
+    def grid(self, images: Tensor) -> tuple[int, int]:
+        """Return the rows and columns of patches in images (B, C, H, W).
+
+        Raises ConfigError if the number of channels is wrong, or if the patches do not divide the images.
+        """
+        channels, height, width = images.shape[-3:]
+        if channels != self.config.channels:
+            raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
+        if height % self.patch or width % self.patch:
+            raise ConfigError(f"images of {height} x {width} pixels: patch={self.patch} does not divide them")
+        return height // self.patch, width // self.patch
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:
@@ -103,22 +118,3 @@ class ViT(Initial):
             yield
         finally:
             self.patch = self.stem.patch = self.config.patch
-
-    def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the patch embeddings (B, N, D), without position embeddings.
-
-        keys: random keys (B,), for subclasses that corrupt patches.
-        """
-        return self.stem(images)  # type: ignore[no-any-return]
-
-    def grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the rows and columns of patches in images (B, C, H, W).
-
-        Raises ConfigError if the number of channels is wrong, or if the patches do not divide the images.
-        """
-        channels, height, width = images.shape[-3:]
-        if channels != self.config.channels:
-            raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
-        if height % self.patch or width % self.patch:
-            raise ConfigError(f"images of {height} x {width} pixels: patch={self.patch} does not divide them")
-        return height // self.patch, width // self.patch

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 FREE = "PyTorch's choice"
-PRODUCTS = "softmax between two products"  # vitcore.model.attention.attend
+PRODUCTS = "softmax between two products"  # vitcore.model.self_attention.attend
 NAMES = {SDPBackend.EFFICIENT_ATTENTION: "memory-efficient", SDPBackend.MATH: "math"}
 ALIGNED = {"float32": 4, "bf16": 8}  # the memory-efficient kernel needs head widths of a multiple of 16 bytes
 

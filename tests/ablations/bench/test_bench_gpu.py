@@ -10,7 +10,7 @@ import torch
 from gpu_experiments import EXPERIMENTS
 
 from vitcore.model import self_attention
-from vitcore.model.attention import attend
+from vitcore.model.self_attention import attend
 
 pytest.importorskip("timm")
 SMALL = ["--device", "cpu", "--small"]

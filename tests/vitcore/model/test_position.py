@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.model.attention import attend
 from vitcore.model.position import POSITION, Context, Position
 from vitcore.model.position.resample import resample, resample_offsets
+from vitcore.model.self_attention import attend
 from vitcore.options import ConfigError
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 2, "patch": 2, "width": 16, "depth": 2, "heads": 2, "pool": "gap"}

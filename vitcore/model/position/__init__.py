@@ -14,8 +14,9 @@ from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, L
 from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
 from vitcore.model.position.resample import Grid
 from vitcore.model.position.sites import Context, Position
+from vitcore.options import ConfigError, listed
 
-__all__ = ["POSITION", "Context", "Grid", "Position", "leaving_free"]
+__all__ = ["POSITION", "Context", "Grid", "Position", "check_patches_may_leave", "leaving_free"]
 
 if TYPE_CHECKING:
     from vitcore.config import Config
@@ -65,3 +66,16 @@ POSITION: dict[str, type[Position]] = {
 def leaving_free(*sites: str) -> list[str]:
     """Return the position embeddings that do nothing at the given sites, methods of Position such as "rotate"."""
     return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
+
+
+def check_patches_may_leave(config: Config, setting: str) -> None:
+    """Raise ConfigError if a part of the model needs every patch of the grid inside of the encoder.
+
+    setting: the key and value that remove patches, for the message.
+    """
+    if config.position not in (free := leaving_free("rotate", "bias", "between")):
+        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")
+    if config.position_at not in ("", "input"):
+        raise ConfigError(f"{setting}: position_at={config.position_at}: input, as later patches are gone")
+    if config.self_attention == "axial":
+        raise ConfigError(f"{setting}: self_attention=axial needs every patch of a row")

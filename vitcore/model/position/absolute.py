@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitcore.model.pooling import POOLING
 from vitcore.model.position.resample import Grid, resample, square
-from vitcore.model.position.sites import Position, rows_and_columns
+from vitcore.model.position.sites import Formula, Position, rows_and_columns
 from vitcore.options import ConfigError, Settings
 
 if TYPE_CHECKING:
@@ -25,17 +25,12 @@ Table = nn.Parameter | nn.ParameterList
 
 
 class Absolute(Position):
-    """Base class of absolute position embeddings, which have a vector for each location.
-
-    The vector is added to the patch token, or concatenated with a narrower token of the stem.
-    """
+    """Base class: a vector for each location is added to the patch token, or concatenated with a narrower token."""
 
     places: ClassVar[tuple[str, ...]] = ("input",)
     even_parts: ClassVar[int] = 1  # number of parts of equal width in the vector
 
     class Options(Position.Options):
-        """Options of absolute position embeddings: how a vector joins the patch token, and the vector's width."""
-
         combine: Literal["add", "concat"] = "add"  #: Whether the vector is added to the patch or concatenated.
         width: Annotated[int, Field(ge=0)] = 0  #: Channels of a concatenated vector. 0: half of the model's width.
 
@@ -43,12 +38,10 @@ class Absolute(Position):
         super().__init__(config)
         self.at_input = config.position_at == "input"
         self.options = config.options_of(self.slot, self.Options)
-        self.concat = self.options.combine == "concat"
         self.width = self.position_width(config)
 
     @classmethod
     def position_width(cls, config: Config) -> int:
-        """Return the width of a position vector, in channels."""
         options = config.options_of(cls.slot, cls.Options)
         return (options.width or config.width // 2) if options.combine == "concat" else config.width
 
@@ -71,17 +64,15 @@ class Absolute(Position):
             raise ConfigError(f"{key}={width}: position={config.position} needs a multiple of {cls.even_parts}")
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        """Return the position vectors (N, width) of all locations on `grid`.
-
-        layer: the layer, from 0, whose input receives them; layer 0 receives the input of the encoder.
-        """
+        """Return the position vectors (N, width) of all locations on `grid`, for the input of `layer`."""
         raise NotImplementedError
 
     def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         if self.at_input and layer > 0:
             return x
         encoding = self.encoding(layer, grid)
-        return torch.cat([x, encoding.expand(len(x), -1, -1)], dim=-1) if self.concat else x + encoding
+        concat = self.options.combine == "concat"
+        return torch.cat([x, encoding.expand(len(x), -1, -1)], dim=-1) if concat else x + encoding
 
 
 class Learned(Absolute):
@@ -94,8 +85,6 @@ class Learned(Absolute):
     class_row: nn.Parameter | None
 
     class Options(Absolute.Options):
-        """Options of absolute position embeddings, and whether the class token has a row."""
-
         class_row: bool = True  #: Whether the class token has a row.
 
     @classmethod
@@ -104,13 +93,12 @@ class Learned(Absolute):
 
     @classmethod
     def allows_class_row(cls, config: Config) -> bool:
-        """Return whether a class token may have a row: it exists, and vectors are added at the input alone."""
+        """Return whether there is a class token, and vectors are added at the input alone."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 
     @classmethod
     def canonical(cls, config: Config) -> Settings:
-        """Return the option `class_row` at its default if a class token cannot have a row, otherwise {}."""
         return {} if cls.allows_class_row(config) else {"class_row": True}
 
     def __init__(self, config: Config) -> None:
@@ -123,8 +111,8 @@ class Learned(Absolute):
             return nn.Parameter(torch.empty(size))
         return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
 
-    def of(self, layer: int, table: Table) -> Tensor:
-        """Return the table of `layer`, which is the same for all layers unless `table` is a list."""
+    def at(self, layer: int, table: Table) -> Tensor:
+        """Return the table of `layer`."""
         return table[layer] if isinstance(table, nn.ParameterList) else table
 
     def new_class_row(self, config: Config) -> nn.Parameter | None:
@@ -147,7 +135,7 @@ class Learned1D(Learned):
         self.class_row = self.new_class_row(config)
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        return resample(self.of(layer, self.table), self.grid, grid)
+        return resample(self.at(layer, self.table), self.grid, grid)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
         return resample(table, square(len(table)), self.grid)
@@ -171,8 +159,8 @@ class Learned2D(Learned):
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
         (old_rows, old_columns), (rows, columns) = self.grid, grid
-        across = resample(self.of(layer, self.x_table), (1, old_columns), (1, columns))
-        down = resample(self.of(layer, self.y_table), (1, old_rows), (1, rows))
+        across = resample(self.at(layer, self.x_table), (1, old_columns), (1, columns))
+        down = resample(self.at(layer, self.y_table), (1, old_rows), (1, rows))
         both = [across.expand(rows, columns, -1), down[:, None].expand(rows, columns, -1)]
         return torch.cat(both, dim=-1).flatten(0, 1)
 
@@ -181,28 +169,22 @@ class Learned2D(Learned):
         return resample(table, (1, len(table)), (1, columns if name.startswith("x_") else rows))
 
 
-class Fixed(Absolute):
-    """Base class of fixed position embeddings, whose vectors follow a formula for any grid."""
+class Fixed(Formula, Absolute):
+    """Base class of position embeddings whose vectors follow a formula for any grid."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
-
-    def formula(self, grid: Grid) -> Tensor:
-        """Return the position vectors (N, width) of all locations on `grid`, in float64."""
-        raise NotImplementedError
+        self.register_table()
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        table = self.get_buffer("table")
-        return table if grid == self.grid else self.formula(grid).to(table)
+        return self.table_at(grid)
 
 
 class Index(Fixed):
     """The index in raster order, 0 to N - 1, in the first channel: a naive encoding.
 
-    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects this encoding, because the values
-    grow with the grid, beyond the values seen in training. Only the first channel has the index, because a layer norm
-    removes a number that is added to every channel.
+    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the values grow with
+    the grid. Only the first channel has the index, because a layer norm removes a number added to every channel.
     """
 
     numerics = 1
@@ -215,8 +197,8 @@ class Index(Fixed):
 class IndexNormalized(Index):
     """The index in raster order, scaled to 0 to 1, in the first channel: a naive encoding.
 
-    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects this encoding, because the step
-    between neighbors depends on the grid.
+    https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ rejects it, because the step between
+    neighbors depends on the grid.
     """
 
     numerics = 1
@@ -229,8 +211,6 @@ class SinCos(Fixed):
     """Base class of sinusoidal position embeddings, with rates from 1 down to about 1 / temperature."""
 
     class Options(Absolute.Options):
-        """Options of sinusoidal position embeddings, with the temperature that sets the lowest rate."""
-
         temperature: Annotated[float, Field(gt=0)] = 10_000.0  #: About 1 / the lowest rate. Default: arXiv 1706.03762.
 
     options: Options

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
 from vitcore.model.position.resample import Grid, resample_offsets, square
-from vitcore.model.position.sites import Position, rows_and_columns
+from vitcore.model.position.sites import Formula, Position, rows_and_columns
 from vitcore.options import ConfigError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class Relative(Position):
     """1-dimensional relative attention: logits (q.k + q.r[offset]) / sqrt(d_h) (arXiv 2010.11929, D.4).
 
     An offset p_q - p_k is a difference of indices in raster order, and is not clipped. Each layer has a table r (2N -
-    1, d_h), in which the most negative offset comes first. The heads of a layer share the table, as in arXiv
-    1803.02155. arXiv 2010.11929 does not state whether heads and layers share tables.
+    1, d_h), the most negative offset first, which its heads share as in arXiv 1803.02155. arXiv 2010.11929 does not
+    state whether heads and layers share tables.
     """
 
     numerics = 1
@@ -88,7 +88,7 @@ class RelativeBias(Position):
 
     @staticmethod
     def offsets(grid: Grid) -> Tensor:
-        """Return the index of the table row for each pair of query and key, (N * N,)."""
+        """Return the row of the table for each pair of query and key, (N * N,)."""
         rows, columns = grid
         row, column = rows_and_columns(grid, torch.int64)
         down, across = (axis[:, None] - axis for axis in (row, column))  # (N, N)
@@ -106,7 +106,7 @@ class RelativeBias(Position):
         return resample_offsets(table, (rows, columns), self.grid)
 
 
-class ALiBi2D(Position):
+class ALiBi2D(Formula):
     """A fixed bias -slope * distance between patches, with a slope for each head.
 
     The slopes are ALiBi's (arXiv 2108.12409, section 3). The distance is Euclidean, as in CROMA (arXiv 2311.00566).
@@ -117,7 +117,7 @@ class ALiBi2D(Position):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.slopes = slopes(config.heads)
-        self.register_buffer("table", self.formula(config.grid).float(), persistent=False)
+        self.register_table()
 
     def formula(self, grid: Grid) -> Tensor:
         """Return the bias of the attention logits (1, H, N, N) for patches on `grid`, in float64."""
@@ -126,11 +126,10 @@ class ALiBi2D(Position):
         return (-torch.tensor(self.slopes, dtype=torch.float64)[:, None, None] * distance)[None]
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor:
-        table = self.get_buffer("table")
-        return table if grid == self.grid else self.formula(grid).to(table)
+        return self.table_at(grid)
 
 
-class RoPE2D(Position):
+class RoPE2D(Formula):
     """A rotation of the queries and keys of patches by angles that depend on the location (RoPE-ViT: arXiv 2403.13298).
 
     Channels 2i and 2i + 1 form a complex number. Axial: the first half of the numbers rotates with the column, and the
@@ -141,8 +140,6 @@ class RoPE2D(Position):
     numerics = 1
 
     class Options(Position.Options):
-        """Options of the rotation: whether its rates are learned, and the base of the rates."""
-
         mixed: bool = False  #: Learned rates that mix rows and columns, instead of fixed axial rates.
         base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: RoPE-ViT's, 100 or, if mixed, 10.
 
@@ -158,8 +155,7 @@ class RoPE2D(Position):
         if self.options.mixed:
             size = (config.heads, 2, self.pairs)
             self.rates = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
-        fixed = self.columns_and_rows(config.grid) if self.options.mixed else self.axial(config.grid)
-        self.register_buffer("fixed", fixed.float(), persistent=False)
+        self.register_table()
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -181,24 +177,21 @@ class RoPE2D(Position):
         """Return the rates of rotation along an axis in radians per patch, (d_h / 4,), in float64."""
         return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
-    @staticmethod
-    def columns_and_rows(grid: Grid) -> Tensor:
-        """Return the columns and the rows of the patches (2, N, 1), in float64."""
-        row, column = rows_and_columns(grid)
-        return torch.stack([column, row])[..., None]
+    def formula(self, grid: Grid) -> Tensor:
+        """Return the cosines and sines (2, N, d_h / 2) for patches on `grid`; if mixed, their places (2, N, 1).
 
-    def axial(self, grid: Grid) -> Tensor:
-        """Return the cosines and sines of the axial angles for patches on `grid`, (2, N, d_h / 2)."""
+        Both are in float64. Places are columns and rows.
+        """
+        row, column = rows_and_columns(grid)
+        places = torch.stack([column, row])[..., None]
+        if self.options.mixed:
+            return places
         rate = self.magnitudes()
-        rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
-        return rotations(rates, self.columns_and_rows(grid))
+        return rotations(torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])]), places)
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
-        fixed, other_grid = self.get_buffer("fixed"), grid != self.grid
-        if self.options.mixed:
-            cos, sin = rotations(self.rates[layer], self.columns_and_rows(grid).to(fixed) if other_grid else fixed)
-        else:
-            cos, sin = self.axial(grid).to(fixed) if other_grid else fixed
+        table = self.table_at(grid)
+        cos, sin = rotations(self.rates[layer], table) if self.options.mixed else table
         a, b = x[..., ::2], x[..., 1::2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
 
@@ -216,8 +209,8 @@ def rotations(rates: Tensor, places: Tensor) -> Tensor:
 def slopes(heads: int) -> list[float]:
     """Return ALiBi's slope for each of H heads, in a geometric series from 2^(-8/H) to 2^-8.
 
-    If H is not a power of 2, the first slopes are the series for the next lower power P. The remaining slopes are the
-    first, third, fifth and so on of the series for 2 P heads.
+    If H is not a power of 2, the series for the next lower power P comes first. The first, third, fifth and so on of
+    the series for 2 P heads follow.
     """
     power = 1 << heads.bit_length() - 1
     series = [2 ** (-8 * (head + 1) / power) for head in range(power)]

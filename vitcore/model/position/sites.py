@@ -1,6 +1,6 @@
 """The sites at which a position embedding enters the model, and how the encoder applies them.
 
-A site is a method of Position. Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width,
+Shapes: B images, N patches in raster order on a grid of R rows and C columns, D width,
 H heads, d_h = D / H.
 """
 
@@ -39,18 +39,14 @@ class Position(Part):
 
     @classmethod
     def drawn_by_model_width(cls, config: Config) -> bool:
-        """Return whether a learned table is not as wide as the model, so that version 0.12 drew it differently.
-
-        With `init=big-vision`, version 0.12 scaled the values by the width of the table instead of the width of the
-        model.
-        """
+        """Return whether a learned table is not as wide as the model."""
         return False
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version for the trial id: `numerics`, or 1 more if `init=big-vision` drew other values in 0.12.
+        """Return the version for the trial id: `numerics`, or 1 more if version 0.12 drew other values.
 
-        A hash of a plug-in in place of `numerics` stays as it is.
+        With `init=big-vision`, it scaled a table by the width of the table instead of the width of the model.
         """
         own = super().version(config)
         moved = config.init == "big-vision" and cls.drawn_by_model_width(config)
@@ -92,6 +88,22 @@ class Position(Part):
         return x
 
 
+class Formula(Position):
+    """Base class of position embeddings with a table that follows a formula for any grid."""
+
+    def formula(self, grid: Grid) -> Tensor:
+        """Return the table for patches on `grid`, in float64."""
+        raise NotImplementedError
+
+    def register_table(self) -> None:
+        """Keep the table of the training's grid, in float32."""
+        self.register_buffer("table", self.formula(self.grid).float(), persistent=False)
+
+    def table_at(self, grid: Grid) -> Tensor:
+        table = self.get_buffer("table")
+        return table if grid == self.grid else self.formula(grid).to(table)
+
+
 @dataclass(frozen=True)
 class Context:
     """The state that all layers of a forward pass share, with methods that apply the position embedding to patches.
@@ -107,7 +119,7 @@ class Context:
     shared: dict[str, Tensor] = field(default_factory=dict)
 
     def tokens(self, x: Tensor, layer: int) -> Tensor:
-        """Return the tokens (B, T, D) that enter `layer`, with the position embedding applied to the patches."""
+        """Return the tokens (B, T, D) that enter `layer`, with the position embedding of the patches."""
         return self.on_patches(self.position.tokens, x, layer)
 
     def rotate(self, x: Tensor, layer: int) -> Tensor:
@@ -115,15 +127,14 @@ class Context:
         return self.on_patches(self.position.rotate, x, layer)
 
     def between(self, x: Tensor, layer: int) -> Tensor:
-        """Return the tokens (B, T, D) that leave `layer`, with the position embedding applied to the patches."""
+        """Return the tokens (B, T, D) that leave `layer`, with the position embedding of the patches."""
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
         """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
 
-        A pair with a prefix token has a bias of 0. Merged tokens have no position embedding. With them, the bias is the
-        logarithm of the number of patches in the key, which thus counts once for each (proportional attention: arXiv
-        2210.09461, equation 1).
+        A pair with a prefix token has a bias of 0. With merged tokens, the bias is the logarithm of the number of
+        patches in the key (proportional attention: arXiv 2210.09461, equation 1).
         """
         if (sizes := self.shared.get("sizes")) is not None:
             return sizes.log()[:, None, None]  # (B, 1, 1, T)
@@ -134,19 +145,16 @@ class Context:
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
     def weigh(self, x: Tensor) -> Tensor:
-        """Return tokens (B, T, D) scaled so that their mean counts every patch once, also after token merging.
+        """Return tokens (B, T, D) whose mean counts every patch once; without token merging, x itself.
 
-        The factor of a token is its number of patches over the mean number. Without merging, x itself is returned.
+        The factor of a token is its number of patches over the mean number.
         """
         if (sizes := self.shared.get("sizes")) is None:
             return x
         return x * (sizes / sizes[:, self.prefix :].mean(dim=1, keepdim=True))[..., None]
 
     def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
-        """Return x (..., T, D) with the method `site` of the position embedding applied to its patches.
-
-        If `site` returns its input, x itself is returned.
-        """
+        """Return x (..., T, D) with `site` applied to its patches, or x itself if `site` returns its input."""
         patches = x[..., self.prefix :, :] if self.prefix else x
         placed = site(patches, layer, self.grid)
         if placed is patches:

@@ -16,11 +16,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitcore.keyed_random import Keys, bits, code
-from vitcore.model.dropout import check_patches_may_leave
 from vitcore.model.encoder import Encoder
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialise, normal
-from vitcore.model.position import POSITION, Context
+from vitcore.model.position import POSITION, Context, check_patches_may_leave
 from vitcore.model.stem import STEM
 from vitcore.model.vit import ViT
 from vitcore.options import Settings, listed
