@@ -138,10 +138,8 @@ class Config(Options):
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return `values` completed with the settings that follow from `model`, `data`, `epochs` and `seed`.
 
-        Raises ConfigError if the data or a named size is unknown, or if both `steps` and `epochs` are set. Raises
-        ConfigError if `epochs`, a setting that converts it to steps, or `options` is invalid. Raises ConfigError if a
-        reference model from timm is combined with a setting that it fixes, such as `width`. Raises ConfigError if the
-        name of a variant stands in a wrong place, as in `swiglu=true`.
+        Raises ConfigError if one of these is unknown or invalid, if both `steps` and `epochs` are set, if a reference
+        model from timm is combined with a setting that it fixes, or if the name of a variant stands in a wrong place.
         """
         from vitcore.data.lookup import describe  # late: it raises ConfigError, as validation does
         from vitcore.validation import refuse_misplaced_variant  # late: the parts are torch modules
@@ -165,10 +163,7 @@ class Config(Options):
 
     @model_validator(mode="after")
     def possible(self) -> "Config":
-        """Return this config after checking its variants and filling in the defaults of their options.
-
-        Raises ConfigError if a variant does not exist or the settings do not fit together.
-        """
+        """Return this config after checking its variants and filling in the defaults of their options."""
         from vitcore.validation import complete_parts  # late: the parts are torch modules
 
         complete_parts(self)
@@ -176,34 +171,31 @@ class Config(Options):
 
     @model_serializer(mode="wrap")
     def what_applies(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the serialized settings, without the settings that a reference model from timm does not have.
-
-        The result validates to an equal config.
-        """
+        """Return the serialized settings, without those that a reference model from timm does not have."""
         return {key: value for key, value in handler(self).items() if not (self.model and of_architecture(key))}
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Return the number of rows and the number of columns of the patch grid."""
+        """The rows and columns of patches."""
         return self.image_size // self.patch, self.image_size // self.patch
 
     @property
     def patches(self) -> list[int]:
-        """Return the patch sizes that training steps draw from, in pixels: by default `patch` alone."""
+        """The patch sizes that training steps draw from, in pixels: by default `patch` alone."""
         from vitcore.model.stem import STEM
 
         return STEM[self.stem].patches(self)
 
     @property
     def layers(self) -> int:
-        """Return the number of encoder blocks: `depth` minus the number of blocks that the stem replaces."""
+        """The number of encoder blocks: `depth` minus the number of blocks that the stem replaces."""
         from vitcore.model.stem import STEM
 
         return self.depth - STEM[self.stem].blocks(self)
 
     @property
     def stem_width(self) -> int:
-        """Return the width of the stem's tokens: `width` minus the channels of a concatenated position embedding."""
+        """The width of the stem's tokens: `width` minus the channels of a concatenated position embedding."""
         from vitcore.model.position import POSITION
 
         return POSITION[self.position].stem_width(self)
@@ -235,10 +227,9 @@ def merge(*layers: Values) -> dict[str, Any]:
     """Return layers of settings merged into one dictionary, in which later layers override earlier layers.
 
     A layer that sets `steps` or `epochs` replaces the earlier length of the training. A named size such as `S/16`
-    becomes the fields that it stands for. A layer that chooses another variant drops the earlier options of the
-    variant's slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier
-    reference model. Raises ConfigError if a layer sets both `steps` and `epochs`, an unknown size, or malformed
-    `options`.
+    becomes the fields that it stands for. Another variant drops the earlier options of its slot. A reference model
+    (`timm/NAME`) drops the earlier architecture, and a named size drops an earlier reference model. Raises ConfigError
+    if a layer sets both `steps` and `epochs`, an unknown size, or malformed `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -254,27 +245,17 @@ def merge(*layers: Values) -> dict[str, Any]:
         elif "model" in written:
             merged.pop("model", None)
             written = sizes(written.pop("model")) | written
-        for key in [key for key in merged if "." in key and chooses_another(written, merged, key.partition(".")[0])]:
-            del merged[key]
+        for slot in written.keys() & Config.model_fields.keys():
+            if written[slot] != merged.get(slot, Config.model_fields[slot].default):  # another variant
+                merged = {key: value for key, value in merged.items() if not key.startswith(f"{slot}.")}
         merged |= written
     return merged
 
 
-def chooses_another(layer: Values, before: Values, slot: str) -> bool:
-    """Return whether `layer` chooses a variant of `slot` that differs from the variant in `before`.
-
-    If `before` does not set the slot, the default is compared.
-    """
-    if slot not in layer or slot not in Config.model_fields:
-        return False
-    return bool(layer[slot] != before.get(slot, Config.model_fields[slot].default))
-
-
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with the entries of `options` as dotted keys at the top level, such as 'position.base'.
+    """Return the settings with the entries of `options` as dotted keys, after which those of `values` take precedence.
 
-    A dotted key that `values` already has takes precedence. `values` itself is not changed. Raises ConfigError if
-    `options` is not a mapping, or if one of its keys has no dot.
+    Raises ConfigError if `options` is not a mapping, or if one of its keys has no dot.
     """
     options = values.get("options", {})
     if not isinstance(options, Mapping):

@@ -33,10 +33,9 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """Return the contracts of a variant as pairs (description, check).
+    """Return the contracts of a variant as pairs (description, check): of all variants, of model parts, of the slot.
 
-    They are the contracts of all variants and those of the slot. A slot that is a part of the model adds the contracts
-    of model parts. Raises AssertionError if the variant does not exist.
+    Raises AssertionError if the variant does not exist.
     """
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
@@ -44,28 +43,22 @@ def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
 
 
 def tiny(slot: str, name: str) -> Config:
-    """Return the config of a tiny training with the given variant: two layers, and four steps on digits.
-
-    Images have 16 patches, or 4 patches if the variant is a stem.
-    """
+    """Return the config of a tiny training with the given variant: two layers, and four steps on digits."""
     patch = 4 if slot == "stem" else 2  # a stem may halve the side more than once
     model = {"width": 16, "depth": 2, "heads": 2, "patch": patch, "pool": "gap"}
     return Config(**merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name}))
 
 
 def trains(slot: str, name: str) -> None:
-    """Check that the variant trains: the logits' shape and finiteness, the change of weights, and the gradients.
-
-    Gradients must reach all of the variant's parameters.
-    """
+    """Check that the variant trains, and that gradients reach all of its parameters."""
     learns(tiny(slot, name), slot, name)
 
 
 def beside_prefix(slot: str, name: str) -> None:
     """Check that the variant trains with a class token and registers before the patches.
 
-    Gradients need to reach only some of the variant's parameters. If the head reads the class token alone, the position
-    embedding of the last layer receives no gradient.
+    Gradients need to reach only some of its parameters: a head that reads the class token alone gives none to the
+    position embedding of the last layer.
     """
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
@@ -90,14 +83,12 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     moved = any(not torch.equal(*pair) for pair in zip(before, training.model.parameters(), strict=True))
     assert moved, f"{slot}={name}: two steps leave every weight where it was"
     training.train_step.gradients(training.batch(), config.batch)
-    reached, own = {}, of_part(training.model, slot, name)
-    for parameter_name, parameter in training.model.named_parameters():
-        gradient = parameter.grad
-        assert gradient is None or gradient.isfinite().all(), f"{parameter_name}: a gradient is not finite"
-        if parameter_name in own:
-            reached[parameter_name] = gradient is not None and bool(gradient.any())
-    unreached = [parameter_name for parameter_name, any_reaches in reached.items() if not any_reaches]
-    enough = not unreached or (not every and len(unreached) < len(reached))
+    gradients = {key: parameter.grad for key, parameter in training.model.named_parameters()}
+    for key, gradient in gradients.items():
+        assert gradient is None or gradient.isfinite().all(), f"{key}: a gradient is not finite"
+    own = of_part(training.model, slot, name)
+    unreached = [key for key, gradient in gradients.items() if key in own and (gradient is None or not gradient.any())]
+    enough = not unreached or (not every and len(unreached) < len(own))
     assert enough, f"{unreached[0]}: no gradient reaches it"
 
 
@@ -111,8 +102,7 @@ def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
 def declares_its_values(slot: str, name: str) -> None:
     """Check that the setting `init`, which draws bare tables, replaces no value that the variant sets in `__init__`.
 
-    A variant keeps such a value by an entry of `draws` or by its own `initial`. During the check, PyTorch fills empty
-    tensors with NaN, so that they can be told from tensors with values.
+    During the check, PyTorch fills empty tensors with NaN, so that they can be told from tensors with values.
     """
     found: list[tuple[nn.Module, str]] = []
 
@@ -162,21 +152,17 @@ def reads_its_tokens(slot: str, name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     tokens = model.prefix + math.prod(config.grid)
     states = torch.randn((config.layers, 2, tokens, config.width), dtype=torch.float64, generator=generator)
-    before = pooled(model, states).clone()  # it may be a view
-    own = int(model.pool.class_token)
+
+    def pooled() -> Tensor:
+        return model.pool(model.pool.gather(states), model.prefix).clone()  # type: ignore[no-any-return]  # from a view
+
+    before, own = pooled(), int(model.pool.class_token)
     states[:, :, own : model.prefix] += 1
     what = "registers" if own else "tokens before the patches"
-    assert torch.equal(pooled(model, states), before), f"{slot}={name}: reads the {what}"
+    assert torch.equal(pooled(), before), f"{slot}={name}: reads the {what}"
     if own:
         states[:, :, 0] += 1
-        assert not torch.equal(pooled(model, states), before), f"{slot}={name}: has a class token and does not read it"
-
-
-def pooled(model: ViT, states: Tensor) -> Tensor:
-    """Return the vectors (B, D) that the model's pooling computes from the tokens (L, B, T, D) of L layers."""
-    every_layer = model.pool.every_layer
-    x = torch.stack([model.pool.keep(state) for state in states]) if every_layer else states[-1]
-    return model.pool(x, model.prefix)  # type: ignore[no-any-return]
+        assert not torch.equal(pooled(), before), f"{slot}={name}: has a class token and does not read it"
 
 
 @torch.no_grad()
@@ -193,10 +179,7 @@ def says_where(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def perturbed(config: Config) -> ViT:
-    """Return a float64 model after adding noise with standard deviation 0.1 to every parameter.
-
-    The noise also moves heads and branches that start at zero.
-    """
+    """Return a float64 model after adding noise with standard deviation 0.1 to every parameter, also to zeros."""
     model = build(config).double()
     assert isinstance(model, ViT), "a reference model keeps timm's values"
     generator = torch.Generator().manual_seed(0)
@@ -206,10 +189,7 @@ def perturbed(config: Config) -> ViT:
 
 
 def shuffled(images: Tensor, patch: int) -> Tensor:
-    """Return images (B, C, H, W) with their patches in a random order, which is equal for all images.
-
-    Pixels keep their positions within a patch. patch: side of a patch in pixels.
-    """
+    """Return images (B, C, H, W) with their patches in a random order, which is equal for all images."""
     B, C, H, W = images.shape
     cut = images.view(B, C, H // patch, patch, W // patch, patch).transpose(3, 4).flatten(2, 3)  # (B, C, N, P, P)
     order = torch.randperm(cut.shape[2], generator=torch.Generator().manual_seed(0))
@@ -238,11 +218,7 @@ def other_resolution(slot: str, name: str) -> None:
 
 
 def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
-    """Return whether `text` contains the numbers that specify the size of an image.
-
-    They are its height and width in pixels, its rows and columns of patches, or its number of patches. image: height
-    and width in pixels. patch: side of a patch in pixels.
-    """
+    """Return whether `text` has the height and width of an image, its rows and columns of patches, or their number."""
     numbers, grid = set(map(int, re.findall(r"\d+", text))), [side // patch for side in image]
     return any(numbers >= {*size} for size in (image, grid, [math.prod(grid)]))
 
@@ -250,20 +226,15 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
 def independent(slot: str, name: str) -> None:
     """Check that choosing the variant leaves the initial values of all other parameters unchanged."""
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
-    (mine, own), (theirs, others) = (drawn_outside(slot, one) for one in (name, other))
-    common = mine.keys() & theirs.keys() - own - others
-    changed = [key for key in common if not torch.equal(mine[key], theirs[key])]
+    mine, theirs = (drawn_outside(slot, one) for one in (name, other))
+    changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
     assert not changed, f"{slot}={name}: {changed[0]} starts elsewhere than with {slot}={other}"
 
 
-def drawn_outside(slot: str, name: str) -> tuple[dict[str, nn.Parameter], set[str]]:
-    """Return the parameters of a model with the variant, and the names of the parameters that the variant draws.
-
-    The parameters are a dictionary by name.
-    """
+def drawn_outside(slot: str, name: str) -> dict[str, nn.Parameter]:
+    """Return the parameters of a model with the variant, by name, except those that the variant draws."""
     model, kind = ViT(tiny(slot, name)), VARIANTS[slot][name]
-    parameters = dict(model.named_parameters())
-    return parameters, {key for key in parameters if type(nearest_owner(model, key)[0]) is kind}
+    return {key: values for key, values in model.named_parameters() if type(nearest_owner(model, key)[0]) is not kind}
 
 
 def exports(slot: str, name: str) -> None:
@@ -294,10 +265,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return a dictionary with the logits, and with the gradient of each parameter by name.
-
-    The gradients are of the sum of squared logits. run: the eager or compiled form of `model`.
-    """
+    """Return the logits, and the gradient of each parameter of the sum of squared logits. run: compiled or not."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]
@@ -312,10 +280,7 @@ def some_images(config: Config) -> Tensor:
 
 
 def documented(slot: str, name: str) -> None:
-    """Check that the variant has a docstring.
-
-    In vitcore, the docstring must also name a source, by a link or an arXiv number.
-    """
+    """Check that the variant has a docstring, which in vitcore also names a source, by a link or an arXiv number."""
     variant = VARIANTS[slot][name]
     text = variant.__doc__ or ""
     assert text.strip(), f"{slot}={name}: has no docstring that says what it is"
@@ -324,10 +289,7 @@ def documented(slot: str, name: str) -> None:
 
 
 def same_in_any_batch(slot: str, name: str) -> None:
-    """Check that an image's augmentation does not depend on the other images of its batch.
-
-    Also check that the given images are not changed, and that the result has their shape and data type.
-    """
+    """Check that an image's augmentation ignores its batch, keeps shape and data type, and changes no given image."""
     config = tiny(slot, name)
     augment, images = AUGMENT[name](config), next(load(config).train.batches(32))
     given, keys = images.clone(), image_keys(config.seed, np.zeros(32, np.int64), np.arange(32))
@@ -340,10 +302,7 @@ def same_in_any_batch(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def learns_an_image_alone(slot: str, name: str) -> None:
-    """Check that the loss of a batch is the mean of the losses of its images.
-
-    Also check that the validation loss is finite, and that each validation image has a score from 0 to 1.
-    """
+    """Check that a batch's loss is the mean over its images, and that each validation image has a score from 0 to 1."""
     training = Training(config := tiny(slot, name), load(config))
     training.model.double()
     batch = training.batch()

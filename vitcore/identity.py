@@ -3,7 +3,6 @@
 A field at its neutral value, which stands for the behavior before the field existed, is left out. A new field therefore
 leaves the ids of existing trials unchanged. Paths, and settings that only determine how a trial runs, are also left
 out. A data set enters by its fingerprint, and a variant by its version: `numerics`, or the hash of a plug-in's file.
-The tests pin the ids of some configs (tests/vitcore/test_identity.py).
 """
 
 import hashlib
@@ -90,10 +89,7 @@ def digest(fields: Settings) -> str:
 
 
 def trial_id(config: Config) -> str:
-    """Return the id of a trial: 12 hexadecimal digits that are a hash of its identity.
-
-    Equal configs have equal ids, however their settings were spelled.
-    """
+    """Return the id of a trial, a hash of its identity: equal configs have equal ids, however they were spelled."""
     return digest(identity(config))
 
 
@@ -116,12 +112,11 @@ def trial_ids(
 ) -> Iterator[str]:
     """Yield the id of the trial of `config` with each of `seeds`.
 
-    data_seed: the value that the config sets, or None if it equals the seed of each trial. A data seed that equals the
-    seed is left out of the identity. starts: the id of the parent trial for each seed, if the trials have parents. key:
-    the setting that names the parent trial.
+    data_seed: the value that the config sets, or None if it equals the seed of each trial. starts: the id of the parent
+    trial for each seed, if the trials have parents. key: the setting that names the parent trial.
     """
     shared = unseeded(config)
     for seed in seeds:
-        own = {} if data_seed in (None, seed) else {"data_seed": data_seed}
+        own = {} if data_seed in (None, seed) else {"data_seed": data_seed}  # the seed is its neutral value
         start = {key: starts[seed]} if starts else {}
         yield digest({**shared, "seed": seed, **own, **start})

@@ -85,10 +85,7 @@ def key_of(problem: ErrorDetails) -> str:
 
 
 def unsigned_zeros(value: Any) -> Any:
-    """Return `value` with -0.0 replaced by 0.0, also inside lists.
-
-    The two are equal but differ in JSON.
-    """
+    """Return `value` with -0.0 replaced by 0.0, also inside lists: the two are equal but differ in JSON."""
     if isinstance(value, list):
         return [unsigned_zeros(one) for one in value]
     return 0.0 if isinstance(value, float) and value == 0.0 else value
@@ -101,5 +98,4 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 def listed(known: Iterable[object]) -> str:
-    """Return the items as text, separated by commas."""
     return ", ".join(str(one) for one in known)

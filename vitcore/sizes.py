@@ -25,22 +25,18 @@ ARCHITECTURE = (
 
 
 def is_reference(model: object) -> bool:
-    """Return whether `model` names a reference model, which is a classifier from timm."""
     return str(model).startswith(REFERENCE)
 
 
 def of_architecture(key: str) -> bool:
-    """Return whether a setting belongs to the architecture, which a reference model from timm fixes.
-
-    key: a field of Config, or an option with a dot, such as `position.base`.
-    """
+    """Return whether a field, or an option such as `position.base`, is one that a reference model from timm fixes."""
     return key.partition(".")[0] in ARCHITECTURE
 
 
 def sizes(model: object) -> dict[str, float]:
-    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16.
+    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16; {} of "".
 
-    The result is empty if `model` is "". Raises ConfigError if the name is unknown.
+    Raises ConfigError if the name is unknown.
     """
     if model == "":
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vitcore.analysis.cost import measure
@@ -33,11 +34,14 @@ def complete_parts(config: Config) -> None:
     Config calls this function once, before the record is shared. Raises ConfigError if the settings do not fit
     together.
     """
+    put = partial(object.__setattr__, config)  # the record is frozen
     if not config.model:
         check_sizes(config)
-    check_fraction(config)
+    images = describe(config.data).train_size * (1 - config.val_fraction)
+    if config.data_fraction * images < 1:
+        raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
     for key in LINKS:
-        set_field(config, key, normalized(key, getattr(config, key)))
+        put(key, normalized(key, getattr(config, key)))
     if config.model and config.init_from != "none":
         raise ConfigError(f"init_from={config.init_from}: model={config.model} has other parts: none")
     check_names(config)
@@ -48,11 +52,11 @@ def complete_parts(config: Config) -> None:
     for slot, variant in chosen.items():
         own = config.options_of(slot, variant.Options).model_dump(mode="json")
         options |= {f"{slot}.{name}": value for name, value in own.items()}
-    set_field(config, "options", options)
+    put("options", options)
     if config.model:
         check_reference(config)
     else:
-        set_field(config, "position_at", place_of_position(config))
+        put("position_at", place_of_position(config))
     for slot, variant in chosen.items():
         config.options.update({f"{slot}.{option}": value for option, value in variant.canonical(config).items()})
         variant.check(config)
@@ -71,17 +75,7 @@ def complete_parts(config: Config) -> None:
         check_ranks(config)
 
 
-def set_field(config: Config, name: str, value: object) -> None:
-    """Set a field of a Config in place, although the record is frozen."""
-    object.__setattr__(config, name, value)
-
-
 def check_sizes(config: Config) -> None:
-    """Raise ConfigError if the model's sizes do not fit together.
-
-    The heads must divide the width. The patches must divide the image, into at most PATCHES patches. The hidden width
-    of the MLP must be at least 1.
-    """
     width, heads, patch, size = config.width, config.heads, config.patch, config.image_size
     if width % heads:
         raise ConfigError(f"heads={heads} does not divide width={width}: one of {listed(divisors(width, heads))}")
@@ -92,13 +86,6 @@ def check_sizes(config: Config) -> None:
     if round(width * config.mlp_ratio) < 1:
         least = f"more than {0.5 / width:g}, so that the MLP is not empty"
         raise ConfigError(f"mlp_ratio={config.mlp_ratio}: of width={width}: {least}")
-
-
-def check_fraction(config: Config) -> None:
-    """Raise ConfigError if `data_fraction` leaves less than one training image."""
-    images = describe(config.data).train_size * (1 - config.val_fraction)
-    if config.data_fraction * images < 1:
-        raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
 
 
 def check_names(config: Config) -> None:
@@ -114,11 +101,9 @@ def check_names(config: Config) -> None:
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if the name of a variant stands in a wrong place.
+    """Raise ConfigError if the name of a variant stands in a wrong place, as in `swiglu=true` for `mlp=swiglu`.
 
-    `swiglu=true` is refused because a variant is no key: the setting is `mlp=swiglu`. `attention=axial` is refused
-    because `attention` chooses the kernel: the setting is `self_attention=axial`. values: settings by key. fields: the
-    names of the fields of Config.
+    values: settings by key. fields: the names of the fields of Config.
     """
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
@@ -128,11 +113,7 @@ def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -
 
 
 def check_teacher(config: Config) -> None:
-    """Raise ConfigError if a setting does not work with a teacher or the distillation token.
-
-    A teacher needs classification, and `init_from` may not name a second trial. The token needs this package's ViT and
-    a pooling that does not read every layer.
-    """
+    """Raise ConfigError if a setting does not work with a teacher or the distillation token."""
     if config.teacher != NONE and config.objective != "classification":
         raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
     if is_trial(config.teacher) and is_trial(config.init_from):
@@ -148,8 +129,8 @@ def check_teacher(config: Config) -> None:
 def place_of_position(config: Config) -> str:
     """Return the site of the position embedding, by default the first site that its variant allows.
 
-    The result is "" for `position=none`, which ignores a known site, and for a variant without a choice of sites.
-    Raises ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
+    It is "" for `position=none`, which ignores a known site, and for a variant without a choice of sites. Raises
+    ConfigError if `position_at` is unknown to all variants or not allowed by the chosen variant.
     """
     places = POSITION[config.position].places
     known = list(dict.fromkeys(place for kind in POSITION.values() for place in kind.places))
@@ -198,11 +179,7 @@ def divisors(number: int, near: int) -> list[int]:
 
 
 def check_reference(config: Config) -> None:
-    """Raise ConfigError if a reference model from timm does not exist or does not accept the images of `config`.
-
-    The name must not include pretrained weights, and `layer_decay` must be 1. The model must support every dropout rate
-    that is set.
-    """
+    """Raise ConfigError if timm has no such model, or if it does not support the images or a setting of `config`."""
     import timm  # late: takes seconds
 
     name = config.model.removeprefix(REFERENCE)

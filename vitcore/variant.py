@@ -15,9 +15,8 @@ class Variant:
     """Base class of all variants. A variant is one choice for a slot, the field of Config with the name `slot`.
 
     `numerics` is an integer version of what the variant computes, and a part of the id of every trial that uses it.
-    Increase it when a change alters the variant's results. A variant in a plug-in may omit `numerics`. Then `digest`,
-    the hash of the plug-in file, takes its place. The hash does not cover modules that the plug-in imports. A variant
-    that computes in imported modules must therefore declare `numerics`.
+    Increase it when a change alters the variant's results. In a plug-in, `digest`, the hash of its file, may take its
+    place. The hash does not cover modules that the plug-in imports: a variant that computes there declares `numerics`.
 
     An option at its neutral value is left out of the identity of a trial, so that a new option changes no trial id. The
     neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
@@ -34,17 +33,11 @@ class Variant:
 
     @classmethod
     def check(cls, config: Config) -> None:
-        """Raise ConfigError if this variant cannot be built from `config`.
-
-        The options in `config` are already validated.
-        """
+        """Raise ConfigError if this variant cannot be built from `config`, whose options are already validated."""
 
     @classmethod
     def canonical(cls, config: Config) -> options.Settings:
-        """Return, by option name, canonical values of options for which several values are equivalent.
-
-        Equivalent configs then have equal trial ids. By default, no option has equivalent values.
-        """
+        """Return, by option name, one of several equivalent values, so that equivalent configs have equal ids."""
         return {}
 
     @classmethod
@@ -56,10 +49,9 @@ class Variant:
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return the version of the variant that enters the id of a trial.
+        """Return what enters a trial's id: `numerics` if the class itself declares it, else the plug-in file's hash.
 
-        It is `numerics` if the class itself declares it, and the hash of the plug-in file otherwise. Raises ValueError
-        if the class has neither.
+        Raises ValueError if the class has neither.
         """
         if "numerics" in cls.__dict__:
             return cls.numerics

@@ -19,7 +19,7 @@ from vitcore.analysis.fewshot import SHOTS, few_shot
 from vitcore.analysis.interpret import IMAGES, inspect
 from vitcore.analysis.restore import batched, seen_by
 from vitcore.data.splits import Data, Images, load
-from vitcore.model.build import Model, Reference, build, check_patch
+from vitcore.model.build import Model, Reference, build, check_patch, on_meta
 from vitcore.model.vit import ViT
 from vitcore.options import ConfigError
 from vitcore.training.objectives import OBJECTIVE
@@ -32,16 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Computed:
-    """The result of an eval.
+    """The result of an eval."""
 
-    metrics: values by name. notes: remarks, such as omitted metrics. details: further content of the eval's JSON file.
-    arrays: arrays by name, or None if the eval computes none.
-    """
-
-    metrics: dict[str, float]
-    notes: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, np.ndarray] | None = None
+    metrics: dict[str, float]  # by name
+    notes: list[str] = field(default_factory=list)  # such as omitted metrics
+    details: dict[str, Any] = field(default_factory=dict)  # further content of the eval's JSON file
+    arrays: dict[str, np.ndarray] | None = None  # by name; None if the eval computes none
 
 
 class Eval(NamedTuple):
@@ -71,23 +67,18 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
     if model.config.token_merging:
-        raise ValueError(
-            f"token_merging={model.config.token_merging}: only a ViT whose patches all stay is inspected: 0"
-        )
+        merging = f"token_merging={model.config.token_merging}"
+        raise ValueError(f"{merging}: only a ViT whose patches all stay is inspected: 0")
     images = images or IMAGES
     inside = inspect(model, seen_by(model, data_dir), images)
     return Computed({}, details={"asked": images, **inside.facts}, arrays=inside.arrays)
-
-
-# -- the test images again ---------------------------------------------------------------------------------------------
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images of `size` x `size` pixels.
 
     The images are resized from the originals, or from a pack, and standardized as in training. Raises ConfigError if
-    the model does not accept the size, or if its objective has no labels. Raises ValueError if data are missing or
-    damaged.
+    the model does not accept the size, or its objective has no labels; ValueError if data are missing or damaged.
     """
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
@@ -98,8 +89,8 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
 def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss on images cut into patches of `patch` x `patch` pixels.
 
-    Raises ConfigError if the model does not accept the patch size, or if its objective has no labels. Raises ValueError
-    if data are missing or damaged.
+    Raises ConfigError if the model does not accept the patch size, or its objective has no labels; ValueError if data
+    are missing or damaged.
     """
     check_patch(model.config, patch)
     assert isinstance(model, ViT), "check_patch takes no other"
@@ -111,8 +102,8 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
     """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461).
 
-    Raises ConfigError if the model is a reference model from timm, or has a part that is not defined for merged tokens.
-    Raises ValueError if data are missing or damaged.
+    Raises ConfigError if the model, or a part of it, is not defined for merged tokens; ValueError if data are missing
+    or damaged.
     """
     check_merge(model.config, count)
     merging = build(model.config.model_copy(update={"token_merging": count}))
@@ -122,10 +113,9 @@ def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed
 
 
 def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
-    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`.
+    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the trial's data `trained`.
 
-    trained: the data of the trial, which standardize the images. how: stands for HOW. Raises ConfigError if the
-    objective has no labels.
+    Raises ConfigError if the objective has no labels.
     """
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
@@ -136,15 +126,10 @@ def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
 
 
 def check_size(config: Config, size: int) -> None:
-    """Raise ConfigError if the model of `config` does not accept images of `size` x `size` pixels.
-
-    No memory is allocated for the model.
-    """
+    """Raise ConfigError if the model of `config` does not accept images of `size` x `size` pixels."""
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
-    with torch.device("meta"):
-        model = build(config).eval()
-        images = torch.empty(1, config.channels, size, size)
+    model, images = on_meta(config, size)
     try:
         with torch.no_grad():
             model(images)
@@ -154,16 +139,11 @@ def check_size(config: Config, size: int) -> None:
 
 
 def check_merge(config: Config, count: int) -> None:
-    """Raise ConfigError if the model of `config` cannot merge `count` patches in each layer.
-
-    This is a reference model from timm, or a model with a part that is not defined for merged tokens.
-    """
+    """Raise ConfigError if the model of `config` cannot merge `count` patches in each layer."""
     if config.model:
         raise ConfigError(f"token_merging={count}: model={config.model} has none")
     type(config)(**config.model_dump() | {"token_merging": count})
 
-
-# -- the dictionary ----------------------------------------------------------------------------------------------------
 
 EVAL: dict[str, Eval] = {
     "fewshot": Eval(tuple(f"fewshot{shots}_accuracy" for shots in SHOTS), few_shot_eval),
@@ -192,10 +172,7 @@ def eval_of(metric: str) -> str:
 
 
 def matched(name: str, pattern: str) -> str | None:
-    """Return as text the integer in `name` at the placeholder of `pattern`, or None if `name` does not match.
-
-    If `pattern` has no placeholder and equals `name`, the result is "".
-    """
+    """Return the digits of `name` at the placeholder of `pattern` ("" if it has none), or None if they do not match."""
     fixed = placeholder_free(pattern)
     value = r"[1-9]\d*" if fixed != pattern else ""
     found = re.fullmatch(f"{re.escape(fixed)}({value})", name)

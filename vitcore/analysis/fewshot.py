@@ -1,8 +1,7 @@
 """The few-shot probe, a linear classifier that is fitted to frozen features of a few images per class.
 
-"A regularized least-squares regression problem that maps the (frozen) representation of a subset of training images to
-{-1, 1}^K target vectors", solved in closed form (arXiv 2010.11929, section 4.1). The constants come from the authors'
-evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
+A regularized least-squares regression to {-1, 1}^K targets is solved in closed form (arXiv 2010.11929, section 4.1).
+The constants come from the authors' evaluator (google-research/big_vision, evaluators/fewshot_lsr.py).
 """
 
 from __future__ import annotations
@@ -32,26 +31,22 @@ EPSILON = 1e-5  # added to the standard deviation of each feature
 
 @dataclass(frozen=True)
 class Probe:
-    """A linear classifier on standardized features, in float64.
+    """A linear classifier on standardized features, in float64."""
 
-    mean, std: statistics of each feature (D,). weights: a column for each class (D + 1, K), with the bias in the last
-    row.
-    """
-
-    mean: Tensor
-    std: Tensor
-    weights: Tensor
+    mean: Tensor  # (D,)
+    std: Tensor  # (D,)
+    weights: Tensor  # (D + 1, K), the bias in the last row
 
     @classmethod
-    def fit(cls, features: Tensor, labels: Tensor, classes: int, l2: float = L2) -> Probe:
+    def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
         """Return a probe fitted by ridge regression of {-1, 1} targets on standardized features.
 
-        features: (n, D). labels: the classes as integers (n,). l2: the penalty of the weights.
+        features: (n, D). labels: the classes as integers (n,).
         """
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
-        return cls(mean, std, ridge(with_bias((features - mean) / std), targets, l2))
+        return cls(mean, std, ridge(with_bias((features - mean) / std), targets, L2))
 
     def scores(self, features: Tensor) -> Tensor:
         """Return the scores (n, K) of n images for K classes, from features (n, D)."""
@@ -78,23 +73,19 @@ def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
 
 @dataclass(frozen=True)
 class FewShot:
-    """The result of `few_shot`.
+    """The result of `few_shot`."""
 
-    metrics: fewshotK_accuracy for K images per class, the mean over draws. draws: the accuracy of each draw, by metric.
-    notes: a sentence for each omitted metric, with the reason.
-    """
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    draws: dict[str, list[float]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)  # fewshotK_accuracy for K images per class, mean over draws
+    draws: dict[str, list[float]] = field(default_factory=dict)  # the accuracy of each draw, by metric
+    notes: list[str] = field(default_factory=list)  # a sentence for each omitted metric, with the reason
 
 
 def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
     """Return the test accuracy of probes that are fitted to a few training images per class.
 
     shots: numbers of images per class. A number is omitted if a class has fewer training images. A draw is a random
-    choice of images. Within a draw, the images for a larger number include those for a smaller one. Draws depend only
-    on the data and the data seed of the trial, so that paired arms see equal images.
+    choice of images, in which more shots include the images of fewer. Draws depend only on the data and the data seed
+    of the trial, so that paired arms see equal images.
     """
     found, classes = FewShot(), model.config.classes
     labels = data.train.labels.cpu().numpy()

@@ -8,14 +8,14 @@ Shapes: B images, T tokens (`prefix` of them before the N patches), L layers, H 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.data.shuffle import order
 from vitcore.data.splits import Data
@@ -34,10 +34,9 @@ MOST = 2**26  # attention weights at a time; an image has L x H x T x T
 
 
 def filters(model: ViT) -> tuple[Tensor, Tensor, str]:
-    """Return the principal components (n, C, P, P) of the input filters, their variances, and the filters' name.
+    """Return the principal components (n, C, P, P) of the input filters, their shares of the variance (n,), a name.
 
-    The variances (n,) are fractions of the total. The filters are the patch embedding, or the first convolution. Raises
-    ValueError if the stem has neither.
+    The filters are the patch embedding, or the first convolution. Raises ValueError if the stem has neither.
     """
     for name, parameter in model.stem.named_parameters():
         if parameter.ndim == 4:
@@ -59,12 +58,8 @@ def principal(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (found * largest.sign()).view(count, *weight.shape[1:]), share[:count]
 
 
-@dataclass(frozen=True)
-class Layer:
-    """The attention weights (B, H, T, T) of one layer for a batch.
-
-    bias: the bias of the attention logits (B, H, T, T), or None.
-    """
+class Layer(NamedTuple):
+    """The attention weights (B, H, T, T) of one layer, and the bias of their logits (B, H, T, T) or None."""
 
     weights: Tensor
     bias: Tensor | None
@@ -108,17 +103,12 @@ def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tenso
     return (between * distances(grid, patch).to(between.device)).sum(dim=-1).mean(dim=-1)
 
 
-def uniform_distance(grid: Grid, patch: int) -> float:
-    """Return the mean attention distance, in pixels, of a head that attends to all patches equally."""
-    return distances(grid, patch).mean().item()
-
-
 def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
-    weights: the attention weights (B, H, T, T) of each layer. A layer's matrix is 0.5 A + 0.5 I with rows scaled to sum
-    to 1. A is the mean over heads, and I stands for the residual connection. The rollout is the product of the layers'
-    matrices, with the last layer on the left (arXiv 2005.00928, section 3).
+    weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' matrices, with
+    the last layer on the left (arXiv 2005.00928, section 3). A matrix is 0.5 A + 0.5 I with rows scaled to sum to 1,
+    where A is the mean over heads, and I stands for the residual connection.
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -132,8 +122,7 @@ def rollout(weights: list[Tensor]) -> Tensor:
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
     """Return the share (B, N) of each input patch in the class token, or in the mean of the output patches.
 
-    rolled: the attention rollout (B, T, T). prefix: number of tokens before the patches. class_token: whether the
-    shares are those in the class token.
+    rolled: the attention rollout (B, T, T). prefix: number of tokens before the patches.
     """
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
@@ -142,9 +131,8 @@ def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
 def rollout_of(model: ViT) -> str:
     """Return a caption that says which output tokens the result of `looked_at` is for, and what it leaves out."""
     shown = "class token" if model.pool.class_token else "mean of the patches"
-    if model.pool.plain:
-        return shown
-    return f"{shown} at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
+    left_out = f" at the last layer (pool={model.config.pool} has weights of its own, which are left out)"
+    return shown if model.pool.plain else shown + left_out
 
 
 @dataclass(frozen=True)
@@ -152,9 +140,9 @@ class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
     site: "tokens" is the cosine similarity of the vectors added to two patches, "rotate" that of a vector rotated to
-    two locations. "bias" is the bias of the attention logits, averaged over images. "" means none of these, and then
-    pairs and centre are None. note: a description. pairs: (N, N), averaged over layers and heads. centre: (L', H', N),
-    the row of the middle patch for each layer and head. L' and H' are 1 if all layers or all heads are equal.
+    two locations, and "bias" the bias of the attention logits. "" means none of these: pairs and centre are None.
+    note: a description. pairs: (N, N), averaged over layers and heads. centre: (L', H', N), the row of the middle patch
+    for each layer and head. L' and H' are 1 if all layers or all heads are equal.
     """
 
     site: str
@@ -170,17 +158,18 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
     for every layer and head (L, H, N). Both are None unless every layer has a bias. If the position embedding has no
     site to show, the list has one entry, with site "".
     """
-    position, count = model.position, len(model.encoder.blocks)
-    found = [added(position, layer, grid, model.config.width) for layer in range(count)]
-    turned = [rotated(model, layer, grid) for layer in range(count)]
+    layers, kind = range(len(model.encoder.blocks)), f"position={model.config.position}"
     sites = []
-    if tables := [cosine(vectors)[None] for vectors in found if vectors is not None]:
+    if tables := [cosine(x)[None] for layer in layers if (x := added(model, layer, grid)) is not None]:
         sites.append(site("tokens", "cosine similarity of position embeddings", torch.stack(tables), grid))
-    if rotations := [turn for turn in turned if turn is not None]:
+    if rotations := [cosine(x) for layer in layers if (x := rotated(model, layer, grid)) is not None]:
         sites.append(site("rotate", "similarity of one vector as query and as key", torch.stack(rotations), grid))
     if bias is not None and centre_bias is not None:
         sites.append(Similarity("bias", "bias of the attention logits, mean over the images", bias, centre_bias))
-    return sites or [Similarity("", absent(model.config.position, position))]
+    if not sites and type(model.position).between is not Position.between:
+        mixes = "mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
+        return [Similarity("", f"{kind} {mixes}")]
+    return sites or [Similarity("", f"{kind}: the model has no position embedding")]
 
 
 def site(name: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
@@ -196,11 +185,10 @@ def middle(grid: Grid) -> int:
 
 
 @torch.no_grad()
-def added(position: Position, layer: int, grid: Grid, width: int) -> Tensor | None:
+def added(model: ViT, layer: int, grid: Grid) -> Tensor | None:
     """Return the vectors (N, D) that the position embedding adds to patches before `layer`, or None if all are 0."""
-    parameter = next(position.parameters(), None)
-    nothing = torch.zeros(1, math.prod(grid), width, device=None if parameter is None else parameter.device)
-    vectors = position.tokens(nothing, layer, grid)[0].double().cpu()
+    nothing = torch.zeros(1, math.prod(grid), model.config.width, device=next(model.parameters()).device)
+    vectors = model.position.tokens(nothing, layer, grid)[0].double().cpu()
     return vectors if vectors.any() else None
 
 
@@ -212,23 +200,15 @@ def cosine(vectors: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
-    """Return the cosine similarity (H, N, N) between a vector of ones rotated to one location and to another.
+    """Return a vector of ones rotated to each location (H, N, d_h), or None if the position embedding does not rotate.
 
-    The result is None if the position embedding does not rotate. Ones have equal energy in every plane of rotation. The
-    result is thus the cosine of the angle between two locations, averaged over the planes.
+    Ones have equal energy in every plane of rotation, so the cosine of two locations is a mean over the planes.
     """
     config = model.config
     shape = (1, config.heads, math.prod(grid), config.width // config.heads)
     ones = torch.ones(shape, device=next(model.parameters()).device)
     turned = model.position.rotate(ones, layer, grid)
-    return None if turned is ones else cosine(turned[0].double().cpu())
-
-
-def absent(kind: str, position: Position) -> str:
-    """Return the reason why a position embedding of this kind has no similarity to show."""
-    if type(position).between is not Position.between:
-        return f"position={kind} mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
-    return f"position={kind}: the model has no position embedding"
+    return None if turned is ones else turned[0].double().cpu()
 
 
 @dataclass(frozen=True)
@@ -251,8 +231,6 @@ def summary(config: Config) -> list[PartCost]:
     Parameters and FLOPs sum to the result of `vitcore.analysis.cost.measure`, and parts that have neither are left out.
     A position embedding that acts inside of the attention counts as attention.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
     with torch.device("meta"):
         model = ViT(config)
         images = torch.empty(1, config.channels, config.image_size, config.image_size)
@@ -266,17 +244,13 @@ def summary(config: Config) -> list[PartCost]:
         module.register_forward_hook(note)
     with FlopCounterMode(display=False) as counter:
         model(images)
-    flops = defaultdict(int, {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()})
-    rows = [
-        PartCost(
-            name,
-            shapes.get(name, []),
-            sum(parameter.numel() for parameter in module.parameters()),
-            flops[f"ViT.{name}"] or within(flops, f"ViT.{name}."),
-        )
-        for module, name in names.items()
-    ]
-    direct = [(name, parameter) for name, parameter in model.named_parameters(recurse=False)]
+    flops = {name.removeprefix("ViT."): sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    rows = []
+    for module, name in names.items():
+        params = sum(parameter.numel() for parameter in module.parameters())
+        inside = (count for child, count in flops.items() if child.rpartition(".")[0] == name)
+        rows.append(PartCost(name, shapes.get(name, []), params, flops.get(name) or sum(inside)))
+    direct = model.named_parameters(recurse=False)
     rows[1:1] = [PartCost(name, list(parameter.shape[1:]), parameter.numel(), 0) for name, parameter in direct]
     rest = counter.get_total_flops() - sum(row.flops for row in rows)
     if rest:  # products outside every part
@@ -284,17 +258,8 @@ def summary(config: Config) -> list[PartCost]:
     return [row for row in rows if row.params or row.flops]
 
 
-def within(flops: Mapping[str, int], prefix: str) -> int:
-    """Return the FLOPs inside a module that is not called itself, such as a position embedding.
-
-    flops: FLOPs by module name. prefix: the name of the module and a dot.
-    """
-    inside = {name.removeprefix(prefix): count for name, count in flops.items() if name.startswith(prefix)}
-    return sum(count for name, count in inside.items() if "." not in name)
-
-
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the name and the module of each part, in the order of the forward pass. A block has several parts."""
+    """Yield the name and the module of each part, in the order of the forward pass."""
     yield "stem", model.stem
     yield "position", model.position
     if model.encoder.embedding_norm is not None:
@@ -310,9 +275,8 @@ def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
 def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return sums over the images of a batch, by name.
 
-    "distance" is the mean attention distance (L, H) in pixels. The other sums are present only if every layer has a
-    bias. "bias" is the mean bias over layers and heads (N, N). "centre_bias" is the bias of the middle query for each
-    layer and head (L, H, N).
+    "distance" is the mean attention distance (L, H) in pixels. If every layer has a bias, "bias" is its mean over
+    layers and heads (N, N), and "centre_bias" that of the middle query for each layer and head (L, H, N).
     """
     sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
     biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
@@ -365,7 +329,7 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         "image_size": config.image_size,
         "position": config.position,
         "position_at": config.position_at,
-        "uniform_distance": uniform_distance(grid, config.patch),
+        "uniform_distance": distances(grid, config.patch).mean().item(),  # of a head that attends to all equally
         "rollout_of": rollout_of(model),
         "summary": [asdict(row) for row in summary(config)],
     }
@@ -374,10 +338,10 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
         arrays |= {"filters": components, "filters_share": share}
     except ValueError as error:
         facts["filters_of"], facts["no_filters"] = "", str(error)
-    facts["sites"] = []
-    for found_at in similarity(model, means.get("bias"), means.get("centre_bias"), grid):
-        facts["sites"].append({"site": found_at.site, "note": found_at.note})
-        if found_at.pairs is not None and found_at.centre is not None:
-            arrays |= {f"{found_at.site}_pairs": found_at.pairs, f"{found_at.site}_centre": found_at.centre}
+    sites = similarity(model, means.get("bias"), means.get("centre_bias"), grid)
+    facts["sites"] = [{"site": at.site, "note": at.note} for at in sites]
+    for at in sites:
+        if at.pairs is not None and at.centre is not None:
+            arrays |= {f"{at.site}_pairs": at.pairs, f"{at.site}_centre": at.centre}
     plain = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
     return Inside({n: a.astype("float32") if a.dtype.kind == "f" else a for n, a in plain.items()}, facts)

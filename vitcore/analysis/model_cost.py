@@ -5,15 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a model.
-
-    flops: FLOPs of one forward pass of one image, where a multiply-add is 2. tokens: the length of the sequence, with
-    prefix tokens. class_token: whether the model has one. attention_bias: whether the attention logits have a bias. The
-    last three fields are None for a reference model from timm.
-    """
+    """The cost of a model. The last three fields are None for a reference model from timm."""
 
     params: int
-    flops: int
-    tokens: int | None
-    class_token: bool | None
-    attention_bias: bool | None
+    flops: int  # of one forward pass of one image, where a multiply-add is 2
+    tokens: int | None  # the length of the sequence, with prefix tokens
+    class_token: bool | None  # whether the model has one
+    attention_bias: bool | None  # whether the attention logits have a bias

@@ -35,19 +35,15 @@ def restored(config: Config, weights: bytes) -> Model:
 
 
 def seen_by(model: Model, data_dir: Path | None = None) -> Data:
-    """Return the data of the model's trial, on the model's device.
+    """Return the data of the model's trial, on the model's device. data_dir: the folder of downloads and packs.
 
-    data_dir: the folder of downloads and packs. Raises ValueError if data are missing, damaged or unlike the model's
-    config.
+    Raises ValueError if data are missing, damaged or unlike the model's config.
     """
     return load(model.config, data_dir).to(next(model.parameters()).device)
 
 
 @torch.no_grad()
 def batched(function: Callable[[Tensor], Tensor], config: Config, data: Data, images: Images) -> Tensor:
-    """Return the outputs of `function` for n images, standardized by `data`, in the precision of the training.
-
-    The images are processed in batches.
-    """
+    """Return the outputs of `function` for images, standardized by `data`, in the precision of the training."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([in_precision(config, function, data.standardise(some)) for some in batches])

@@ -1,8 +1,8 @@
 """Conversion of models from and to timm and torchvision, and from .npz files, with equal outputs and gradients.
 
-A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused. To find out, the new ViT's
-counterpart is built in the other library, on the meta device. It is compared with the original module by module.
-Dropout and stochastic depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
+A model that `vitcore.model.vit.ViT`, called this ViT below, cannot represent is refused: the new ViT's counterpart in
+the other library is built on the meta device, and compared with the original module by module. Dropout and stochastic
+depth are not imported. Functions import timm and torchvision when called, as that takes seconds.
 """
 
 from __future__ import annotations
@@ -273,10 +273,7 @@ def load_npz(path: str | PathLike[str]) -> ViT:
 
 
 def config_of_timm(model: Any) -> Config:
-    """Return the Config of timm's model, from its attributes; `check_alike` finds other differences.
-
-    Raises ValueError, which names the part, if this ViT lacks one.
-    """
+    """Return the Config of timm's model, from its attributes; `check_alike` finds other differences."""
     from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
@@ -308,7 +305,6 @@ def config_of_timm(model: Any) -> Config:
 
 
 def plain_block(model: Any) -> Values:
-    """Return the settings of timm's `Block`, by name; raise ValueError, which names the part, if this ViT lacks one."""
     from timm.layers.attention import Attention
     from timm.layers.diff_attention import DiffAttention
     from timm.layers.mlp import GluMlp, Mlp, SwiGLU
@@ -328,10 +324,6 @@ def plain_block(model: Any) -> Values:
 
 
 def parallel_block(model: Any) -> Values:
-    """Return the settings of timm's `ParallelScalingBlock`, by name.
-
-    Raises ValueError, which names the part, if this ViT lacks one.
-    """
     block = model.blocks[0]
     if block.out_proj is not None:
         raise ValueError("fuse_out_proj=True: this ViT has an output projection of each branch")
@@ -343,10 +335,6 @@ def parallel_block(model: Any) -> Values:
 
 
 def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
-    """Return the settings that every class of timm's blocks has, by name.
-
-    Raises ValueError if this ViT lacks this combination of biases.
-    """
     from timm.layers.norm import RmsNorm
 
     biased = (qkv.bias is not None, out.bias is not None)
@@ -361,15 +349,11 @@ def in_any_block(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_
 
 
 def present(module: nn.Module) -> bool:
-    """Return whether a part of timm's model is not the identity, which stands for an absent part."""
     return not isinstance(module, nn.Identity)
 
 
 def stem_of_timm(model: Any) -> Values:
-    """Return the settings of timm's stem: patches, or the ResNet of arXiv 2010.11929.
-
-    Raises ValueError if timm's model has another backbone, or if its patches are not square.
-    """
+    """Return the settings of timm's stem: patches, or the ResNet of arXiv 2010.11929."""
     from timm.layers.hybrid_embed import HybridEmbed
     from timm.models.resnetv2 import ResNetV2
 
@@ -388,18 +372,22 @@ def stem_of_timm(model: Any) -> Values:
 
 
 def config_of_torchvision(model: Any) -> Config:
-    """Return the Config of torchvision's model, from its attributes; `check_alike` finds other differences.
-
-    Raises ValueError, which names the part, if this ViT lacks one.
-    """
+    """Return the Config of torchvision's model, from its attributes; `check_alike` finds other differences."""
     from torchvision.models import VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,)})
     if model.representation_size not in (None, model.hidden_dim):
         width = model.hidden_dim
         raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
+    stem: Values = {}
+    first = model.conv_proj
+    if type(first) is not nn.Conv2d:  # convolutions with batch norm (arXiv 2106.14881)
+        layers = [layer[0] for layer in first[:-1]]
+        stem = {"stem": "conv", "stem.norm": "batch", "stem.channels": [layer.out_channels for layer in layers]}
+        first = layers[0]
     return Config(
         image_size=model.image_size,
+        channels=first.in_channels,
         classes=model.num_classes,
         data_seed=0,
         width=model.hidden_dim,
@@ -408,35 +396,23 @@ def config_of_torchvision(model: Any) -> Config:
         mlp_ratio=model.mlp_dim / model.hidden_dim,
         patch=model.patch_size,
         head="linear" if model.representation_size is None else "mlp",
-        **stem_of_torchvision(model.conv_proj),
+        **stem,
     )
 
 
-def stem_of_torchvision(projection: Any) -> Values:
-    """Return the settings of torchvision's stem: patches, or convolutions with batch norm (arXiv 2106.14881)."""
-    if type(projection) is nn.Conv2d:
-        return {"channels": projection.in_channels}
-    layers = [layer[0] for layer in projection[:-1]]
-    widths = [layer.out_channels for layer in layers]
-    return {"stem": "conv", "stem.norm": "batch", "stem.channels": widths, "channels": layers[0].in_channels}
-
-
 def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
-    """Return timm's model for `config`, built on the meta device.
-
-    mlp: class of the original's MLP; timm's SwiGLU has separate layers for gate and value.
-    """
+    """Return timm's model for `config`, on the meta device. mlp: class of the original's MLP."""
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer
 
     hidden = MLP[config.mlp].hidden(config)
+    # timm's SwiGLU has separate layers for gate and value
     apart = {"mlp_layer": SwiGLU, "mlp_ratio": (hidden + 0.5) / config.width} if mlp is SwiGLU else {}
     with torch.device("meta"):
         return VisionTransformer(**timm_arguments(config) | apart)
 
 
 def torchvision_skeleton(config: Config) -> TorchvisionViT:
-    """Return torchvision's model for `config`, built on the meta device."""
     from torchvision.models import VisionTransformer
     from torchvision.models.vision_transformer import ConvStemConfig
 
@@ -468,10 +444,7 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
-    """Raise ValueError, which names the module, if a module differs between the models or is in only one of them.
-
-    Modules differ if `described` returns different texts for them.
-    """
+    """Raise ValueError, which names the module, if a module differs between the models or is in only one of them."""
     theirs, ours = anatomy(model), anatomy(skeleton)
     for name in [*theirs, *ours]:
         if theirs.get(name) != ours.get(name):
@@ -480,24 +453,25 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """Return the description of each module, by name, without modules that do nothing in evaluation."""
-    idle = ("Identity", "Dropout", "DropPath", "PatchDropout")
-    return {name: described(module) for name, module in model.named_modules() if type(module).__name__ not in idle}
+    """Return the class and settings of each module by name, without modules that do nothing in evaluation.
 
-
-def described(module: nn.Module) -> str:
-    """Return a module's class and settings in one line, with PyTorch's names for timm's layer norm and GELU."""
-    kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
-    settings = module.extra_repr().replace("approximate='none'", "")
-    eps = f", eps={module.eps}" if hasattr(module, "eps") and "eps=" not in settings else ""  # StdConv2d omits it
-    return f"{kind}({settings}{eps})"
+    timm's layer norm and GELU have PyTorch's names.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
+        settings = module.extra_repr().replace("approximate='none'", "")
+        if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
+            settings += f", eps={module.eps}"
+        if kind not in ("Identity", "Dropout", "DropPath", "PatchDropout"):
+            found[name] = f"{kind}({settings})"
+    return found
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
     """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT.
 
-    The position embedding of a register is a constant, so it is added to the register. That of the class token stays
-    separate.
+    The position embedding of a register is added to it, because both are constants.
     """
     patches = config.grid[0] * config.grid[1]
     rows = torch.zeros_like(prefix)
@@ -525,10 +499,7 @@ def with_weights(config: Config, weights: Weights) -> ViT:
 
 
 def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str], str]) -> Weights:
-    """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's.
-
-    Raises ValueError if a name is unknown.
-    """
+    """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
     for name in theirs:

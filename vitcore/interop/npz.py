@@ -1,7 +1,4 @@
-"""Reader of .npz checkpoints of google-research/vision_transformer (called vit_jax) and big_vision.
-
-The names and shapes of flax become a Config and weights under the parameter names of this package's ViT.
-"""
+"""Reader of .npz checkpoints of google-research/vision_transformer (called vit_jax) and big_vision."""
 
 from __future__ import annotations
 
@@ -59,22 +56,18 @@ BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0
 
 @dataclass
 class Arrays:
-    """The arrays of a file in float32, by name without `prefix`. asked: the names that were read."""
+    """The arrays of a file in float32, by name without `prefix`."""
 
     path: Path
     prefix: str
     tensors: Weights
-    asked: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)  # the names that were read
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
     def get(self, name: str, dimensions: int | None = None) -> Tensor:
-        """Return an array.
-
-        dimensions: the number of dimensions that it must have, or None for any number. Raises ValueError if the array
-        is missing or has another number of dimensions.
-        """
+        """Return an array; raise ValueError if it is missing or has another number of dimensions (None: any)."""
         if name not in self.tensors:
             raise ValueError(f"{self.path}: there is no array {self.prefix}{name}")
         self.asked.add(name)
@@ -84,10 +77,10 @@ class Arrays:
         return tensor
 
     def parameter(self, name: str, shape: Size) -> Tensor:
-        """Return the array `name` in PyTorch's layout, with `shape`.
+        """Return the array `name` in PyTorch's layout; raise ValueError if it is missing or cannot have this `shape`.
 
         Flax stores matrices as (in, out), heads and head width as separate dimensions, and convolution kernels as
-        (rows, columns, in, out). Raises ValueError if the array is missing or cannot have this shape.
+        (rows, columns, in, out).
         """
         tensor = self.get(name)
         if len(shape) == 4 and tensor.ndim == 4:
@@ -106,7 +99,6 @@ class Arrays:
 
     @property
     def layout(self) -> Layout:
-        """The names of modules and position embedding that the file uses: VIT_JAX or BIG_VISION."""
         return VIT_JAX if any(f"{VIT_JAX.attention}/" in name for name in self.tensors) else BIG_VISION
 
 
@@ -116,7 +108,11 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
     Raises OSError if the file cannot be opened. Raises ValueError, which names the array, if one is missing, has an
     unexpected shape, or belongs to no part of this ViT.
     """
-    arrays = opened(path)
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            arrays = arrays_of(archive, path)
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path}: no .npz file, or one cut short") from None
     config = config_of(arrays)
     with torch.device("meta"):
         shapes = {name: values.shape for name, values in ViT(config).state_dict().items()}
@@ -131,24 +127,8 @@ def read_npz(path: Path) -> tuple[Config, Weights]:
     return config, weights
 
 
-def opened(path: Path) -> Arrays:
-    """Read the arrays of a model from a file that may also hold an optimizer's state.
-
-    Raises OSError if the file cannot be opened, ValueError if it is not an .npz file or its arrays are invalid.
-    """
-    try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            return arrays_of(archive, path)
-    except zipfile.BadZipFile:
-        raise ValueError(f"{path}: no .npz file, or one cut short") from None
-
-
 def arrays_of(archive: zipfile.ZipFile, path: Path) -> Arrays:
-    """Read the arrays whose names have the patch embedding's prefix, which an optimizer's state lacks.
-
-    Raises ValueError if the patch embedding is missing, the arrays need more than half of the memory, or one of them is
-    invalid.
-    """
+    """Read the arrays whose names have the patch embedding's prefix, which an optimizer's state lacks."""
     members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
     prefixes = [name.removesuffix(PATCHES) for name in members if f"/{name}".endswith(f"/{PATCHES}")]
     if not prefixes:
@@ -187,10 +167,7 @@ def unstacked(tensors: Weights) -> Weights:
 
 
 def config_of(arrays: Arrays) -> Config:
-    """Return the Config that the shapes of the arrays describe.
-
-    Raises ValueError, which names the array, if one is missing or has an unexpected shape.
-    """
+    """Return the Config that the shapes of the arrays describe."""
     layout = arrays.layout
     width = arrays.get(PATCHES, 4).shape[3]
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
@@ -215,8 +192,7 @@ def config_of(arrays: Arrays) -> Config:
 def stem_of(arrays: Arrays) -> Values:
     """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929.
 
-    The root and the first stage of the ResNet divide the image side by 4, and each other stage by 2. Raises ValueError
-    if the patches are not square, or if an array is missing or has another number of dimensions.
+    The root and the first stage of the ResNet divide the image side by 4, and each other stage by 2.
     """
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
@@ -230,10 +206,7 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def side(arrays: Arrays) -> int:
-    """Return the number of patches on a side of the image, from the number of their position embeddings.
-
-    Raises ValueError if that number is not a square.
-    """
+    """Return the number of patches on a side of the image, from the number of their position embeddings."""
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
     rows = math.isqrt(places)
@@ -243,10 +216,9 @@ def side(arrays: Arrays) -> int:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """Return the position embedding of the patches (N, D) and of the class token (D,), by parameter name.
+    """Return the position embedding of the patches (N, D), and that of a class token (D,), by parameter name.
 
-    That of the class token is 0 if the file, as in big_vision, has none. Without a class token, it is left out. Raises
-    ValueError if the width is not D.
+    That of the class token is 0 if the file, as in big_vision, has none.
     """
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
@@ -262,10 +234,11 @@ def positions(arrays: Arrays, config: Config) -> Weights:
 def flax_names(name: str, layout: Layout) -> list[str]:
     """Return flax's names of a parameter of the ViT: three for queries, keys and values together."""
     module, _, kind = name.rpartition(".")
-    modules = flax_modules(module, layout) if module else ["cls"]
+    if not module:
+        return ["cls"]
     if kind == "weight":
         kind = "scale" if "norm" in module else "kernel"
-    return [f"{flax}/{kind}" if module else flax for flax in modules]
+    return [f"{flax}/{kind}" for flax in flax_modules(module, layout)]
 
 
 def flax_modules(name: str, layout: Layout) -> list[str]:

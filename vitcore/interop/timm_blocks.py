@@ -23,10 +23,7 @@ PARALLEL = {  # names in Block: names in ParallelScalingBlock
 
 
 def separated(weights: Weights, hidden: int) -> Weights:
-    """Return the weights of timm's parallel blocks under the names of `Block`.
-
-    hidden: the MLP's hidden width, by which the joint input projection is split.
-    """
+    """Return the weights of timm's parallel blocks under the names of `Block`. hidden: the MLP's hidden width."""
     back = {theirs: ours for ours, theirs in PARALLEL.items()}
     found: Weights = {}
     for name, values in weights.items():

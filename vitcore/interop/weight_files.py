@@ -14,10 +14,7 @@ RENAMED = re.compile(r"\.add(\d)\.scale\b")  # until 0.11; now ".scale1.gamma"
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
-    """Read the tensors of a trial's weights or checkpoint, by name.
-
-    Raises SafetensorError if the payload is not in the safetensors format.
-    """
+    """Read the tensors of a trial's weights or checkpoint, by name; raise SafetensorError if it is not safetensors."""
     return renamed(safetensors.torch.load(payload))
 
 
@@ -25,7 +22,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
     """Read all tensors of a safetensors file's content, and check those that a model needs.
 
     own: the tensors that must be in it, with equal shapes. what: start of the error message. Raises ConfigError if the
-    content is not in the safetensors format, or if one of these tensors is missing or does not fit.
+    content is not safetensors, or if one of these tensors is missing or does not fit.
     """
     try:
         tensors = read_tensors(payload)
@@ -39,10 +36,7 @@ def read_fitting(payload: bytes, own: Mapping[str, Tensor], what: str) -> dict[s
 
 
 def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
-    """Raise ConfigError if a tensor has another shape than `own`, or only one of them is floating-point.
-
-    what: start of the error message.
-    """
+    """Raise ConfigError if a tensor has another shape than `own`, or only one of them is floating-point."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         there, here = (f"{str(one.dtype).removeprefix('torch.')} {tuple(one.shape)}" for one in (tensor, own))
         raise ConfigError(f"{what}: {name} is {there}, not {here}")
