@@ -17,7 +17,7 @@ from ablations.study.contrasts import fixed_points, interactions, tuned
 from ablations.study.design import Arm, Design, at
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
-from ablations.study.study import Axis, Study, claim_arms
+from ablations.study.study import Axis, Study, claim_parts
 from results import store, units
 from results.figures.kinds import FIGURES
 from results.names import METRICS
@@ -115,7 +115,7 @@ def check_names(design: Design) -> None:
     at_own_value = [change.name + at(point) for change in design.changes for point in fixed_points(design)]
     published = [*arms, *at_own_value] if design.tune else arms
     wanted += [("published", name, published) for name in design.published]
-    claimed = [name for claim in design.claims for name in claim_arms(claim, study.name)]
+    claimed = [name for claim in design.claims for name in claim_parts(claim, study.name)[::2]]
     wanted += [("claims", name, claimable(design)) for name in claimed]
     for key, name, known in wanted:
         if name not in known and not (key in ("claims", "published") and possible_in_other_recipe(study, name)):
@@ -156,7 +156,7 @@ def claimable(design: Design) -> list[str]:
 def claims(design: Design) -> list[str]:
     """Return the study's claims, without claims about arms that this recipe does not have."""
     there = {*claimable(design)}
-    return [claim for claim in design.claims if {*claim_arms(claim, design.study.name)} <= there]
+    return [claim for claim in design.claims if {*claim_parts(claim, design.study.name)[::2]} <= there]
 
 
 def possible_in_other_recipe(study: Study, name: str) -> bool:

@@ -16,28 +16,21 @@ from ablations.study.recipe import Recipe
 from ablations.study.stages import Values
 from ablations.study.study import PLACE, RECIPE_ARM, Axis, Study, claim_parts, without_recipe_arm
 from vitcore.config import Config, merge
-from vitcore.options import ConfigError, listed
-
-AT_AXES = ("axis", "patch-axis")  # after @ in metrics and evals, these stand for the recipe's values
+from vitcore.options import ConfigError, listed, nearest
 
 
 @dataclass(frozen=True)
 class Change:
-    """The difference between an arm and the baseline, at any point of the curves.
-
-    settings: the changed settings, as the study writes them. co_changes: settings that the study declares to change
-    with them.
-    """
+    """The difference between an arm and the baseline, at any point of the curves."""
 
     name: str
     values: Values  # factor -> value
-    settings: Values
-    co_changes: Values = field(default_factory=dict)
+    settings: Values  # the changed settings, as the study writes them
+    co_changes: Values = field(default_factory=dict)  # the settings that `with` changes along with them
     named: bool = False  # whether the study names this joint change
 
     @property
     def declared(self) -> list[str]:
-        """The keys of the settings that the change declares."""
         return list(dict.fromkeys([*self.settings, *self.co_changes]))
 
 
@@ -58,7 +51,7 @@ class Arm:
 
     @cached_property
     def config(self) -> Config:
-        """The arm's config at seed 0, from which its model, cost and key are read."""
+        """The arm's config at seed 0."""
         return self.trial(0)
 
     @cached_property
@@ -73,8 +66,8 @@ class Arm:
 class Design:
     """A study on a recipe with command-line overrides, and its arms in the table's order.
 
-    Raises ValueError if the recipe lacks settings for fine-tuning that the study needs. Raises ValueError too if the
-    recipe or an override sets a seed. No override may set what the study varies.
+    Raises ValueError if the recipe lacks settings for fine-tuning, if it or an override sets a seed, or if an override
+    sets what the study varies.
     """
 
     study: Study
@@ -87,16 +80,17 @@ class Design:
                 f"study '{self.study.name}' fine-tunes, but recipe '{self.recipe.name}' does not say how: add to it "
                 "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
             )
+        varied = self.study.varied
         for key in self.overrides:
             own = key.removeprefix(f"{stages.FINETUNE}.") if self.study.stages else key
-            if own in self.varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(self.varied)):
+            if own in varied or (own == "model" and {"width", "depth", "heads", "patch"} & set(varied)):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
                 )
             if own in ("seed", "data_seed"):
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
-            validation.check_overrides(self.study, self.varied, self.overrides)
+            validation.check_overrides(self.study, self.overrides)
         for where, settings in (("recipe", self.recipe.config), *self.named.items()):
             if "seed" in settings:
                 raise ValueError(f"{where}: seed={settings['seed']}: the seeds of a study are set with --seeds N")
@@ -118,10 +112,7 @@ class Design:
 
     @cached_property
     def crosses(self) -> list[dict[str, list[Any]]]:
-        """The crosses, each as factor -> values.
-
-        The baseline's value of each factor is added if it is missing, because an interaction needs it.
-        """
+        """The crosses, each as factor -> values, with the baseline's values, which interactions need."""
         found: list[dict[str, list[Any]]] = []
         for cross in self.study.crosses:
             found.append({})
@@ -132,18 +123,15 @@ class Design:
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
-        """The values of each curve and of each tuned setting, by name, tuned settings last.
-
-        Every arm is trained at every point of their product.
-        """
+        """The values of each curve and of each tuned setting, by name, tuned settings last."""
         axes = self.study.curves | self.study.tune
         return {name: self.axis(name, values) for name, values in axes.items()}
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """The values of each tuned setting, by name: at least 3 ascending numbers.
+        """The values of each tuned setting, by name.
 
-        An optimum at an edge gives no verdict. Raises ValueError if the values do not form a grid with inner points.
+        Raises ValueError unless they are at least 3 ascending numbers: an optimum at an edge gives no verdict.
         """
         found = {name: self.curves[name] for name in self.study.tune}
         for name, values in found.items():
@@ -155,32 +143,28 @@ class Design:
                 )
         return found
 
-    @property
-    def varied(self) -> list[str]:
-        """The keys of all settings that vary, each once: factors, crosses, curves and tuned settings."""
-        return list(dict.fromkeys(key for group in self.study.axes() for key in group))
-
     def axis(self, name: str, values: Axis) -> list[Any]:
         """Return the values of an axis that the study writes as a list, `axis` or `all`.
 
         Raises ValueError if the recipe lacks the axis, or if `all` is asked of a setting without variants.
         """
         if values == "all":
-            return entries(name)
-        if values == "axis":
-            return self.axis_values(name)
-        listed_here = (self.axis_values(name) if value == "axis" else [value] for value in values)
-        return list(itertools.chain.from_iterable(listed_here))
+            from vitcore.variants import VARIANTS  # late: the parts are torch modules
+
+            if name not in VARIANTS:
+                raise ValueError(f"{name}: all: only {listed(VARIANTS)} have entries to sweep")
+            return list(VARIANTS[name])
+        written = ["axis"] if values == "axis" else values
+        return [one for value in written for one in (self.axis_values(name) if value == "axis" else [value])]
 
     def axis_values(self, name: str) -> list[Any]:
         """Return the recipe's values for a setting.
 
-        A stage's setting such as pretrain.lr has the axis pretrain.lr or, if the recipe lacks it, the axis lr. In a
-        study that fine-tunes, an arm's lr has the axis finetune.lr or, if the recipe lacks it, lr. Raises ValueError if
-        the recipe has neither axis.
+        pretrain.lr has the axis pretrain.lr or else lr. An arm's lr in a study that fine-tunes has the axis finetune.lr
+        or else lr. Raises ValueError if the recipe has neither axis.
         """
         names = [name, name.partition(".")[2]]
-        if not self.of_a_stage(name):
+        if name.partition(".")[0] not in self.study.stages:
             names = [f"{stages.FINETUNE}.{name}", name] if self.fine_tunes else [name]
         known = [one for one in names if one in self.recipe.axes]
         if not known:
@@ -193,12 +177,10 @@ class Design:
 
     @cached_property
     def published(self) -> dict[str, float]:
-        """The study's published numbers, by arm name."""
         return {self.resolve_places(name): value for name, value in self.study.published.items()}
 
     @cached_property
     def claims(self) -> list[str]:
-        """The study's claims, with the arm names of this design."""
         parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
         return list(dict.fromkeys(f"{self.resolve_places(a)}{sign}{self.resolve_places(b)}" for a, sign, b in parts))
 
@@ -229,32 +211,29 @@ class Design:
 
     @property
     def metric(self) -> str:
-        """The metric, with @axis or @patch-axis replaced by @ and the first of its values."""
-        name, _, at_axis = self.study.metric.partition("@")
-        return f"{name}@{self.tested(at_axis)[0]}" if at_axis in AT_AXES else self.study.metric
+        """The metric; of the values that @axis or @patch-axis stands for, it has the first."""
+        return self.at_values(self.study.metric)[0]
 
     @property
     def evals(self) -> list[str]:
-        """The evals, with @axis and @patch-axis replaced by @ and each of their values."""
-        found = []
-        for name in self.study.evals:
-            kind, _, at_axis = name.partition("@")
-            found += [f"{kind}@{value}" for value in self.tested(at_axis)] if at_axis in AT_AXES else [name]
-        return found
+        return [one for name in self.study.evals for one in self.at_values(name)]
 
-    def tested(self, at_axis: str) -> list[str]:
-        """Return the values that `axis` or `patch-axis` stands for after the @ of a metric or an eval.
+    def at_values(self, name: str) -> list[str]:
+        """Return the names that a metric or an eval with @axis or @patch-axis stands for; otherwise, `name` alone.
 
-        `axis` stands for the recipe's image sizes except the training size. Raises ValueError if the recipe has no
-        other image size. `patch-axis` stands for the recipe's patch sizes, with the baseline's patch size last.
+        They have the recipe's image sizes except the training size, or its patch sizes with the baseline's last. Raises
+        ValueError if the recipe has no other image size.
         """
+        kind, _, at_axis = name.partition("@")
         if at_axis == "patch-axis":
-            patches = self.axis("patch", "axis")
-            return [f"patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
+            patches = self.axis_values("patch")
+            return [f"{kind}@patch{size}" for size in sorted(patches, key=lambda size: size == self.reference.patch)]
+        if at_axis != "axis":
+            return [name]
         trained = self.reference.image_size
-        if not (sizes := [str(size) for size in self.axis("image_size", "axis") if size != trained]):
+        if not (sizes := [size for size in self.axis_values("image_size") if size != trained]):
             raise ValueError(f"recipe '{self.recipe.name}': axis image_size has only {trained}, the size of training")
-        return sizes
+        return [f"{kind}@{size}" for size in sizes]
 
     @cached_property
     def fine_tunes(self) -> bool:
@@ -263,10 +242,9 @@ class Design:
 
     @cached_property
     def base(self) -> Values:
-        """The settings of all arms: defaults < recipe < the recipe's arm < baseline < command line.
+        """The settings of all arms: recipe < `finetune` < the recipe's arm < baseline < command line < its `finetune`.
 
-        Later sources override earlier sources. If arms start from stages, `finetune` comes before the recipe's arm. On
-        the command line, `lr` comes before `finetune.lr`.
+        Later sources override earlier ones. `finetune` counts only if arms start from stages.
         """
         recipe_arm = self.recipe_arm(self.study.recipe_arm, "baseline") if self.study.recipe_arm else {}
         if not self.study.stages:
@@ -278,21 +256,17 @@ class Design:
 
     @cached_property
     def starting(self) -> stages.Stages:
-        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY.
-
-        Later sources of settings override earlier sources.
-        """
+        """The stages: recipe < the recipe's stage < command line < the study's stage < the command line's STAGE.KEY."""
         alone = {*self.study.stages, stages.FINETUNE}
         plain = {key: one for key, one in self.overrides.items() if key.partition(".")[0] not in alone}
         base, recipe = merge(self.recipe.config, plain), self.recipe.stages
         shared = {key: one for key, one in plain.items() if stages.reaches(key)}
         own = {name: merge(recipe.get(name, {}), shared, mine) for name, mine in self.study.stages.items()}
         joint = [key for layer in [*self.named.values(), *self.study.co_changes.values()] for key in layer]
-        return stages.Stages(base, own, tuple(dict.fromkeys([*self.varied, *joint])), shared)
+        return stages.Stages(base, own, tuple(dict.fromkeys([*self.study.varied, *joint])), shared)
 
     @property
     def data(self) -> str:
-        """The name of the baseline's data."""
         return data_of(self.base)
 
     @cached_property
@@ -308,10 +282,6 @@ class Design:
         """The recipe with only the statements that hold for the data of this design."""
         return self.recipe if self.on_its_data else self.recipe.on_other_data()
 
-    def of_a_stage(self, key: str) -> bool:
-        """Return whether a key such as pretrain.lr is a setting of one of the study's stages."""
-        return key.partition(".")[0] in self.study.stages
-
     @cached_property
     def origin(self) -> stages.Stage | None:
         """The stage that the baseline starts or learns from, or None."""
@@ -322,7 +292,8 @@ class Design:
 
         A setting of a stage that the baseline does not use has the value that is written for it, or None.
         """
-        if self.of_a_stage(key) and key.partition(".")[0] not in {one.stage for one in stages.lineage(self.origin)}:
+        used = {one.stage for one in stages.lineage(self.origin)}
+        if key.partition(".")[0] in self.study.stages.keys() - used:
             return self.base.get(key)
         return stages.value(self.reference, self.origin, key)
 
@@ -368,21 +339,17 @@ class Design:
 
     @cached_property
     def baseline(self) -> Values:
-        """The baseline's value of each factor, by name."""
         return {name: self.own_value(name) for name in self.factors}
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name: its values of the factors that vary one at a time.
-
-        If all factors are crossed, their values form the name. Without factors, it is `baseline`.
-        """
+        """The baseline's name: its values of the factors, crossed ones only if all are; `baseline` without factors."""
         named = self.study.factors or self.factors
         return assigned({name: self.baseline[name] for name in named}) or "baseline"
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms. Raises ValueError if an arm is impossible, or if two arms share a name or their trials."""
+        """All arms. Raises ValueError if an arm is impossible, or if two arms share their trials."""
         arms = [self.arm(change, point) for change, point in self.remaining.values()]
         refuse_twins(self.study, arms)
         return arms
@@ -408,15 +375,12 @@ class Design:
         return self.with_co_changes(list(found.values()))
 
     def changed(self, values: Values) -> Change:
-        """Return the change that sets factors to `values`. Its name lists them in the study's order."""
+        """Return the change that sets factors to `values`, named by them in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
 
     def with_co_changes(self, changes: list[Change]) -> list[Change]:
-        """Return the changes with the co-changes that the study's `with` declares.
-
-        Raises ValueError if a name in `with` matches no arm.
-        """
+        """Return the changes with the study's co-changes. Raises ValueError if a name in `with` matches no arm."""
         for name, settings in self.study.co_changes.items():
             meant = set(name.split(","))
             matching = [one for one in changes if not one.named and meant <= {*assigned(one.settings).split(",")}]
@@ -451,9 +415,10 @@ class Design:
 
         pairs: arm name -> change and point. Raises ValueError if the entry has an unknown key or matches no arm.
         """
-        known = {*self.factors, *self.curves, "arm"}
-        if unknown := entry.keys() - known:
-            raise ValueError(f"study '{self.study.name}': exclude: {listed(unknown)}: one of {listed(sorted(known))}")
+        known = sorted({*self.factors, *self.curves, "arm"})
+        for key in entry.keys() - known:
+            meant = nearest(key, known) or f": known are {listed(known)}"
+            raise ValueError(f"study '{self.study.name}': exclude: unknown key '{key}'{meant}")
         met = {
             name
             for name, (change, point) in pairs.items()
@@ -464,7 +429,6 @@ class Design:
         return met
 
     def arm(self, change: Change, point: Values) -> Arm:
-        """Return the arm of a change at a point of the curves."""
         written = merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.starting.started(written)
         name = change.name + at(point)
@@ -486,10 +450,7 @@ class Design:
 
     @cached_property
     def main_baseline(self) -> str:
-        """The baseline's name at the point that has the values of `reference`.
-
-        If no arm has this name, it is the baseline's name at the first point that is left.
-        """
+        """The baseline's name at the point that has the values of `reference`, or else at the first point left."""
         there = [point for change, point in self.remaining.values() if change.name == self.baseline_name]
         point = {name: self.own_value(name) for name in self.curves}
         return self.baseline_name + at(point if point in there else there[0])
@@ -509,20 +470,8 @@ def at(point: Values) -> str:
     return f",{assigned(point)}" if point else ""
 
 
-def entries(slot: str) -> list[str]:
-    """Return the names of all variants of a slot, plug-ins last.
-
-    Raises ValueError if `slot` is a setting without variants.
-    """
-    from vitcore.variants import VARIANTS  # late: the parts are torch modules
-
-    if slot not in VARIANTS:
-        raise ValueError(f"{slot}: all: only {listed(VARIANTS)} have entries to sweep")
-    return list(VARIANTS[slot])
-
-
 def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
-    """Raise ValueError if two arms share a name or their trials."""
+    """Raise ValueError if two arms share their trials."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     names: dict[str, str] = {}  # trial -> arm
@@ -531,8 +480,6 @@ def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
             trial = trial_id(arm.config)
         except ConfigError as error:
             raise ValueError(f"study '{study.name}', arm {arm.name}: {error}") from None
-        if arm.name in names.values():
-            raise ValueError(f"study '{study.name}': two arms are called {arm.name}")
         if trial in names:
             raise ValueError(f"study '{study.name}': arms {names[trial]} and {arm.name} are the same trial")
         names[trial] = arm.name

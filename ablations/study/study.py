@@ -52,40 +52,40 @@ class Study(Options):
     claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.
     figure: str = "intervals"  #: The kind of figure that shows the results.
 
-    def axes(self) -> list[dict[str, Axis]]:
-        """Return the mappings from a setting to its values: factors, each cross, curves and tuned settings."""
-        return [self.factors, *self.crosses, self.curves, self.tune]
+    def axes(self) -> list[tuple[str, dict[str, Axis]]]:
+        """Return (key, setting -> values) for the keys factors, crosses, curves and tune; crosses once per cross."""
+        crosses = [("crosses", cross) for cross in self.crosses]
+        return [("factors", self.factors), *crosses, ("curves", self.curves), ("tune", self.tune)]
 
-    def layers(self) -> list[Values]:
-        """Return the written settings of the baseline, of each stage, of each co-change and of each named arm.
+    @property
+    def varied(self) -> list[str]:
+        """The keys of all settings that vary, each once: factors, crosses, curves and tuned settings."""
+        return list(dict.fromkeys(key for _, group in self.axes() for key in group))
+
+    def layers(self) -> list[tuple[str, Values]]:
+        """Return (name, settings) of the baseline, each stage, each co-change and each named arm, as written.
 
         Arms that are the recipe's are left out.
         """
-        named = [without_recipe_arm(settings) for settings in self.arms.values() if isinstance(settings, dict)]
-        return [self.baseline, *self.stages.values(), *self.co_changes.values(), *named]
+        named = {name: without_recipe_arm(own) for name, own in self.arms.items() if isinstance(own, dict)}
+        layers = (self.stages, self.co_changes, named)
+        return [("baseline", self.baseline), *(layer for group in layers for layer in group.items())]
 
     def starts(self) -> list[tuple[str, Any]]:
         """Return (key, value) for each value of init_from or teacher, which may name a stage."""
-        lists = [(key, axis[key]) for axis in self.axes() for key in LINKS if isinstance(axis.get(key), list)]
+        lists = [(key, axis[key]) for _, axis in self.axes() for key in LINKS if isinstance(axis.get(key), list)]
         found = [(key, value) for key, values in lists for value in values]
-        return [*found, *((key, layer[key]) for layer in self.layers() for key in LINKS if key in layer)]
+        return [*found, *((key, layer[key]) for _, layer in self.layers() for key in LINKS if key in layer)]
 
 
 def without_recipe_arm(settings: Values) -> Values:
-    """Return the settings of a named arm without the key that names the recipe's arm to extend."""
     return {key: value for key, value in settings.items() if key != RECIPE_ARM}
 
 
-def claim_arms(claim: str, where: object) -> tuple[str, str]:
-    """Return the names of the two arms in a claim. Raises ValueError if the claim has no sign."""
-    return claim_parts(claim, where)[::2]
-
-
 def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
-    """Return the parts of a claim such as 'a < b' or 'a ~ b': arm, sign, arm.
+    """Return the parts of a claim such as 'a < b' or 'a ~ b': arm, sign with its blanks, arm.
 
-    The sign has its surrounding blanks. where: the beginning of the message. Raises ValueError if the claim has neither
-    sign.
+    where: the beginning of the message. Raises ValueError if the claim has neither sign.
     """
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)

@@ -47,7 +47,7 @@ def test_arms_with_all_values_of_an_entry_are_left_out(tmp_path: Path, study: st
 MISTAKES = [
     (excluding("[{patch: 3}]"), "study 's': exclude: no arm has patch=3"),
     (excluding("[{}]"), "study 's': exclude: no arm has nothing"),
-    (excluding("[{pach: 2}]"), "study 's': exclude: pach: one of arm, data_fraction, patch"),
+    (excluding("[{pach: 2}]"), "study 's': exclude: unknown key 'pach'; did you mean 'patch'?"),
     (excluding("[{patch: 4, data_fraction: 0.1}]"), "data_fraction=0.1 is the baseline of patch=2,data_fraction=0.1"),
     (
         POOLS.replace("MORE", "tune: {lr: [1e-3, 2e-3, 4e-3]}, exclude: [{pool: gap, lr: 1e-3}]"),

@@ -226,7 +226,7 @@ MISTAKES: list[tuple[str, dict[str, object], str]] = [
     (TWO, {"finetune.image_size": 16}, "^finetune.image_size is what the study 's' varies"),
     (TWO, {"pretrain.seed": 1}, "^pretrain.seed: a stage has the seeds"),
     (TWO, {"finetune.seed": 1}, "^finetune.seed: the seeds of a study are set with --seeds"),
-    (TWO, {"pretrain.stepz": 1}, "^pretrain.stepz: unknown key 'stepz'.*'steps'"),
+    (TWO, {"pretrain.stepz": 1}, "^unknown key 'pretrain.stepz'; did you mean 'pretrain.steps'"),
     (TWO, {"pretain.steps": 1}, "^pretain.steps=1: the stages of the study 's' are .*did you mean 'pretrain'"),
     # wrong values, named as they were written
     (EITHER, {"pretrain.steps": "x"}, "^pretrain.steps=x: "),
@@ -239,7 +239,7 @@ MISTAKES: list[tuple[str, dict[str, object], str]] = [
     # stages that do not exist, and stages whose weights or predictions do not fit
     (STUDY.replace("{stage: pretrain}", "{stage: pretain}"), {}, "did you mean 'pretrain'"),
     (STUDY.replace("stages: {pretrain: {}}", "stages: {seed: {}}"), {}, "stages: seed: a name"),
-    (STUDY.replace("data_fraction: axis", "data_part: [1]"), {}, "unknown key 'data_part'"),
+    (STUDY.replace("data_fraction: axis", "data_part: [1]"), {}, "curves: unknown key 'pretrain.data_part'"),
     (STUDY.replace("data_fraction: axis", "seed: [1]"), {}, "has the seeds of what starts from it"),
     (STUDY.replace("n: {}", "n: {depth: 2}"), {}, "encoder.blocks.1"),
     (STUDY.replace("n: {}", "n: {init_from: {stage: pretrain}}"), {}, "pretrain starts from pretrain"),

@@ -222,6 +222,9 @@ MISTAKES = [
     (STUDY.replace("{position: 1d}", "{pol: cls}"), "s.yaml: baseline: unknown key 'pol'; did you mean 'pool'?"),
     (STUDY.replace("{position: 1d}", "{position: 1d, lr: x}"), "study 's', baseline: lr=x: input should be a valid"),
     (STUDY + "    arms: {a: {pol: cls}}\n", "s.yaml: a: unknown key 'pol'; did you mean 'pool'?"),
+    (STUDY + "    with: {position=1d: {pol: cls}}\n", "s.yaml: position=1d: unknown key 'pol'; did you mean 'pool'?"),
+    (STUDY + "    stages: {pre: {pol: cls}}\n", "s.yaml: pre: unknown key 'pol'; did you mean 'pool'?"),
+    (STUDY + "    curves: {learning_rate: [1.0]}\n", "s.yaml: curves: unknown key 'learning_rate'; did you mean 'lr'?"),
     (STUDY.replace("{position: 1d}", "{position: 1d, heads: 3}"), "heads=3 does not divide width=16"),
 ]
 
