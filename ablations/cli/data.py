@@ -73,7 +73,7 @@ def pack(
     """
     from vitcore.data.pack import MANIFEST, find
     from vitcore.data.pack_sources import find_source
-    from vitcore.data.pack_writer import chosen, enlarged, own_size
+    from vitcore.data.pack_writer import chosen, enlarged, shorter_sides
     from vitcore.data.pack_writer import pack as pack_anew
 
     home, threads = data_home(data_dir), jobs or machine.cores()
@@ -81,11 +81,12 @@ def pack(
     found_source = find_source(source, home)
     asked = {"size": size, "crop": crop, "format": format}
     given = {key: value for key, value in asked.items() if value is not None}
-    how = chosen(name, folder, given, own_size(found_source))
+    sides = shorter_sides(found_source)
+    how = chosen(name, folder, given, sides)
     if (folder / MANIFEST).is_file():
         repair_data(name, folder, found_source, threads)
         return
-    if warning := enlarged(found_source, how.size):
+    if warning := enlarged(sides, how.size):
         print(f"ablate: {warning}", file=sys.stderr)
     with progress("images", len(found_source.labels)) as advance:
         print(pack_anew(name, found_source, home, how, threads, advance))

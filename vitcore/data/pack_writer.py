@@ -1,7 +1,7 @@
 """Writing packs (vitcore/data/pack.py) on several cores. A later call continues a pack whose writer was killed.
 
-A shard is written under a temporary name, synchronized and renamed. A note beside it keeps its checksums until the
-manifest is written, last. The content of a shard depends on the source and the options alone.
+A note beside each shard keeps its checksums until the manifest is written, last. The content of a shard depends on the
+source and the options alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +48,8 @@ from vitcore.options import ConfigError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SAMPLE = 64  # images read for size and color: photographs include gray images, but grayscale datasets no colored image
+SAMPLE = 64  # images read for size and color, evenly spaced: some photographs are gray
 ONE_PARSER = threading.Lock()  # numpy reads headers with ast, which Python 3.11 cannot in several threads at once
-MIDDLE = 7 / 8  # the part of the side that evaluation sees, such as 224 of 256
 QUALITY = 95  # of JPEG
 LARGEST_NOTE = 2**26  # bytes of the note beside a shard
 SHARDS = 64  # least number of shards, for several cores and so that a kill loses little
@@ -63,9 +62,9 @@ Advance = Callable[[int], object]  # takes the number of images done since the l
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a pack: side of the stored squares, side of the center crop for evaluation, and format.
+    """Options of a pack: side of the stored squares and of evaluation's center crop in pixels, and format.
 
-    Sides are in pixels. A crop of 0 stands for 7/8 of `size`.
+    A crop of 0 stands for 7/8 of `size`, such as 224 of 256.
     """
 
     size: int = 256
@@ -74,7 +73,7 @@ class Options:
 
     @property
     def image_size(self) -> int:
-        return self.crop or round(MIDDLE * self.size)
+        return self.crop or round(7 / 8 * self.size)
 
 
 def pack(
@@ -114,10 +113,10 @@ def pack(
 
         writer = Writer(source, options, channels, count)
         parts = cut(source, options.size**2 * channels)
-        paths = (folder / f"shard-{number:05}.{options.format}" for number in range(len(parts)))
+        paths = [folder / f"shard-{number:05}.{options.format}" for number in range(len(parts))]
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                shards = list(pool.map(writer.write, paths, parts))
+                shards = dict(zip(paths, pool.map(writer.write, paths, parts), strict=True))
             except BaseException:  # Ctrl-C too: the other threads end after their image, not after their shard
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
@@ -175,33 +174,27 @@ def check(name: str, options: Options) -> None:
         raise ConfigError(f"--crop {options.crop}: from 1 to --size {options.size}")
 
 
-def chosen(name: str, folder: Path, given: Mapping[str, Any], default: Mapping[str, Any]) -> Options:
-    """Return the `given` options, completed from the finished or unfinished pack in `folder`.
+def chosen(name: str, folder: Path, given: Mapping[str, Any], sides: Sequence[int]) -> Options:
+    """Return the `given` options, completed from the finished or unfinished pack in `folder` if there is one.
 
-    default: other options if there is no pack and no size is given. Raises ConfigError if options are invalid or
-    contradict the pack.
+    sides: see `shorter_sides`; the default size enlarges none of these images. Raises ConfigError if options are
+    invalid or contradict the pack.
     """
-    there = stored(folder, name)
+    there, least = stored(folder, name), min(sides)
     for key, value in given.items():
         if there and value != (other := getattr(there, key)):
             raise ConfigError(
                 f"--{key} {value}: {folder} is packed with --{key} {other}: give the other one another NAME, or "
                 "remove that folder first"
             )
-    options = there or Options(**{**({} if "size" in given else default), **given})
+    own = {"size": least, "crop": least} if "size" not in given and least < Options.size else {}
+    options = there or Options(**{**own, **given})
     check(name, options)
     return options
 
 
-def own_size(source: Source) -> dict[str, int]:
-    """Return the smallest side of the sampled images as `size` and `crop`, or {} if it is at least 256 pixels."""
-    side = min(shorter_sides(source))
-    return {"size": side, "crop": side} if side < Options.size else {}
-
-
-def enlarged(source: Source, size: int) -> str:
-    """Return a warning if sampled images are smaller than the stored squares, or ""."""
-    sides = shorter_sides(source)
+def enlarged(sides: Sequence[int], size: int) -> str:
+    """Return a warning if images are smaller than the stored squares, or "". sides: see `shorter_sides`."""
     small = [side for side in sides if side < size]
     if not small:
         return ""
@@ -212,21 +205,18 @@ def enlarged(source: Source, size: int) -> str:
 
 
 def shorter_sides(source: Source) -> list[int]:
+    """Return the shorter side of up to 64 images; raise ValueError, which names the image, if one is unreadable."""
     return [min(image.size) for image in sample(source)]
 
 
 def sample(source: Source) -> Iterator[Image]:
-    """Yield up to 64 evenly spaced images of the source, each closed before the next.
-
-    Raises ValueError, which names the image, if one is unreadable.
-    """
     for place in dict.fromkeys(np.linspace(0, len(source.labels) - 1, SAMPLE).astype(int).tolist()):
         with picture(source, place) as image:
             yield image
 
 
 def stored(folder: Path, name: str) -> Options | None:
-    """Return the options of the finished or unfinished pack in `folder`, or None without a pack.
+    """Return the options of the finished or unfinished pack in `folder`, or None without one.
 
     Raises ConfigError if its manifest or note is damaged.
     """
@@ -281,9 +271,9 @@ def cut(source: Source, image_bytes: int) -> list[range]:
 
 
 class Written(NamedTuple):
-    """A shard's manifest entry, the records (n,) of its images and the counts (C, 256) of their pixel values."""
+    """The sha256 of a shard, the records (n,) of its images and the counts (C, 256) of their pixel values."""
 
-    entry: Shard
+    sha256: str
     records: Records
     counts: Counts
 
@@ -302,31 +292,24 @@ class Writer:
 
         Raises ValueError if an image is unreadable or the note is damaged.
         """
-        note = path.with_suffix(".npz")
+        note, partial = path.with_suffix(".npz"), path.with_suffix(".part")
         if path.exists() and note.exists():
             self.advance(len(part))
         else:
-            partial = path.with_suffix(".part")
-            records, counts, total = self.write_images(partial, part)
             content = io.BytesIO()
-            np.savez(content, records=records, counts=counts, sha256=np.array(total))
+            np.savez(content, **self.write_images(partial, part)._asdict())
             write(note, content.getvalue())
             rename(partial, path)
-        records, counts, total = read_note(note, len(part), self.channels)
-        return Written(
-            Shard(file=path.name, images=len(part), bytes=path.stat().st_size, sha256=total), records, counts
-        )
+        return read_note(note, len(part), self.channels)
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
         """Write a shard again and return its records (n,); raise ValueError, and keep it, if the sha256 differs."""
-        partial = path.with_suffix(".part")
-        records, _, found = self.write_images(partial, part)
-        refuse_others(path, found, sha256)
-        rename(partial, path)
-        return records
+        written = self.write_images(path.with_suffix(".part"), part)
+        refuse_others(path, written.sha256, sha256)
+        rename(path.with_suffix(".part"), path)
+        return written.records
 
-    def write_images(self, path: Path, part: range) -> tuple[Records, Counts, str]:
-        """Write images to a file; return their records (n,), counts of pixel values (C, 256) and the file's sha256."""
+    def write_images(self, path: Path, part: range) -> Written:
         records, total = np.zeros(len(part), RECORD), hashlib.sha256()
         counts = np.zeros((self.channels, 256), np.int64)
         with open(path, "wb", opener=no_follow) as file:
@@ -342,14 +325,11 @@ class Writer:
                 self.advance(1)
             file.flush()
             os.fsync(file.fileno())
-        return records, counts, total.hexdigest()
+        return Written(total.hexdigest(), records, counts)
 
 
-def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, str]:
-    """Return a shard's records (n,), counts of pixel values (C, 256) and sha256 from its note.
-
-    Raises ValueError if the note is damaged or of another pack.
-    """
+def read_note(path: Path, images: int, channels: int) -> Written:
+    """Read the note beside a shard; raise ValueError if it is damaged or of another pack."""
     try:
         content = io.BytesIO(read_regular(path, LARGEST_NOTE))
         with zipfile.ZipFile(content) as archive:
@@ -363,11 +343,11 @@ def read_note(path: Path, images: int, channels: int) -> tuple[Records, Counts, 
     except Exception as error:  # a damaged zip raises many kinds
         why = f"{path}: damaged ({reason(error)})"
         raise ValueError(f"{why}: remove it, and the same `ablate data pack` goes on") from None
-    return records, counts, total
+    return Written(total, records, counts)
 
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
-    """Return the records (n,) of an intact shard of format bytes, whose images all have one size."""
+    """Return the records (n,) of an intact shard of format bytes."""
     records, size = np.zeros(len(part), RECORD), path.stat().st_size // len(part)
     with open(path, "rb") as file:
         for row, place in enumerate(part):
@@ -376,7 +356,7 @@ def stored_records(path: Path, source: Source, part: range) -> Records:
 
 
 def refuse_others(path: Path, found: str, known: str) -> None:
-    """Raise ValueError, and remove the partial file of `path`, if its sha256 is not the known one."""
+    """Raise ValueError, and remove the partial file of `path`, if the sha256 `found` is not the known one."""
     if found != known:
         path.with_suffix(".part").unlink(missing_ok=True)
         raise ValueError(
@@ -386,10 +366,7 @@ def refuse_others(path: Path, found: str, known: str) -> None:
 
 @contextlib.contextmanager
 def picture(source: Source, place: int) -> Iterator[Image]:
-    """Open image number `place` of the source.
-
-    Raises ValueError, which names the image, if it is unreadable or the block raises OSError or ValueError.
-    """
+    """Open image number `place`; raise ValueError, which names it, if it cannot be opened or read in the block."""
     try:
         with source.open(place) as image:
             yield image
@@ -405,13 +382,13 @@ def as_jpeg(pixels: Bytes) -> bytes:
     return target.getvalue()
 
 
-def finish(folder: Path, name: str, writer: Writer, shards: list[Written]) -> None:
+def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Written]) -> None:
     """Write the index and the manifest, then remove the files that serve only to continue an unfinished pack."""
-    source, options = writer.source, writer.options
-    index = saved(np.concatenate([shard.records for shard in shards]))
+    source, options, written = writer.source, writer.options, list(shards.values())
+    index = saved(np.concatenate([one.records for one in written]))
     write(folder / INDEX, index)
-    training = np.cumsum([shard.entry.images for shard in shards]) <= source.train
-    mean, std = moments(np.stack([shard.counts for shard in shards])[training].sum(axis=0))
+    training = np.cumsum([len(one.records) for one in written]) <= source.train
+    mean, std = moments(np.stack([one.counts for one in written])[training].sum(axis=0))
     manifest = Manifest(
         name=name,
         classes=list(source.classes),
@@ -424,7 +401,10 @@ def finish(folder: Path, name: str, writer: Writer, shards: list[Written]) -> No
         mean=mean,
         std=std,
         index=hashlib.sha256(index).hexdigest(),
-        shards=[shard.entry for shard in shards],
+        shards=[
+            Shard(file=path.name, images=len(one.records), bytes=path.stat().st_size, sha256=one.sha256)
+            for path, one in shards.items()
+        ],
     )
     content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
     write(folder / MANIFEST, json.dumps(content, indent=1).encode())

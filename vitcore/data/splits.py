@@ -48,11 +48,6 @@ class Images:
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
-    def side(self) -> int:
-        """The side of a stored image in pixels."""
-        return self.pixels.pack.shape[0] if isinstance(self.pixels, Stored) else self.pixels.shape[-1]
-
     def to(self, device: torch.device, resident: bool = False) -> Images:
         """Return these images on a device, streamed to it if they are of a pack and not `resident`."""
         load = self.pixels.resident if resident and isinstance(self.pixels, Stored) else self.pixels.to
@@ -69,11 +64,7 @@ class Images:
 
     def batches(self, size: int) -> Iterator[Tensor]:
         """Yield batches (m, C, H, W) of up to `size` images as evaluation sees them."""
-        if not isinstance(self.pixels, Stored):
-            return map(self.seen, torch.split(self.pixels, size))
-        count = -(-len(self) // size)
-        read = self.reader(lambda number: np.arange(number * size, min((number + 1) * size, len(self))), count)
-        return (self.seen(read(number)) for number in range(count))
+        return map(self.seen, self.pixels.split(size))
 
     def reader(self, places: Callable[[int], Indices], count: int) -> Callable[[int], Tensor]:
         """Return a function from a batch number, 0 to `count` - 1, to the stored images of that batch.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,9 +38,15 @@ class Stored:
         return replace(self, places=self.places[chosen])
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (n, C, S, S) of the images."""
+        side, _, channels = self.pack.shape
+        return len(self), channels, side, side
+
+    @property
     def nbytes(self) -> int:
         """The bytes that the images take in memory."""
-        return len(self) * math.prod(self.pack.shape)
+        return math.prod(self.shape)
 
     def to(self, device: torch.device) -> Stored:
         return replace(self, device=device)
@@ -60,14 +66,16 @@ class Stored:
             copy = host.to(self.device, non_blocking=True)
             return channels_first(copy), torch.cuda.current_stream(self.device).record_event()
 
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Yield the images in tensors (m, C, S, S) of up to `size`, as torch.split does, and read ahead."""
+        count = -(-len(self) // size)
+        return map(Ahead(lambda number: self[number * size : (number + 1) * size], count), range(count))
+
     def resident(self, device: torch.device) -> Tensor:
         """Read all images (n, C, S, S) to `device`, in chunks of which the host holds only a few."""
         whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
-        chunks = -(-len(self) // CHUNK)
-        reader = Ahead(lambda number: self.to(device)[number * CHUNK : (number + 1) * CHUNK], chunks)
-        for number in range(chunks):
-            some = reader(number)
-            whole[number * CHUNK : number * CHUNK + len(some)] = some
+        for part, some in zip(torch.split(whole, CHUNK), self.to(device).split(CHUNK), strict=True):
+            part.copy_(some)
         return whole
 
 

@@ -102,7 +102,7 @@ class TrainStep:
         self.compiling = compiles(config, self.device.type)
         self.trained = compiled(self.model, attention=config.attention) if self.compiling else self.model
         self.augment = AUGMENT[config.augment](config)
-        self.side = data.train.side if self.augment.cuts else config.image_size
+        self.side = data.train.pixels.shape[-1] if self.augment.cuts else config.image_size
         self.augments_in_graph = augments_in_graph(self.augment, config.channels * self.side**2)
         self.augmented_before_graph = config.augment != "none" and not self.augments_in_graph
         self.optimizer = optimizer(self.model, config)
