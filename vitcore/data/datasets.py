@@ -35,9 +35,9 @@ class About:
     """The facts about a dataset that are known before any image is read.
 
     image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
-    of images to train on, with those for validation. folds: number of folds, of which each data seed tests one; None if
-    the dataset has a test set. mean, std: statistics of the stored values for each channel; None if they are computed
-    from the training images. levels: number of possible values of a pixel, from 0.
+    of training images, including validation's. folds: number of folds, of which each data seed tests one; None with a
+    test set. mean, std: statistics of the values for each channel; None if they are computed from the training images.
+    levels: number of possible values of a pixel, from 0.
     """
 
     image_size: int
@@ -52,10 +52,7 @@ class About:
     levels: int = 256
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """Return the number of optimizer steps in `epochs` passes over the training images, at least 1.
-
-        batch: global batch size. data_fraction: fraction to use of the training images that are not for validation.
-        """
+        """Return the number of optimizer steps, at least 1, of `epochs` passes over the images left to train on."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 
@@ -227,10 +224,9 @@ def data_home(name: str, data_dir: Path | None) -> Path:
 
 
 def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
-    """Return the folders that may hold the pack `name`, in the order in which they are searched.
+    """Return the folders that may hold the pack `name`: of ABLATE_PACKS, `data_dir`, ABLATE_DATA and ABLATE_MORE_DATA.
 
-    They are from ABLATE_PACKS, `data_dir`, ABLATE_DATA and ABLATE_MORE_DATA. A command sets ABLATE_PACKS and
-    ABLATE_MORE_DATA for itself and the processes that it starts. Raises ValueError if one of these two is invalid.
+    A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts.
     """
     own = own_packs().get(name)
     return list(dict.fromkeys([*([Path(own)] if own else []), *(folder / name for folder in above(data_dir))]))

@@ -111,7 +111,6 @@ class Manifest(Options):
 
     @property
     def image_bytes(self) -> int:
-        """The size of a decoded image, in bytes."""
         return self.size**2 * self.channels
 
     @property
@@ -125,7 +124,6 @@ class Manifest(Options):
 
     @property
     def bytes(self) -> int:
-        """The size of all shards, in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     def about(self) -> About:
@@ -142,7 +140,7 @@ class Manifest(Options):
 
 
 def find(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the first folder of `data_homes` that has a manifest, or None."""
+    """Return the first of `data_homes` that has a manifest, or None."""
     if not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
@@ -255,7 +253,7 @@ class Pack:
                 raise ValueError(f"{path}: image {place} of the pack: {error}") from None
 
     def descriptor(self, shard: int, path: Path) -> int:
-        """Return a shard's file descriptor, which stays open as long as the process lives."""
+        """Return a shard's file descriptor, which stays open."""
         with self.lock:
             if shard not in self.files:
                 with open_regular(path) as file:

@@ -89,7 +89,7 @@ def read_source(source: str, data_dir: Path | None) -> Source:
 
 
 def from_folder(root: Path) -> Source:
-    """Return a source of the images that data=imagefolder:ROOT reads; raise ConfigError if the folder is invalid."""
+    """Return a source of the images of data=imagefolder:ROOT; raise ConfigError if the folder is invalid."""
     listing = list_folder(root)
     places = np.concatenate([listing.train, listing.test])
     files = [listing.files[place] for place in places]
@@ -121,10 +121,7 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images, with paths below `folder`, of the tar between the bytes `start` and `end` of a file.
-
-    A tar inside this tar counts as a folder of its name.
-    """
+    """Yield the images, with paths below `folder`, of the tar between two bytes of a file; a tar inside is a folder."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:

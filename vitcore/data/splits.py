@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 class Images:
     """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and their indices in the whole dataset (n,).
 
-    window: the center crop for evaluation, or None if the images are not of a pack. Images of a pack are channels-last,
-    in memory or on disk.
+    window: the center crop for evaluation of a pack's images, which are channels-last; None for other images.
     """
 
     pixels: Tensor | Stored
@@ -101,10 +100,7 @@ class Data:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError if `config` has other channels or classes than its data.
-
-    Only the Config of a model that is never trained may differ from its data.
-    """
+    """Raise ConfigError if `config` has other channels or classes than its data, so that it cannot be trained."""
     about = describe(config.data)
     for name in ("channels", "classes"):
         if getattr(config, name) != getattr(about, name):
@@ -149,8 +145,8 @@ def load_pack(config: Config, folder: Path, about: About) -> Data:
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    values = raw.images[raw.train].swapaxes(0, 1)  # (C, M, H, W)
-    return moments(np.stack([np.bincount(channel.ravel(), minlength=256) for channel in values]))
+    channels = raw.images[raw.train].swapaxes(0, 1)  # (C, M, H, W)
+    return moments(np.stack([np.bincount(channel.ravel(), minlength=256) for channel in channels]))
 
 
 def per_channel(values: Sequence[float]) -> Tensor:
@@ -177,7 +173,7 @@ def split(
 ) -> tuple[Indices, Indices, Indices]:
     """Return the indices of a trial's training, validation and test images, balanced over the classes.
 
-    train, test: indices as published. fold_count: number of folds, or None to keep the published test images. With 5
+    train, test: published indices. fold_count: number of folds, or None to keep the published test images. With 5
     folds, data seed s tests fold s mod 5 of the random partition number s div 5. Every `data_fraction` has the same
     validation images, and a smaller fraction is a subset of a larger one.
     """

@@ -60,11 +60,12 @@ class Stored:
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
+        images = host.permute(0, 3, 1, 2)
         if not on_gpu:
-            return channels_first(host), None
+            return images, None
         with torch.cuda.stream(side_stream(self.device)):
-            copy = host.to(self.device, non_blocking=True)
-            return channels_first(copy), torch.cuda.current_stream(self.device).record_event()
+            copy = images.to(self.device, non_blocking=True)
+            return copy, torch.cuda.current_stream(self.device).record_event()
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield the images in tensors (m, C, S, S) of up to `size`, as torch.split does, and read ahead."""
@@ -73,21 +74,16 @@ class Stored:
 
     def resident(self, device: torch.device) -> Tensor:
         """Read all images (n, C, S, S) to `device`, in chunks of which the host holds only a few."""
-        whole = channels_first(torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device))
+        whole = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
         for part, some in zip(torch.split(whole, CHUNK), self.to(device).split(CHUNK), strict=True):
             part.copy_(some)
         return whole
 
 
-def channels_first(images: Tensor) -> Tensor:
-    """Return a view (n, C, S, S) of stored images (n, S, S, C)."""
-    return images.permute(0, 3, 1, 2)
-
-
 class Ahead:
-    """A reader of `count` batches that reads the next batches while the caller uses one.
+    """A reader of `count` batches, in any order, that reads the next ones while the caller uses one.
 
-    batches: returns images by batch number. Batches may be requested in any order.
+    batches: returns images by batch number.
     """
 
     def __init__(self, batches: Callable[[int], Stored], count: int) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on the same device.
 
-    cuts: whether the augmentation takes images as they are stored, and cuts them to `image_size` itself. If False, it
-    takes images as evaluation sees them, which for a pack are center crops.
+    cuts: whether it takes images as they are stored, and cuts them to `image_size`. Otherwise it takes images as
+    evaluation sees them, which for a pack are center crops.
     """
 
     slot = "augment"
@@ -66,8 +66,7 @@ class Staged(Augment):
     def version(cls, config: Config) -> int | str:
         """Return the version for the trial id: `numerics`, or 1 more if a stage scales the images to 0-255.
 
-        This package did not scale images before version 0.12. A hash of a plug-in in place of `numerics` stays as it
-        is.
+        Before version 0.12, no stage scaled them. The hash of a plug-in without `numerics` stays as it is.
         """
         own = super().version(config)
         return own + 1 if isinstance(own, int) and any(stage.scales(config) for stage in cls.stages) else own

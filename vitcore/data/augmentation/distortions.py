@@ -40,10 +40,10 @@ class Operation(NamedTuple):
 
 
 class Distortion(Stage):
-    """Base class of stages that apply torchvision's operations, for which black is 0 and white is 255.
+    """Base class of stages that apply torchvision's operations.
 
-    Images with fewer gray levels (digits: 0 to 16) are scaled to 0-255 before the operations and rounded back after
-    them. Color operations leave grayscale images unchanged, as in torchvision.
+    Images with fewer levels than 256 (digits: 17) are scaled to 0-255 before the operations and back after them. Color
+    operations leave grayscale images unchanged, as in torchvision.
     """
 
     operations: list[Operation]
@@ -91,11 +91,7 @@ class Distortion(Stage):
 
 
 class Strength(Variant.Options):
-    """Options of RandAugment: the number of operations for each image, and their magnitude.
-
-    The largest magnitude in TensorFlow and big_vision is 10: big_vision's randaug(2, 10) is magnitude 30 in
-    torchvision.
-    """
+    """Options of RandAugment. The magnitude of big_vision's randaug(2, 10), the largest there, is 30 here."""
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: Strength, up to torchvision's 30.

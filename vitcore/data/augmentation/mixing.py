@@ -62,7 +62,7 @@ def mixup(x: Tensor, share: Tensor) -> Tensor:
 
 
 def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Return images in which the box between the edges (4,) is replaced by that of the partner in `originals`."""
+    """Return images in which the box between the edges (4,) is that of the partner in `originals`."""
     top, bottom, left, right = edges.unbind()
     y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
     inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
