@@ -1,23 +1,18 @@
 """A pack's loader beside timm's on equal photographs, with crops and flips on one core: `make bench-loader`.
 
-It prints images per second of a core, for the first epoch and later ones, interleaved with timm's; the time that a
-training step waits for data; and the memory of a training on 4 GiB of images that may use a quarter of that. It ends
-within eight minutes; `--part` runs one half.
+It prints images per second of a core, for the first epoch and later ones; the time that a training step waits for data;
+and the private memory of a training on 4 GiB of streamed images. `--part` runs one half.
 """
 
 import argparse
 import io
 import os
-import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -37,13 +32,12 @@ from vitcore.data.stream import AHEAD, Stored, readers
 from vitcore.runtime.memory import keep_freed
 from vitcore.training.loop import Training
 
-BATCH, EPOCHS, TURN = 64, 4, 3
+BATCH, EPOCHS = 64, 4
 STEPS = 6  # of training
 AUGMENT = "flip-random-resized-crop"
 PHOTOGRAPHS = {"train": 100, "test": 25}  # a class
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
-ALLOWED = 2**30  # bytes of memory
-FRACTION = 4  # of so many times as many bytes of images
+MANY = 2**32  # bytes of images
 POOL = 64  # different images among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
 
@@ -80,11 +74,8 @@ def ours(name: str) -> Epoch:
     return epoch
 
 
-def timms(root: Path, prefetcher: bool) -> Epoch:
-    """Return epochs of timm's loader with equal crops and flips, in this process, so that both sides have one core.
-
-    prefetcher: timm's PrefetchLoader standardizes whole batches; else images are standardized one by one.
-    """
+def timms(root: Path) -> Epoch:
+    """Return epochs of timm's loader with equal crops and flips, in this process, so that both sides have one core."""
     from timm.data import create_dataset, create_loader
 
     loader = create_loader(
@@ -98,7 +89,6 @@ def timms(root: Path, prefetcher: bool) -> Epoch:
         color_jitter=None,
         interpolation="bilinear",
         num_workers=0,
-        use_prefetcher=prefetcher,
         device=torch.device("cpu"),
         persistent_workers=False,
         pin_memory=False,
@@ -106,44 +96,23 @@ def timms(root: Path, prefetcher: bool) -> Epoch:
     return lambda: (images for images, _ in loader)
 
 
-def paces(sides: dict[str, Epoch]) -> dict[str, float]:
-    """Return images per second of CPU time, over all threads, for an epoch of each side, TURN batches in turn."""
-    epochs = {name: epoch() for name, epoch in sides.items()}
-    used, images = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0)
-    left = list(sides)
-    while left:
-        for name in list(left):
-            began = time.process_time()
-            batches = [len(batch) for batch in islice(epochs[name], TURN) if batch.shape[1:] == (3, 224, 224)]
-            idle()
-            used[name] += time.process_time() - began
-            images[name] += sum(batches)
-            if len(batches) < TURN:
-                left.remove(name)
-    return {name: images[name] / used[name] for name in sides}
-
-
-def idle() -> None:
-    """Wait until everything that is read ahead is there, by a barrier of all reading threads."""
-    together = Barrier(AHEAD)
-    list(readers().map(lambda _: together.wait(), range(AHEAD)))
+def pace(epoch: Epoch) -> float:
+    """Return images per second of CPU time, over all threads, for an epoch."""
+    began, together = time.process_time(), Barrier(AHEAD)
+    images = sum(len(batch) for batch in epoch() if batch.shape[1:] == (3, 224, 224))
+    list(readers().map(lambda _: together.wait(), range(AHEAD)))  # until everything that is read ahead is there
+    return images / (time.process_time() - began)
 
 
 def loaders(root: Path) -> None:
-    """Measure the epochs of all sides in turn."""
-    sides = {"bytes": ours("photos"), "jpeg": ours("small")}
-    sides |= {"timm": timms(root, prefetcher=False), "timm, prefetcher": timms(root, prefetcher=True)}
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(EPOCHS):
-        for name, pace in paces(sides).items():
-            found[name].append(pace)
-    for name, own in found.items():
-        say(f"{name:16} images/s a core, epoch by epoch:", *(f"{pace:6.0f}" for pace in own))
-    faster = max((name for name in found if name.startswith("timm")), key=lambda name: float(np.median(found[name])))
+    sides = {"bytes": ours("photos"), "jpeg": ours("small"), "timm": timms(root)}
+    rounds = [{name: pace(epoch) for name, epoch in sides.items()} for _ in range(EPOCHS)]
+    for name in sides:
+        say(f"{name:16} images/s a core, epoch by epoch:", *(f"{paces[name]:6.0f}" for paces in rounds))
     for name in ("bytes", "jpeg"):
-        first, *later = (mine / theirs for mine, theirs in zip(found[name], found[faster], strict=True))
+        first, *later = (paces[name] / paces["timm"] for paces in rounds)
         spread = f"{min(later):.2f} to {max(later):.2f}"
-        say(f"{name} / {faster}: first epoch {first:.2f}, later ones {np.median(later):.2f} ({spread})")
+        say(f"{name} / timm: first epoch {first:.2f}, later ones {np.median(later):.2f} ({spread})")
 
 
 def waiting() -> None:
@@ -172,25 +141,25 @@ def waiting() -> None:
     )
 
 
-def bounded(home: Path) -> None:
-    """Train with a quarter of the images' bytes as memory limit: a streamed training ends, a resident one is killed."""
+def private_memory(home: Path) -> None:
+    """Train for a little more than an epoch; print the private memory, which must not grow."""
     began = time.process_time()
-    folder = pack("many", many(FRACTION * ALLOWED // 256**2 // 3), home)
-    one = manifest(folder, "many")
+    one = manifest(pack("many", many(MANY // 256**2 // 3), home), "many")
     say(f"packed from memory: {one.images / (time.process_time() - began):.0f} images/s a core")
-    for kept in ("streamed", "resident"):
-        forget(folder)
-        with control_group() as group:
-            enter = f"open('{group}/cgroup.procs', 'w').write('0')" if group else of_this_process()
-            code = f"{enter}; import bench_loader; bench_loader.in_little_memory({kept!r})"
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-            done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-            whole = int((group / "memory.max_usage_in_bytes").read_text()) if group else 0
-        ended = f"ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else ""
-        said = done.stderr.strip().splitlines()[-1:] or [ended]
-        limit = f"a control group, of which {whole / 1e6:,.0f} MB were used at most" if group else "the process's limit"
-        say(f"{kept}: {one.bytes / 1e6:,.0f} MB of images, {ALLOWED / 1e6:,.0f} MB of memory allowed, by {limit}:")
-        say(f"    {done.stdout.strip() or said[0][:100]}")
+    few = {"val_fraction": 0.02, "evaluations": 8, "steps": one.train // 32 + 5}
+    config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, **few)
+    seen = [resident("RssAnon")]
+
+    def sampled() -> bool:
+        seen.append(resident("RssAnon"))
+        return False
+
+    run = train(config, stop=sampled)
+    quarter = max(seen[: len(seen) // 4])
+    say(
+        f"{one.bytes / 1e6:,.0f} MB of images, {run.steps} steps, {run.status}; private memory {seen[0] / 1e6:.0f} MB "
+        f"at the start, at most {quarter / 1e6:.0f} MB in the first quarter and {max(seen) / 1e6:.0f} MB in all of it"
+    )
 
 
 def many(count: int) -> Source:
@@ -201,62 +170,6 @@ def many(count: int) -> Source:
     return Source(tuple("0123456789"), labels, count * 49 // 50, names, lambda n: Image.fromarray(pool[n % POOL]))
 
 
-def forget(folder: Path) -> None:
-    """Drop a folder's files from the page cache, so that they are charged to the process that reads them."""
-    for path in folder.iterdir():
-        with open(path, "rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-@contextmanager
-def control_group() -> Iterator[Path | None]:
-    """Yield a control group with ALLOWED bytes of memory, page cache included, as SLURM makes for a job.
-
-    It needs version 1 and root; None if it cannot be made.
-    """
-    mine = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    above = [group for _, controllers, group in mine if controllers == "memory"]
-    group = Path("/sys/fs/cgroup/memory", *(one.lstrip("/") for one in above), f"bench-loader-{os.getpid()}")
-    try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(ALLOWED))
-    except OSError:
-        yield None
-        return
-    try:
-        yield group
-    finally:
-        group.rmdir()
-
-
-def of_this_process() -> str:
-    """Return code that limits this process's private memory, which a control group cannot reclaim."""
-    return f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({ALLOWED}, {ALLOWED}))"
-
-
-def in_little_memory(kept: str) -> None:
-    """Train for a little more than an epoch; print the private memory, which must not grow."""
-    torch.set_num_threads(1)
-    if kept == "resident":
-        splits.room = lambda device: float("inf")
-    one = manifest(Path(os.environ["ABLATE_DATA"]) / "many", "many")
-    steps = one.train // 32 + 5
-    few = {"val_fraction": 0.02, "evaluations": 8}
-    config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, steps=steps, **few)
-    seen = [resident("RssAnon")]
-
-    def sampled() -> bool:
-        seen.append(resident("RssAnon"))
-        return False
-
-    run = train(config, stop=sampled)
-    quarter = max(seen[: len(seen) // 4])
-    say(
-        f"{run.steps} steps, {run.status}; private memory {seen[0] / 1e6:.0f} MB at the start, at most "
-        f"{quarter / 1e6:.0f} MB in the first quarter and {max(seen) / 1e6:.0f} MB in all of it"
-    )
-
-
 def say(*words: str) -> None:
     print(*words, flush=True)
 
@@ -265,7 +178,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("all", "loaders", "memory"), default="all")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what is made in between is removed
     torch.set_num_threads(1)
     keep_freed()  # as training does; timm's has the same of it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all, the threads that read ahead too
@@ -273,18 +185,18 @@ def main() -> None:
     archive = Path(os.environ.get("ABLATE_DATA", "/nowhere")) / "cifar10-jpg.tar.xz"
     if arguments.part != "memory" and not archive.exists():
         sys.exit("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
+    splits.room = lambda device: 0.0  # all images are streamed
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         os.environ["ABLATE_DATA"] = folder
         if arguments.part != "memory":
             beside_timm(archive, home)
         if arguments.part != "loaders":
-            bounded(home)
+            private_memory(home)
     say(f"all in {time.perf_counter() - began:.0f} s")
 
 
 def beside_timm(archive: Path, home: Path) -> None:
-    """Measure packs of photographs beside timm."""
     write_photographs(archive, home / "folder")
     source = find_source(str(home / "folder"), None)
     files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)
@@ -295,10 +207,8 @@ def beside_timm(archive: Path, home: Path) -> None:
         seconds = time.process_time() - used
         each = manifest(where, name).bytes / len(source.labels)
         say(f"packed as {options.format}: {len(source.labels) / seconds:.0f} images/s a core, {each:,.0f} B each")
-    room, splits.room = splits.room, lambda device: 0.0  # on one core, there is room for so few images in memory
     loaders(home / "folder")
     waiting()
-    splits.room = room
 
 
 if __name__ == "__main__":

@@ -31,6 +31,12 @@ def packed(source: Path | str, home: Path, name: str = "photos", data_dir: Path 
     return pack(name, find_source(str(source), data_dir), home, Options(**({"size": 12} | options)), jobs=2)
 
 
+def flip_byte(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 16
+    path.write_bytes(content)
+
+
 def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return all images of a pack: (M, S, S, C)."""
     pack = opened(folder, manifest(folder, folder.name).fingerprint)
@@ -42,6 +48,7 @@ def stored_images(folder: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def manifests(home: Path) -> Path:
     """Write the manifests, without shards, of the packs that recipes name; return `home`."""
     for name, (classes, train, test) in PACKS.items():
+        shard = {"images": train + test, "bytes": (train + test) * 256**2 * 3, "sha256": "0" * 64}
         one = Manifest(
             name=name,
             classes=[f"class {number}" for number in range(classes)],
@@ -54,9 +61,7 @@ def manifests(home: Path) -> Path:
             mean=[124.0, 116.0, 104.0],
             std=[58.0, 57.0, 57.0],
             index="0" * 64,
-            shards=[
-                Shard(file="shard-00000.bytes", images=train + test, bytes=(train + test) * 256**2 * 3, sha256="0" * 64)
-            ],
+            shards=[Shard(file="shard-00000.bytes", **shard)],
         )
         (home / name).mkdir(parents=True)
         (home / name / MANIFEST).write_text(json.dumps({**one.model_dump(), "fingerprint": one.fingerprint}))

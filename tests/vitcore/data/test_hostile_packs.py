@@ -53,7 +53,6 @@ def read(root: Path) -> Json:
 
 
 def seal_index(root: Path, whole: Json, content: bytes) -> None:
-    """Write an index and its checksum."""
     (root / "index.npy").write_bytes(content)
     seal(root, whole | {"index": hashlib.sha256(content).hexdigest()})
 
@@ -97,7 +96,6 @@ def changed(records: Any, field: str, value: int) -> Any:
     ],
 )
 def test_an_index_that_contradicts_its_manifest_is_refused(edit: Callable[[Any], Any], said: str, root: Path) -> None:
-    """`verify` and the opening of a pack both refuse it."""
     seal_index(root, read(root), npy(edit(np.load(root / "index.npy"))))
     known = manifest(root, "photos")
     assert said in verify(root, known)["index.npy"]

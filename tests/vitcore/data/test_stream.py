@@ -10,8 +10,8 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from in_process import called
-from photographs import packed, photographs
+from in_process import refused
+from photographs import flip_byte, packed, photographs
 from serial import called_serially
 from torchvision.transforms.functional import center_crop
 from trainings import assert_same, finished
@@ -82,11 +82,10 @@ def test_streamed_batches_are_the_resident_ones(augment: str, name: str, monkeyp
         assert whole.index.tolist() == stored.index.tolist()
 
 
-def test_evaluation_sees_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_sees_the_middle() -> None:
     """Evaluation sees torchvision's center crop, resampled for another size."""
     for size in (21, 14, 28):
-        config = tiny(image_size=size)
-        test = load(config).to(CPU).test
+        test = load(tiny(image_size=size)).to(CPU).test
         middle = center_crop(test.pixels, [21, 21])
         expected = F.interpolate(middle.float(), (size, size), mode="bilinear", antialias=True)
         seen = torch.cat(list(test.batches(100)))
@@ -120,9 +119,7 @@ def test_a_flipped_byte_ends_a_trial_without_a_result(
 ) -> None:
     shutil.copytree(home / "photos", tmp_path / "data" / "photos")
     path = tmp_path / "data" / "photos" / "shard-00004.bytes"
-    content = bytearray(path.read_bytes())
-    content[7] ^= 16
-    path.write_bytes(content)
+    flip_byte(path, 7)
     words = ["data=photos", "width=8", "depth=1", "heads=2", "patch=7", "steps=3", "batch=80"]
     places = ("--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path / "data"))
     status, _, errors = called_serially(monkeypatch, "train", *words, *places)
@@ -139,10 +136,8 @@ def test_a_shard_cut_short_is_refused_before_anything_runs(
     shutil.copytree(home / "photos", tmp_path / "photos")
     path = tmp_path / "photos" / "shard-00004.bytes"
     os.truncate(path, path.stat().st_size - 1)
-    words = ("data=photos", "patch=7", "--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path))
-    status, output, errors = called(monkeypatch, "train", *words)
-    assert (status, output) == (2, "")
-    assert f"{path}: damaged or half copied" in errors
+    places = ("--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path))
+    assert f"{path}: damaged or half copied" in refused(monkeypatch, "train", "data=photos", "patch=7", *places)
     assert not (tmp_path / "runs").exists()
 
 
