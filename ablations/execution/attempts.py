@@ -1,8 +1,7 @@
 """The decision whether a trial gets another attempt. Every machine derives it from the attempts on disk.
 
 An attempt ends with a result, a recorded failure, or a released lease if it was asked to stop. Without any of these,
-the process was killed or the machine failed. Attempts that ran other code, or that came before the last `ablate retry`,
-do not count.
+the process was killed or the machine failed.
 """
 
 import os
@@ -23,24 +22,17 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """A failed attempt.
+    """A failed attempt."""
 
-    machine: True for a machine fault or a kill, False for any other exception. step: the step at which training began;
-    None if it never began. where: the type and innermost frames of an exception. node: SLURM's name of the node.
-    """
-
-    machine: bool
+    machine: bool  # a machine fault or a kill, not another exception
     cause: str
-    step: int | None
-    where: tuple[str, ...] = ()
-    node: str = ""
+    step: int | None  # at which training began; None if it never did
+    where: tuple[str, ...] = ()  # the type and innermost frames of an exception
+    node: str = ""  # SLURM's name
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts before `current`, oldest first.
-
-    Attempts that ran other code than `code`, or that came before the last `ablate retry`, are left out.
-    """
+    """Return the failed attempts before `current` with this code and since the last `ablate retry`, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     ended = [failure_of(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
@@ -48,28 +40,21 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
 
 
 def failure_of(path: Path, code: str) -> EndedAttempt | None:
-    """Return how the attempt in a directory failed; None if it ran other code than `code`, or did not fail.
-
-    An attempt without a recorded failure did not fail if it released its lease on request or wrote a result.
-    """
+    """Return how the attempt in a directory failed; None if it ran other code than `code`, or did not fail."""
     env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
     if any(one is not None and one.code not in ("", code) for one in (env, failure)):
         return None
     step = env.resumed_from.step if env and env.resumed_from else None
     if failure:
-        return EndedAttempt(
-            failure.kind == "machine", failure.cause, step, tuple(failure.where), failed_node(failure, env)
-        )
-    if (path / lease.RELEASED).exists() or (path / "result.json").exists():
+        where, node = tuple(failure.where), failed_node(failure, env)
+        return EndedAttempt(failure.kind == "machine", failure.cause, step, where, node)
+    if (path / lease.RELEASED).exists() or (path / "result.json").exists():  # it stopped on request, or finished
         return None
     return EndedAttempt(True, KILLED, step)
 
 
 def failed_node(failure: Failure | None, env: Environment | None) -> str:
-    """Return SLURM's name of the node on which an attempt failed; "" if unknown.
-
-    If the failure names the node of a lost rank, this node is returned.
-    """
+    """Return SLURM's name of the node on which an attempt or its lost rank failed; "" if unknown."""
     if failure is not None and failure.node is not None:
         return failure.node
     return env.node if env else ""
@@ -84,10 +69,7 @@ def read_or_none(path: Path, schema: type[Kind]) -> Kind | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Return why the failed attempts `past`, oldest first, rule out another attempt; "" if they do not.
-
-    WITHOUT_PROGRESS machine faults or kills without a newer checkpoint rule it out.
-    """
+    """Return why the failed attempts `past`, oldest first, rule out another attempt; "" if they do not."""
     ended = [one for one in past if one.machine]
     newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
     idle = [one for one in ended if one.step is None or one.step >= newest]
@@ -99,24 +81,19 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
     """Return whether a trial may be tried again after an exception and the failed attempts `past`.
 
-    place: the type and innermost frames of the exception. An earlier exception at the same place rules another attempt
-    out, and so do EXCEPTIONS exceptions in all.
+    place: the type and innermost frames of the exception. The same place twice or EXCEPTIONS exceptions end it.
     """
     raised = [one for one in past if not one.machine]
     return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
 
 
 def node_to_leave(past: Sequence[EndedAttempt]) -> str:
-    """Return the node on which machine faults ended the newest attempt and an earlier one; "" without such a node."""
+    """Return the node on which machine faults ended the newest attempt and an earlier one; or ""."""
     faults = [one.node for one in past if one.machine and one.node]
     return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
 
 
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
-    """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass.
-
-    They are PAUSE_SECONDS after one machine fault and grow by a factor of 5 with each further one, up to LONGEST_PAUSE.
-    Kills add no delay, because preemption looks like a kill.
-    """
-    count = sum(one.machine and one.cause != KILLED for one in past)
+    """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass."""
+    count = sum(one.machine and one.cause != KILLED for one in past)  # preemption looks like a kill
     return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0

@@ -15,8 +15,8 @@ from vitcore.runtime.device import computing
 def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None) -> None:
     """Compute the eval `name` of a finished trial and write it to the trial's directory.
 
-    number: replaces the number in the eval's name. code: a digest to record. Raises ValueError if weights or data are
-    missing or damaged, or if the model does not accept the images.
+    number: replaces the number in the eval's name. Raises ValueError if weights or data are missing or damaged, or if
+    the model does not accept the images.
     """
     entry, named = evals.find(name)
     config = Config(**trial.config())
@@ -28,7 +28,7 @@ def compute_eval(trial: store.Trial, name: str, data_dir: Path | None, code: str
 
 
 def winner_weights(trial: store.Trial) -> bytes:
-    """Return the weights of the attempt that published the trial's result, in safetensors format.
+    """Return the final weights of a finished trial, in safetensors format.
 
     Raises ValueError if they were not kept or their checksum is wrong.
     """

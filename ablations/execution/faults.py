@@ -23,13 +23,10 @@ INPUT_MODULES = ("vitcore.config", "vitcore.data", "ablations.execution.worker")
 
 @dataclass(frozen=True)
 class Fault:
-    """The classification of an exception: BUG, INPUT, MEMORY or MACHINE.
-
-    fatal: whether the CUDA context is lost, so that the process must end.
-    """
+    """The classification of an exception: BUG, INPUT, MEMORY or MACHINE."""
 
     kind: str
-    fatal: bool = False
+    fatal: bool = False  # the CUDA context is lost, so that the process must end
 
 
 LOST, PASSING = Fault(MACHINE, fatal=True), Fault(MACHINE)
@@ -93,10 +90,7 @@ def one_line(error: BaseException) -> str:
 
 
 def fault_location(error: BaseException) -> list[str]:
-    """Return the type of an exception and its innermost frames (file:function:line), which identify its cause.
-
-    For RankLost, they are those of the exception that the lost rank reported, if any.
-    """
+    """Return the type of an exception and its innermost frames (file:function:line), which identify its cause."""
     if isinstance(error, RankLost) and error.where:
         return error.where
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]

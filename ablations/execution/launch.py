@@ -27,7 +27,7 @@ Environment = dict[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """The directories that a run uses, and the settings that its workers share."""
+    """The directories and settings that the workers of a run share."""
 
     runs: Path
     data_dir: Path | None
@@ -46,10 +46,6 @@ PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 
 def worker_environment(place: Place, own: Environment) -> Environment:
-    """Return the environment variables of a worker.
-
-    They are the variables of this process, overridden by `own` and then by PYTHONPATH and ABLATE_DATA.
-    """
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
@@ -58,9 +54,8 @@ def worker_environment(place: Place, own: Environment) -> Environment:
 def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
     """Yield, for each worker, the environment variables in which it differs from this process.
 
-    ranks: the number of GPUs per trial. asked: the number of workers; None for machine.default_workers. Workers are
-    spread evenly over the GPUs, and share them if there are more workers than GPUs. Trials over several nodes have one
-    worker.
+    ranks: the number of GPUs per trial. asked: the number of workers; None for machine.default_workers. Workers share
+    GPUs evenly. Trials over several nodes have one worker.
     """
     devices = [] if on_cpu else gpus()
     spread = nodes() if ranks > 1 else 1
@@ -97,7 +92,7 @@ class WorkerProcess:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
-        """Put each line of the worker's standard output into the queue as an event, then the exit. Runs in a thread."""
+        """Put the worker's messages, then its exit, into the queue of events. Runs in a thread."""
         assert self.process.stdout is not None
         errors = threading.Thread(target=self.read_errors, daemon=True)
         errors.start()
@@ -133,7 +128,7 @@ class WorkerProcess:
         self.close()
 
     def end(self, deadline: float) -> None:
-        """Wait until the process has ended, and kill it at the deadline, in seconds of the monotonic clock."""
+        """Wait for the process to end, and kill it at the deadline, in seconds of the monotonic clock."""
         try:
             self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -15,10 +15,7 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def cores() -> int:
-    """Return the number of usable CPU cores, at least 1.
-
-    It is the least of the process's affinity, SLURM's allocation and the control group's quota.
-    """
+    """Return the number of usable CPU cores: the least of affinity, SLURM's allocation and the cgroup's quota."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
@@ -31,8 +28,7 @@ def cores() -> int:
 def gpus() -> list[str]:
     """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    If this variable is set, the names are its entries up to the first invalid one, as CUDA reads it. Otherwise GPUs are
-    numbered from 0, because device files in a container may have other numbers.
+    Device files in a container may have other numbers, so GPUs are numbered from 0 if the variable is not set.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -41,18 +37,12 @@ def gpus() -> list[str]:
 
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
-    """Return the default number of trials that run at once.
-
-    Each trial uses `ranks` GPUs, or `ranks` cores if there are no GPUs.
-    """
+    """Return how many trials run at once by default. Each uses `ranks` GPUs, or cores if there are no GPUs."""
     return gpus // ranks if gpus else max(1, cores // ranks)
 
 
 def oom_kills() -> int:
-    """Return how many processes of this control group the kernel has killed for lack of memory.
-
-    Returns 0 if no control group counts them, as on older kernels.
-    """
+    """Return how many processes of this control group the kernel killed for lack of memory; 0 if uncounted."""
     count = 0
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

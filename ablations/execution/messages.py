@@ -34,9 +34,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Started:
-    """The message that an attempt has begun, with the name of its directory."""
-
-    attempt: str
+    """The message that an attempt has begun."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +56,16 @@ class Ended:
 
     kind: how it ended. `finished`, `diverged`, `failed` and `blocked` (by its parent) are final in this run. `again`:
     the trial will be tried again after `pause` seconds. `stopped`: on request. `held`: another process holds the trial.
-    `interrupted`: the trial cannot go on in this run. accuracy: the test accuracy. seconds: the training time. leaving:
-    the worker takes no further job. elsewhere: another run, or an earlier one, has ended the trial.
+    `interrupted`: the trial cannot go on in this run.
     """
 
     kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]
     cause: str = ""
-    accuracy: float | None = None
-    seconds: float = 0.0
-    leaving: bool = False
+    accuracy: float | None = None  # on the test set
+    seconds: float = 0.0  # of training
+    leaving: bool = False  # the worker takes no further job
     pause: float = 0.0
-    elsewhere: bool = False
+    elsewhere: bool = False  # another run, or an earlier one, has ended the trial
 
 
 @dataclass(frozen=True)

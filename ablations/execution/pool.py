@@ -31,16 +31,15 @@ SILENT_SECONDS = 300.0  # heartbeats begin once PyTorch is imported, which may t
 LONGEST_LOOK = 1.0  # most silence counted per check, as this process itself may have been suspended
 
 
-# LEAVING: takes no further job
-WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVING"])
+WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVING"])  # LEAVING: takes no further job
 PoolTrialState = Enum("PoolTrialState", ["WAITING", "RUNNING", "ENDED"])  # of a trial in the current run
 
 
 class Display(Protocol):
-    """The interface of displays, which show the progress of a run."""
+    """What shows the progress of a run."""
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show a running trial. step: None before the first step. accuracy: None before the first validation."""
+        """Show a running trial. `step` and `accuracy` are None before the first step and the first validation."""
 
     def compiling(self, slot: int, job: Job) -> None: ...
     def idle(self, slot: int) -> None: ...
@@ -50,13 +49,10 @@ class Display(Protocol):
 
 @dataclass
 class RunSummary:
-    """The trials of a run by how they ended.
+    """How the trials of a run ended."""
 
-    done: ids of the finished and diverged trials. failed, blocked, interrupted: id -> cause.
-    """
-
-    done: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)  # ids of the finished and diverged trials
+    failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in the next two
     blocked: dict[str, str] = field(default_factory=dict)  # the parent failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # the same command continues them
     stopped: bool = False  # on request
@@ -72,16 +68,12 @@ class RunSummary:
 
 @dataclass
 class PoolTrial:
-    """A trial in the pool.
-
-    due: the earliest start, in seconds of the monotonic clock. deaths: workers that died on the trial since its last
-    attempt began.
-    """
+    """A trial in the pool."""
 
     job: Job
     state: PoolTrialState = PoolTrialState.WAITING
-    due: float = 0.0
-    deaths: int = 0
+    due: float = 0.0  # the earliest start, in seconds of the monotonic clock
+    deaths: int = 0  # workers that died on the trial since its last attempt began
 
     @property
     def name(self) -> str:
@@ -90,16 +82,13 @@ class PoolTrial:
 
 @dataclass
 class Slot:
-    """A place for one worker.
-
-    environment: variables for this slot's worker alone. trial: what the worker trains while BUSY.
-    """
+    """A place for one worker."""
 
     number: int
-    environment: dict[str, str]
+    environment: dict[str, str]  # variables for this slot's worker alone
     state: WorkerState = WorkerState.ABSENT
     worker: WorkerProcess | None = None
-    trial: PoolTrial | None = None
+    trial: PoolTrial | None = None  # what the worker trains while BUSY
     silent: float = 0.0  # seconds since the worker's last message
     crashed_starts: int = 0  # in a row
     killed_starts: int = 0  # in a row
@@ -129,21 +118,21 @@ class Pool:
         self.looked = time.monotonic()
 
     @property
+    def workers(self) -> list[WorkerProcess]:
+        return [slot.worker for slot in self.slots if slot.worker is not None]
+
+    @property
     def goes_on(self) -> bool:
         """Whether trials are left and the run was not asked to stop."""
         return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
 
     def stop(self) -> None:
-        """Record that the run should stop: on Ctrl-C, SIGTERM, at the deadline or when the run is called off."""
         self.summary.stopped = True
 
     # -- time passes ---------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Give trials to idle workers, start workers for the remaining trials, and kill silent workers.
-
-        Called several times a second.
-        """
+        """Give trials to idle workers, start workers for the remaining trials, and kill silent workers."""
         now = time.monotonic()
         for slot in self.slots_in(WorkerState.IDLE):
             if (trial := self.next_trial(now)) is not None:
@@ -161,7 +150,6 @@ class Pool:
         return [slot for slot in self.slots if slot.state in states]
 
     def due(self, now: float) -> list[PoolTrial]:
-        """Return the trials that may be given to a worker now, in the order in which they wait."""
         return [one for one in self.trials.values() if one.state is PoolTrialState.WAITING and one.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
@@ -169,26 +157,18 @@ class Pool:
         return next((trial for trial in self.due(now) if self.may_begin(trial)), None)
 
     def may_begin(self, trial: PoolTrial) -> bool:
-        """Return whether a trial may begin, according to the disk.
-
-        A trial that is over, failed or blocked on disk is ended. A trial that cannot begin yet waits for another run or
-        for its parent, or is interrupted.
-        """
+        """Return whether a trial may begin. It ends, waits or is interrupted if the disk says so."""
         found = trial.job.standing(Standings(self.place.runs, self.place.code))
         if not found.to_do:
             self.end(trial, end_elsewhere(found))
         elif found.start.kind is not Kind.READY:
-            self.await_parent(trial, found)
+            parent = self.trials.get(found.start.open[0])
+            open_here = parent is not None and parent.state is not PoolTrialState.ENDED
+            if found.kind is Kind.RUNNING or found.start.running or open_here:
+                self.wait(trial, HELD_SECONDS)  # for another run, or for the parent
+            else:
+                self.interrupt(trial, found.start.why)
         return trial.state is PoolTrialState.WAITING and found.start.kind is Kind.READY
-
-    def await_parent(self, trial: PoolTrial, found: Standing) -> None:
-        """Make a trial wait for a run that trains it, or for a parent that is or will be trained; else interrupt it."""
-        parent = self.trials.get(found.start.open[0])
-        open_here = parent is not None and parent.state is not PoolTrialState.ENDED
-        if found.kind is Kind.RUNNING or found.start.running or open_here:
-            self.wait(trial, HELD_SECONDS)
-        else:
-            self.interrupt(trial, found.start.why)
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None
@@ -196,7 +176,7 @@ class Pool:
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
-        """Kill workers that sent no message for SILENT_SECONDS, such as suspended ones; the exit frees the trial."""
+        """Kill workers that sent no message for SILENT_SECONDS; their exit frees their trials."""
         passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
         for slot in self.slots:
             slot.silent += passed
@@ -218,7 +198,9 @@ class Pool:
             case messages.Ready():
                 slot.state, slot.crashed_starts, slot.killed_starts = WorkerState.IDLE, 0, 0
             case messages.Said():
-                self.show_error_line(slot, event.line)
+                if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
+                    self.display.say(event.line)
+                slot.said = event.line  # the last line of a traceback sums it up
             case messages.Note():
                 self.warn_once(event.text)
             case messages.Exited():
@@ -242,32 +224,24 @@ class Pool:
                 self.display.idle(slot.number)
                 self.settle(trial, event)
 
-    def show_error_line(self, slot: Slot, line: str) -> None:
-        """Keep a line of a worker's standard error, and show it unless the worker is starting or leaving.
-
-        The last line of a traceback sums it up.
-        """
-        if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
-            self.display.say(line)
-        slot.said = line
-
     def warn_once(self, text: str) -> None:
         if text not in self.warned:
             self.warned.add(text)
             self.display.say(text)
 
     def free(self, slot: Slot, code: int) -> None:
-        """Free the slot of a worker that has exited with status `code`; make its trial wait, or interrupt the trial."""
+        """Free the slot of a worker that has exited; make its trial wait, or interrupt the trial."""
         trial, started, how = slot.trial, slot.state is not WorkerState.STARTING, self.how_it_exited(code)
         assert slot.worker is not None
         slot.worker.close()
-        slot.worker, slot.trial, slot.state = None, None, WorkerState.ABSENT
+        slot.worker, slot.trial, slot.state, said, slot.said = None, None, WorkerState.ABSENT, slot.said, ""
         self.display.idle(slot.number)
-        if not started and not self.summary.stopped:
-            self.count_failed_start(slot, code, slot.said if slot.said and code > 0 else how)
-        if trial is not None and not self.summary.stopped:
+        if self.summary.stopped:
+            return
+        if not started:
+            self.count_failed_start(slot, code, said if said and code > 0 else how)
+        if trial is not None:
             self.count_death(trial, how)
-        slot.said = ""
 
     def how_it_exited(self, code: int) -> str:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
@@ -276,14 +250,9 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Count a failed start of a worker, and remove the slot after too many.
-
-        code: the exit status; negative for a signal. Raises ValueError if the last slot is removed.
-        """
-        if code < 0:
-            slot.killed_starts += 1
-        else:
-            slot.crashed_starts += 1
+        """Remove the slot after too many failed starts. Raises ValueError if it is the last one."""
+        slot.killed_starts += code < 0
+        slot.crashed_starts += code >= 0
         if slot.crashed_starts < CRASHED_STARTS and slot.killed_starts < KILLED_STARTS:
             return
         self.slots.remove(slot)
@@ -292,20 +261,16 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, trial: PoolTrial, how: str) -> None:
-        """Move a trial whose worker died to the end of the queue, as the trial may be the cause.
-
-        The trial is interrupted after DEATHS deaths since its last attempt began.
-        """
+        """Let a trial whose worker died wait, or interrupt the trial after DEATHS deaths."""
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
         self.display.say(f"the worker of {trial.name} died ({how}); its trial is resumed")
-        self.wait(trial)
+        self.wait(trial)  # behind the others, as it may be the cause
 
     # -- transitions of trials -----------------------------------------------------------------------------------------
 
     def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
-        """End a trial whose job has ended, interrupt it or let it wait."""
         match end.kind:
             case "held":
                 self.wait(trial, HELD_SECONDS)
@@ -336,10 +301,9 @@ class Pool:
         trial.state = PoolTrialState.ENDED
         self.summary.add(trial.job, end)
         self.display.over(trial.job, end)
-        if not self.goes_on:  # workers exit while `on_over` publishes the last study
-            for slot in self.slots:
-                if slot.worker is not None:
-                    slot.worker.close()
+        if not self.goes_on:  # the workers exit while `on_over` publishes the last study
+            for worker in self.workers:
+                worker.close()
         self.on_over(trial.job)
         for child in self.trials.values():
             if trial.job.id in child.job.parents:

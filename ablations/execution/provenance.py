@@ -23,10 +23,7 @@ VERSIONS = ("numpy", "scikit-learn", "timm", "torch", "torchvision")
 
 @cache
 def source_digest(home: Path = HOME) -> str:
-    """Return a digest of the source code of the four packages, as 12 hexadecimal digits.
-
-    home: the directory of the packages, such as a campaign's copy of the code.
-    """
+    """Return 12 hexadecimal digits of the source code's SHA-256. home: the directory of the four packages."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted((home / package).rglob("*.py")):
@@ -35,19 +32,13 @@ def source_digest(home: Path = HOME) -> str:
 
 
 def code_digest(plugins: dict[str, str]) -> str:
-    """Return the digests of the packages and of the plug-ins (file -> digest), joined by "+".
-
-    A recorded failure counts only while this text stays the same.
-    """
+    """Return the digests of the packages and of the plug-ins (file -> digest), joined by "+"."""
     return "+".join([source_digest(), *sorted(plugins.values())])
 
 
 @cache
 def revision() -> str | None:
-    """Return the git revision, with the suffix -dirty after uncommitted changes.
-
-    Returns None outside a git checkout, or if git fails.
-    """
+    """Return the git revision, or None. It ends in -dirty after uncommitted changes."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -91,10 +82,7 @@ def environment_record(config: "Config", device: str, accelerator: str, plugins:
 
 
 def kernel_choices(config: "Config", accelerator: str) -> dict[str, str | bool]:
-    """Return PyTorch's choices of kernels, which round differently: compilation, attention, precision of products.
-
-    accelerator: cuda or cpu.
-    """
+    """Return PyTorch's choices of kernels, which round differently."""
     import torch  # late: commands that do not train do without it
 
     from vitcore.runtime.attention_backend import named

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from ablations.execution.heartbeat import BEAT_SECONDS
-from ablations.execution.rank_processes import BEAT, FOLLOWED, READY, RankOrder, report_failure
+from ablations.execution.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, READY, RankOrder, report_failure
 from ablations.reporting.output import plain_output
 from ablations.study import plugins
 from vitcore.config import Config

@@ -36,25 +36,22 @@ WORDS_SECONDS = 10.0  # for a lost rank to be noticed, or to report why
 GRACE_SECONDS = 30.0  # for a collective operation to notice that a rank is lost
 END_SECONDS = 30.0
 LOOK_SECONDS = 0.5
+BEAT_SECONDS = 5.0
 SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a worker
 
 
 @dataclass(frozen=True)
 class RankFailure:
-    """A rank's report of the exception that ended it.
-
-    where: the type and innermost frames of the exception. followed: whether the rank ended because another rank was
-    lost.
-    """
+    """A rank's report of the exception that ended it."""
 
     rank: int
     cause: str
     kind: str
     fatal: bool
-    where: Sequence[str]
+    where: Sequence[str]  # the type and innermost frames of the exception
     trace: str
     node: str
-    followed: bool
+    followed: bool  # the rank ended because another rank was lost
 
     def error(self) -> RankLost:
         fault = Fault(self.kind, self.fatal or self.kind == MACHINE)
@@ -62,10 +59,7 @@ class RankFailure:
 
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report the exception that ends this rank to rank 0; return whether the exception arose in this rank.
-
-    It arose elsewhere if this rank ends because another rank was lost.
-    """
+    """Report the exception that ends this rank to rank 0; return whether the exception arose in this rank."""
     fault, cause = faults.classify(error), f"{type(error).__name__}: {error}"
     trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
     followed = exchange_failed(error)
@@ -85,21 +79,17 @@ def read_failures(store: TCPStore) -> list[RankFailure]:
 
 @dataclass(frozen=True)
 class RankOrder:
-    """The settings of a rank's process.
-
-    host, port: the address of the store that connects the ranks. local: the index of the rank's GPU among those visible
-    on its node. tasks: whether this is for all tasks of an srun, the first of which has rank `rank`.
-    """
+    """The settings of a rank's process."""
 
     config: Settings
     plugins: Sequence[str]
     data_dir: str | None
     accelerator: str
-    host: str
+    host: str  # of the store that connects the ranks
     port: int
     rank: int
-    local: int
-    tasks: bool = False
+    local: int  # the index of the rank's GPU among those visible on its node
+    tasks: bool = False  # for all tasks of an srun, the first of which has rank `rank`
 
     def placed(self) -> "RankOrder":
         """Return the settings of this process, with its own rank and GPU if it is a task of an srun."""
@@ -127,20 +117,20 @@ def joined_ranks(
     if config.gpus == 1:
         yield ALONE
         return
-    crew = RankProcesses(config, list(plugins), data_dir, hung)
+    others = RankProcesses(config, list(plugins), data_dir, hung)
     try:
-        crew.wait()
-        with joined(crew.store, 0, config.gpus, crew.order(0).device) as ranks:
+        others.wait()
+        with joined(others.store, 0, config.gpus, others.order(0).device) as ranks:
             yield ranks
-        for process in crew.processes.values():
+        for process in others.processes.values():
             with suppress(subprocess.TimeoutExpired):  # `end` kills it below
                 process.wait(END_SECONDS)
     except Exception as error:
-        if not isinstance(error, RankLost) and exchange_failed(error) and (lost := crew.loss()):
+        if not isinstance(error, RankLost) and exchange_failed(error) and (lost := others.loss()):
             raise lost from error
         raise
     finally:
-        crew.end()
+        others.end()
 
 
 def rank_command(order: RankOrder) -> list[str]:
@@ -166,7 +156,11 @@ class RankProcesses:
         self.over = threading.Event()
         self.beats = dict.fromkeys(self.others, (0, 0.0))  # of each rank: heartbeats, seconds since the last
         self.silent: set[int] = set()  # ranks that were killed for lack of heartbeats
-        self.processes = {rank: self.start(rank) for rank in range(1, self.here)}
+        # each shares standard output and ends when its standard input closes
+        self.processes = {
+            rank: subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
+            for rank in range(1, self.here)
+        }
         if self.here < config.gpus:
             self.processes[self.here] = self.start_elsewhere()
         threading.Thread(target=self.watch, daemon=True).start()
@@ -175,10 +169,6 @@ class RankProcesses:
         data_dir = str(self.data_dir.absolute()) if self.data_dir else None
         accelerator, config = device_of(self.config), self.config.model_dump()
         return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
-
-    def start(self, rank: int) -> "subprocess.Popen[bytes]":
-        """Start a rank on this node, which shares standard output and ends when its standard input closes."""
-        return subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
         """Start one srun, whose standard input is that of the ranks on the other nodes of the job."""
@@ -202,15 +192,12 @@ class RankProcesses:
     def lost(self) -> list[int]:
         """Return the ranks whose processes failed, unless another lost rank was the cause.
 
-        The srun stands for all ranks on the other nodes; the first of these is returned.
+        For the srun, the first of its ranks is returned.
         """
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def loss(self) -> RankLost | None:
-        """Return the first failure of a rank; None if no rank has failed after WORDS_SECONDS.
-
-        The report of a rank that ended because another rank was lost counts only if there is no other failure.
-        """
+        """Return the first failure of a rank, its cause before its consequences; None without one for WORDS_SECONDS."""
         deadline = time.monotonic() + WORDS_SECONDS
         while True:
             lost = self.lost()  # before the reports: a rank that is gone has reported already
@@ -224,10 +211,7 @@ class RankProcesses:
             time.sleep(0.02)
 
     def unreported(self, rank: int) -> RankLost:
-        """Return the failure of a process that ended without a report.
-
-        If the process is the srun, any rank on the other nodes may have failed.
-        """
+        """Return the failure of a process that ended without a report: of any of its ranks if it is the srun."""
         code = self.processes[rank].returncode
         how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
         elsewhere, last = rank == self.here, self.config.gpus - 1
@@ -237,10 +221,7 @@ class RankProcesses:
         return RankLost(f"{name} {how}", node="" if elsewhere else None)
 
     def watch(self) -> None:
-        """Watch the ranks until the training is over, in a thread.
-
-        Kills this process if it hangs in a collective operation with a lost rank.
-        """
+        """Watch the ranks in a thread. Kills this process if it hangs in a collective operation with a lost rank."""
         while not self.over.wait(LOOK_SECONDS):
             self.end_silent()
             failed = bool(self.lost()) or not all(word.followed for word in read_failures(self.words))
@@ -252,10 +233,7 @@ class RankProcesses:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def end_silent(self) -> None:
-        """Kill the ranks that have sent no heartbeat for SILENT_SECONDS, such as suspended processes.
-
-        For a silent rank on another node, the srun is terminated, which ends all ranks on other nodes.
-        """
+        """Kill the ranks without a heartbeat for SILENT_SECONDS, such as suspended processes."""
         for rank, (beats, seconds) in self.beats.items():
             now = int(self.words.add(f"{BEAT}/{rank}", 0))
             waits = now == beats > 0  # `wait` handles a rank that has not begun to beat
@@ -263,7 +241,7 @@ class RankProcesses:
             if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:
                 self.silent.add(rank)
                 process = self.processes[min(rank, self.here)]
-                process.kill() if rank < self.here else process.terminate()  # srun passes the signal on
+                process.kill() if rank < self.here else process.terminate()  # srun passes it to all its ranks
 
     def end(self) -> None:
         """Close the standard input of all ranks, which ends them, and kill those that remain."""

@@ -13,9 +13,8 @@ from results.store.standing import Kind, Standings
 def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
     """Reopen the selected trials; return, for each of them, whether it could be reopened.
 
-    failed: select trials that failed or have a failed eval. oom: select trials that failed for lack of memory.
-    diverged: select trials that diverged. A trial cannot be reopened if a process holds it, or has changed its result
-    during this call.
+    failed: select trials that failed or have a failed eval. oom: those that failed for lack of memory. A trial cannot
+    be reopened if a process holds it, or has changed its result during this call.
     """
     reopened = []
     for trial in trials:
@@ -32,7 +31,7 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
     """Return id -> name of the parents whose weights are gone although an unfinished job starts from them.
 
-    code: a digest, to count only failures under that code; None for all failures.
+    code: a digest; only failures under this code count, or all for None.
     """
     standings, found = Standings(runs, code), dict[str, str]()
     for job in jobs:
@@ -43,16 +42,13 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """Return the jobs that a run would train, including parents whose weights are gone. code: as in `lost_parents`."""
+    """Return the jobs that a run would train, including parents whose weights are gone."""
     standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).to_do]
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
-    """Reopen the parents whose weights are gone; return the names of the reopened parents.
-
-    A parent that a process holds or that has been reopened already is skipped. code: as in `lost_parents`.
-    """
+    """Reopen the parents whose weights are gone; return their names. Parents that a process holds are skipped."""
     watch, names = lease.Watch(), []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)
@@ -64,17 +60,14 @@ def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None
 
 
 def renewal_line(names: Sequence[str]) -> str:
-    """Return a message that names the parents to train again; "" if there are none."""
+    """Return a message that names the parents to train again, or ""."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     listed = ", ".join(names[:3]) + more
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
 def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """Return a message with the number of trials that were reopened.
-
-    asked: the number of trials that were considered. reopened: whether each selected trial could be reopened.
-    """
+    """Return a message on how many of `asked` trials were selected and reopened."""
     how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
     if not reopened:
         return f"none of {asked} trials {how}: there is nothing to retry"

@@ -1,7 +1,6 @@
 """Running trials on this machine: a loop that passes messages, time and signals to the pool of workers.
 
-The disk alone decides which trials are done. A worker that dies is replaced, and its trial is resumed. The run waits
-for trials that another run holds. A failed trial does not stop the others.
+The disk alone decides which trials are done. The run waits for trials that another run holds.
 """
 
 import math
@@ -35,10 +34,10 @@ def run(
 ) -> RunSummary:
     """Run all jobs that are to do; return how all jobs ended.
 
-    workers: the number of workers; None for the default. on_over: called after each job that ends without being
-    interrupted, or had ended before. deadline: seconds of the monotonic clock. At the deadline, or when `called_off()`
-    is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a trial.
-    Raises ValueError if no worker starts, or a trial needs more GPUs than there are.
+    on_over: called after each job that ends without being interrupted, or had ended before. deadline: seconds of the
+    monotonic clock. At the deadline, or when `called_off()` is true, running trials save a checkpoint and stop. Raises
+    store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts, or a trial needs more
+    GPUs than there are.
     """
     todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
     for job in jobs:
@@ -73,7 +72,7 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
                 with suppress(queue.Empty):
                     pool.handle(*pool.events.get(timeout=LISTEN_SECONDS))
         finally:
-            dismiss([slot.worker for slot in pool.slots if slot.worker is not None])
+            dismiss(pool.workers)
 
 
 @contextmanager

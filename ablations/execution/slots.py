@@ -10,10 +10,9 @@ from ablations.planning.jobs import Job, all_on_cpu
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """Return the slots of a pool: one per worker, and at most one per job.
+    """Return the slots of a pool for jobs that use the same number of GPUs: one per worker, and at most one per job.
 
-    All jobs must use the same number of GPUs. asked: the number of workers; None for the default. Raises ValueError if
-    the machine has too few GPUs.
+    asked: the number of workers; None for the default. Raises ValueError if the machine has too few GPUs.
     """
     check_gpus(jobs, 0 if all_on_cpu(jobs) else len(gpus()), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
@@ -24,8 +23,7 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
     """Raise ValueError if `count` nodes with `each` GPUs cannot run one of the trials.
 
-    Only trials of several ranks are checked. The ranks must divide evenly among the nodes. Each needs a GPU, unless the
-    trial has device=cpu. where: the place that the message names.
+    The ranks must divide evenly among the nodes. where: the place that the message names.
     """
     for job in jobs:
         if job.ranks == 1:
@@ -38,10 +36,7 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_by_ranks(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return the jobs in groups, each with one number of GPUs, in the order in which the groups run.
-
-    Jobs with fewer parents come first, then jobs with more GPUs. Jobs that all use the same number form one group.
-    """
+    """Return the jobs in groups, each with one number of GPUs: first those with fewer parents, then with more GPUs."""
     asked = list(jobs)
     if len({job.ranks for job in asked}) == 1:  # one pool, in which a parent's children follow it at once
         return [asked]

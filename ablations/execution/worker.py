@@ -2,7 +2,7 @@
 
 It reads one job per line from standard input and writes one event per line to standard output. The output of a trial
 goes to the log of its attempt. On SIGTERM, or when its parent has ended, the worker saves a checkpoint at the next step
-and ends. Its heartbeat ends an orphaned worker that reaches no further step.
+and ends.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,11 @@ from typing import TextIO
 
 import torch
 
-from ablations.execution import attempts, faults, heartbeat, machine, messages, provenance, rank_processes
+from ablations.execution import attempts, faults, machine, messages, provenance, rank_processes
 from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.faults import RankLost
 from ablations.execution.launch import PLACE, Place
+from ablations.execution.rank_processes import BEAT_SECONDS
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import kept_weights
 from ablations.reporting.logs import output_to_file
@@ -47,6 +49,8 @@ from vitcore.training.run import Outcome
 from vitcore.training.step import ASKED, NONE
 
 REPORT_SECONDS = 0.5
+ORPHAN_SECONDS = 60.0  # for the last checkpoint, as long as runner.STOP_SECONDS
+ORPHANED = 3  # exit status
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
 
@@ -96,38 +100,24 @@ class Worker:
         """Run the trial of a job and send the event of its end to the pool."""
         trial = store.trial(self.runs, job.id, self.place.checkpoints)
         try:
-            if (attempt := self.claimed(job, trial)) is None:
+            claimed = self.patience(lambda: store.claim(trial, self.watch))
+            if claimed is None:  # the trial is over, or another process holds it
                 return self.evaluate(job, trial)
-            with attempt:
-                if (past := self.past(trial, attempt)) is not None:
-                    self.attempt(job, trial, attempt, past)
+            with claimed as attempt:
+                self.attempt(job, trial, attempt)
         except (OSError, ValueError) as error:  # the attempt could not be claimed or written
             self.emit(messages.Ended("interrupted", reason_with_file(error)))
 
-    def claimed(self, job: Job, trial: store.Trial) -> store.Attempt | None:
-        """Return a new attempt of the trial, or None if the trial is over or another process holds it."""
-        attempt = self.patience(lambda: store.claim(trial, self.watch))
-        if attempt is not None:
-            attempt.patience = self.patience
-            keep = self.place.keep_weights
-            attempt.keep_weights = bool(job.evals) or kept_weights(keep, store.plans(self.runs))(trial.id)
-        return attempt
-
-    def past(self, trial: store.Trial, attempt: store.Attempt) -> Past | None:
-        """Return the failed attempts before this one.
-
-        If they rule out another attempt, the trial is recorded as failed and None is returned.
-        """
-        self.emit(messages.Started(attempt.path.name))
+    def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> None:
+        """Train a trial and publish its result, or record its failure. Raises OSError if the disk is full."""
+        attempt.patience = self.patience
+        keep = kept_weights(self.place.keep_weights, store.plans(self.runs))
+        attempt.keep_weights = bool(job.evals) or keep(trial.id)
+        self.emit(messages.Started())
         past = attempts.earlier_failures(trial, attempt.path, self.code)
         if cause := attempts.no_progress_reason(trial, past):
             attempt.fail(cause, "", self.code, kind=faults.MACHINE)
-            self.emit(messages.Ended("failed", cause))
-            return None
-        return past
-
-    def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
-        """Train a trial and publish its result, or record its failure. Raises OSError if the disk is full."""
+            return self.emit(messages.Ended("failed", cause))
         try:
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
@@ -143,8 +133,7 @@ class Worker:
     def prepared(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Config:
         """Write the config and the environment of the attempt; return the config.
 
-        Raises ValueError if the config's id is not the planned one, as after a change of code or data. Also
-        raises the errors of `ensure_device`.
+        Raises ValueError if the config's id is not the planned one, as after a change of code or data.
         """
         config = Config(**job.config)
         if trial_id(config) != job.id:
@@ -163,7 +152,6 @@ class Worker:
         return config
 
     def conclude(self, job: Job, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
-        """Publish the result of a training unless it was stopped, and compute the job's evals if it finished."""
         if outcome.micro_batch:
             attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
         if outcome.status != "stopped":
@@ -174,10 +162,6 @@ class Worker:
         self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
 
     def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
-        """Train on as many ranks as the config requests; return the outcome.
-
-        If this process would hang because a rank is lost, it records the failure and is killed.
-        """
         data_dir = self.place.data_dir
         parent, weights = self.weights_of(config, "init_from"), self.weights_of(config, "teacher")
         teacher = Trained(store.trial(self.runs, config.teacher).config(), weights) if weights else None
@@ -236,12 +220,9 @@ class Worker:
         self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
-        """Compute the missing evals of a trial, and send the event of its end with the training time `seconds`.
-
-        The event is `held` if the trial has no result yet, or if another worker computes its evals.
-        """
+        """Compute the missing evals of a trial, and send the event of its end with the training time `seconds`."""
         result = trial.state().result
-        if result is None:
+        if result is None:  # another process trains it
             return self.emit(messages.Ended("held"))
         name = ""
         try:
@@ -252,7 +233,7 @@ class Worker:
                         raise ValueError(f"its worker was killed {killed} times")
                     compute_eval(trial, name, self.place.data_dir, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics.get("test_accuracy"), seconds))
-        except TimeoutError as error:
+        except TimeoutError as error:  # another worker computes its evals
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:  # record the cause, so that the others go on
             if isinstance(error, OSError) and error.errno in FULL:
@@ -264,6 +245,22 @@ class Worker:
 
 class NoGpu(ConfigError):
     """The error that a GPU was requested and cannot be used."""
+
+
+def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
+    """Start a thread that calls `beat` every BEAT_SECONDS, even while the main thread builds or compiles a model.
+
+    ORPHAN_SECONDS after the process with the id `parent` has ended, the thread ends this process.
+    """
+
+    def run() -> None:
+        while os.getppid() == parent:
+            beat()
+            time.sleep(BEAT_SECONDS)
+        time.sleep(ORPHAN_SECONDS)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=run, daemon=True).start()
 
 
 def require_gpu() -> None:
@@ -291,7 +288,7 @@ def main() -> None:
         worker.told_to_stop = True
 
     signal.signal(signal.SIGTERM, stop)
-    heartbeat.start(parent, lambda: worker.emit(messages.Alive()))
+    start_heartbeat(parent, lambda: worker.emit(messages.Alive()))
     worker.emit(messages.Ready())
     for line in sys.stdin:
         worker.serve(messages.read_job(line))

@@ -369,9 +369,9 @@ def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> No
     """It ends although its main thread is busy in PyTorch when the parent is killed."""
     busy = dedent("""
         import os, torch
-        from ablations.execution import heartbeat
-        heartbeat.ORPHAN_SECONDS = heartbeat.BEAT_SECONDS = 0.2
-        heartbeat.start(os.getppid(), lambda: None)
+        from ablations.execution import worker
+        worker.ORPHAN_SECONDS = worker.BEAT_SECONDS = 0.2
+        worker.start_heartbeat(os.getppid(), lambda: None)
         print(os.getpid(), flush=True)
         while True:
             torch.empty(2**24).normal_()
