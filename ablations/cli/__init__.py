@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import traceback
+from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -41,9 +42,7 @@ app.add_typer(benches.app, name="bench", rich_help_panel="Develop")
 
 def print_version(asked: bool) -> None:
     if asked:
-        from ablations.reporting import installed  # late: reads what is installed
-
-        print(f"ablate {installed.version()}")
+        print(f"ablate {metadata.version('vit-ablations')}")
         raise typer.Exit
 
 

@@ -23,8 +23,8 @@ from vitcore.variants import VARIANTS
 def check_word(word: str, recipe: str) -> bool:
     """Return whether all checks of `word` pass, after printing one line per check.
 
-    word: a plug-in, study or recipe, or "all". recipe: the recipe on which studies are checked. Raises ValueError if
-    `word` names nothing that can be checked, an invalid study or recipe, or a plug-in that adds no part.
+    word: a plug-in, study or recipe, or "all". recipe: for studies. Raises ValueError if `word` names nothing that can
+    be checked, an invalid study or recipe, or a plug-in that adds no part.
     """
     if word == "all":
         return check_everything(recipe)
@@ -40,11 +40,7 @@ def check_word(word: str, recipe: str) -> bool:
 
 
 def check_everything(recipe: str) -> bool:
-    """Return whether every part, study and recipe of the package passes its checks.
-
-    Errors are printed and do not stop the checks. Recipes whose pack is missing are skipped. recipe: the recipe on
-    which studies are checked.
-    """
+    """Return whether every part, study and recipe of the package passes its checks. Errors stop no other check."""
     passed = [check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts]
     for name in (*packaged("studies"), *packaged("recipes")):
         try:
@@ -65,7 +61,7 @@ def without_data(name: str) -> bool:
 
 
 def check_plugin(file: Path) -> bool:
-    """Return whether a plug-in loads and every part that it adds passes the contract tests.
+    """Return whether a plug-in loads and its parts pass the contract tests.
 
     Raises ValueError if the file cannot be read or adds no part.
     """
@@ -83,10 +79,7 @@ def check_plugin(file: Path) -> bool:
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
-    """Return whether a variant passes the contract tests, after printing one line per test.
-
-    file: the plug-in that added the variant.
-    """
+    """Return whether a variant, perhaps of the plug-in `file`, passes the contract tests."""
     passed = True
     for title, contract in contracts(slot, name):
         try:
@@ -107,22 +100,18 @@ def hint(error: BaseException) -> str:
 
 
 def last_place(error: BaseException, file: Path | None) -> str:
-    """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]"; "" without such a line."""
+    """Return the innermost line of the plug-in in the traceback as " [FILE:LINE]", or ""."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     lines = [frame.lineno for frame in frames if file and Path(frame.filename).resolve() == file.resolve()]
     return f" [{file}:{lines[-1]}]" if lines else ""
 
 
 def message_line(error: BaseException) -> str:
-    """Return the exception's message as one line, or the name of its type if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def check_study(file: str, recipe: str) -> bool:
-    """Check every arm of a study, print its confounds, and return True.
-
-    recipe: the recipe to check the study on. Raises ValueError if an arm is impossible.
-    """
+    """Check every arm of a study, print its confounds, and return True. Raises ValueError if an arm is impossible."""
     design = Design(read_study(file), read_recipe(recipe), {})
     check(design)
     arms = {arm.name: arm for arm in design.arms}
@@ -137,7 +126,6 @@ def check_study(file: str, recipe: str) -> bool:
 def check_recipe(file: str) -> bool:
     """Check the configs of a recipe, its arms and its stages, print a line for each, and return True.
 
-    The models of the recipe and of its arms are built.
     Raises ValueError if a config is invalid or a model cannot be built.
     """
     recipe = read_recipe(file)

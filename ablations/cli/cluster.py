@@ -76,11 +76,7 @@ def submit(
 def ensure_submittable(
     plans: list[Plan], arms: Sequence[str], place: Place, profile: "Profile", max_hours: float | None
 ) -> None:
-    """Check that the trials to submit can run.
-
-    Raises ValueError if data are missing or damaged, or if a job of the profile cannot run a trial. Raises ValueError
-    too if the trials together would take more than `max_hours` device hours.
-    """
+    """Raise ValueError if data are missing or damaged, a job cannot run a trial, or max_hours is exceeded."""
     from ablations.cluster import submit as submitting
     from ablations.cluster.campaign import device
     from ablations.planning import estimate

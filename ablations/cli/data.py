@@ -93,10 +93,7 @@ def pack(
 
 
 def repair_data(name: str, folder: Path, source: "Source", threads: int) -> None:
-    """Write the damaged files of a pack again. Print what was damaged, and a summary.
-
-    source: the data set that the pack was made from. threads: the number of threads that write.
-    """
+    """Write the damaged files of a pack again from the data set `source`. Print what was damaged, and a summary."""
     from vitcore.data.pack import manifest, verify
     from vitcore.data.pack_writer import repair, rewritten
 
@@ -148,10 +145,9 @@ def verify(
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar until the block ends, if standard error is a terminal.
+    """Show a progress bar with the label `what` until the block ends, if standard error is a terminal.
 
-    Yields a function that advances the bar by a count and that any thread may call. what: the label of the bar. total:
-    the count at the end.
+    Yields a function that advances the bar by a count and that any thread may call.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -76,8 +76,7 @@ def plot(
 def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     """Return whether --out names a file rather than a folder.
 
-    Raises ValueError if the ending of the file is not a format of figures, or if it contradicts --format. An existing
-    file without such an ending is refused too.
+    Raises ValueError if its ending is not a format of figures, or contradicts --format.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -96,10 +95,9 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
 
 
 def own_figures(runs: Path, study: str) -> Path:
-    """Return the default folder for the figures of a study.
+    """Return the default folder for the figures of a study. runs: the run directory or an exported file.
 
-    runs: the run directory or an exported file. For a file, the folder is `figures` in the working directory. Raises
-    ValueError if the name is invalid or the path goes through a link.
+    Raises ValueError if the name is invalid or the path goes through a link.
     """
     if not runs.is_dir():
         return Path("figures")
@@ -198,11 +196,10 @@ def inspect(
         folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
         drawn = [inspection.draw(one, folder, format) for one, folder in zip(found, folders, strict=True)]
         beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format)
+    pairs = [*zip(found, drawn, strict=True)]
     if as_json:
-        pairs = zip(found, drawn, strict=True)
-        show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])
-        return
-    for inside, paths in zip(found, drawn, strict=True):
+        return show_json([{"trial": a.trial, "figures": [*map(str, (*b, *beside))], **a.facts} for a, b in pairs])
+    for inside, paths in pairs:
         print(inspection.layer_table(inside))
         print("\n".join(["", *(site["note"] for site in inside.facts["sites"] if not site["site"]), *map(str, paths)]))
     for path in beside:
@@ -212,10 +209,9 @@ def inspect(
 
 
 def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
-    """Return the folder for the figures of one trial.
+    """Return the folder for the figures of one of `count` trials. source: the run directory or an exported file.
 
-    trial: the id. source: the run directory or an exported file. count: the number of trials that are drawn. Raises
-    ValueError if the id is invalid or the path goes through a link.
+    Raises ValueError if the id is invalid or the path goes through a link.
     """
     if source.is_file() or out:
         folder = out or Path("figures")

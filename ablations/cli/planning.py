@@ -10,9 +10,7 @@ from ablations.cli.answer import FAILED, show_json
 from ablations.cli.inputs import ablate_toml, guards, options
 from ablations.cli.inputs.arguments import counted, designs, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.inputs.directories import data_folder, load_plugins, make_place
-from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs
-from results.store.schemas import Plan
 
 if TYPE_CHECKING:
     from ablations.study.design import Design
@@ -72,7 +70,10 @@ def plan(
 
         device = campaign.device(chosen)
     if probe:
-        measure_steps(plans, place)
+        from ablations.planning.measure_steps import measure_missing  # late: torch
+
+        guards.ensure_data(jobs(plans), place)
+        measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
     keep = keep_weights or ablate_toml.read(Path()).keep_weights
@@ -89,8 +90,7 @@ def plan(
 def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) -> bool:
     """Plan from what the recipe states about its pack, if the pack does not exist yet. Return whether this was done.
 
-    A note goes to standard error. made: the designs to plan. Raises ValueError if `probe` is true and the pack does not
-    exist, because step times are measured on the images.
+    Raises ValueError if `probe` is true and the pack does not exist, because step times are measured on the images.
     """
     from vitcore.data.lookup import STATED, unpacked
     from vitcore.data.pack import find
@@ -105,14 +105,6 @@ def use_stated_pack(made: "list[Design]", data_dir: Path | None, probe: bool) ->
     print(f"{missing}: planned from what the recipe states of it, as if nothing were finished", file=sys.stderr)
     STATED[name] = recipe.pack.about(name)
     return True
-
-
-def measure_steps(plans: list[Plan], place: Place) -> None:
-    """Measure the step times that are missing for this device, and print each on standard error."""
-    from ablations.planning.measure_steps import measure_missing
-
-    guards.ensure_data(jobs(plans), place)
-    measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
 
 
 def check(

@@ -73,7 +73,7 @@ def run(
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
-    """Return text with the commands to run next, which show results. where: the --runs option for these commands."""
+    """Return text with the commands that show results. where: the --runs option for these commands."""
     asked = jobs(plans)
     left = sum(not store.trial(runs, job.id).state().over for job in asked)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
@@ -85,9 +85,8 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
 def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours: float | None) -> None:
     """Check that the trials can run on this machine, before any is trained.
 
-    Raises ValueError if a trial needs more GPUs or memory than the machine has, if data are missing or damaged, or if a
-    folder cannot be written. max_hours: the most core-hours or GPU-hours that all unfinished trials may take together;
-    None: no limit. Raises ValueError if they would take more.
+    max_hours: the most core-hours or GPU-hours that all unfinished trials may take together. Raises ValueError if they
+    would take more, need more GPUs or memory, if data are missing or damaged, or if a folder cannot be written.
     """
     from ablations.planning import estimate
 
@@ -102,7 +101,6 @@ def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours
 
 
 def warn_of_enlarged(configs: Iterable[Settings]) -> None:
-    """Print a warning on standard error if images are enlarged beyond their stored size for the models."""
     from ablations.study.confounds import enlarged
 
     seen = sorted({(config["data"], config["image_size"]) for config in configs})
@@ -111,10 +109,7 @@ def warn_of_enlarged(configs: Iterable[Settings]) -> None:
 
 
 def publishing(plans: list[Plan], arms: Sequence[str], runs: Path) -> Callable[[Job], None]:
-    """Return a function that takes each trial that ended, and publishes a study after its last trial.
-
-    Publishing prints the study's table, and writes the table and the figure into the run directory.
-    """
+    """Return a function that takes each trial that ended, and prints and writes a study's table after its last."""
     open_trials = {planned.name: {job.id for job in jobs([planned], arms)} for planned in plans}
 
     def over(job: Job) -> None:
@@ -175,10 +170,7 @@ def train(
 
 
 def one_config(words: list[str], recipe: str, data_dir: Path | None) -> Config:
-    """Return the recipe's config with the settings of the command line.
-
-    words: KEY=VALUE. Raises ValueError if a word names a study or sets the margin.
-    """
+    """Return the recipe's config with settings. Raises ValueError if a word names a study or sets the margin."""
     from ablations.study.reading import read_recipe
 
     asked = split(words)
@@ -198,8 +190,8 @@ def train_here(
 ) -> "RunSummary":
     """Train, on this machine, the trials that are not done. Return which trials ended, and how.
 
-    Parents whose weights are gone are trained again. workers: maximum number of trials at a time, or None for the
-    default. on_over: called with each trial that ended. above: what a terminal shows above the progress bars.
+    workers: the most trials at a time. on_over: called with each trial that ended. above: what a terminal shows above
+    the progress bars.
     """
     from ablations.execution import runner
     from ablations.reporting.console import PlainConsole
@@ -223,9 +215,9 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Report on standard error how many trials are not done, and exit with an error status if there are any.
+    """Report on standard error how many of `asked` trials are not done, and exit with an error status if any is not.
 
-    asked: the number of trials that the run was to do. plans: the plans to name in the advice on failed trials.
+    plans: to name in the advice on failed trials.
     """
     if tally.stopped:
         done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)
@@ -244,10 +236,7 @@ def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
 
 
 def failures(failed: Mapping[str, str], plans: Sequence[Plan]) -> str:
-    """Return a line with the number of failed trials, their most frequent cause, and the command to retry them.
-
-    failed: trial id -> cause.
-    """
+    """Return a line on failed trials (id -> cause): their most frequent cause, and the command to retry them."""
     cause, count = Counter(failed.values()).most_common(1)[0]
     of = cause if count == len(failed) else f"{count} of them: {cause}"
     names = [shlex.quote(plan.name) for plan in plans if failed.keys() & {job.id for job in jobs([plan])}]

@@ -37,6 +37,7 @@ def status(
     """
     from ablations.reporting import status as statuses
     from ablations.reporting import status_view
+    from ablations.reporting.console import PlainConsole
 
     folder = runs_folder(runs)
     names = [plan.name for plan in planned(folder, words, recipe)]
@@ -54,7 +55,7 @@ def status(
         with contextlib.suppress(KeyboardInterrupt):
             status_view.watch(read, found_at(runs))
     else:
-        status_view.show(status_view.render(read(), found_at(runs)))
+        PlainConsole().print(status_view.render(read(), found_at(runs)), soft_wrap=True, highlight=False)
 
 
 def logs(

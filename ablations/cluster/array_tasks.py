@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import LAST, PREFIX, WATCH, Campaign, write_mark
-from ablations.reporting.logs import end_of
+from ablations.reporting.output import end_of
 from results import store
 from slurm.profiles import profile as profiles
 from slurm.queries import queue

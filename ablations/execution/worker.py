@@ -28,7 +28,7 @@ from ablations.execution.launch import PLACE, Place
 from ablations.execution.rank_processes import BEAT_SECONDS
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import kept_weights
-from ablations.reporting.logs import output_to_file
+from ablations.reporting.output import output_to_file
 from ablations.study import plugins
 from results import store
 from results.store import eval_files, lease

@@ -16,18 +16,17 @@ Keep = Literal["all", "baseline", "none"]
 
 @dataclass(frozen=True)
 class Waste:
-    """A file or folder that nothing needs, with its size in bytes and the reason as text."""
+    """A file or folder that nothing needs."""
 
     path: Path
-    size: int
+    size: int  # in bytes
     why: str
 
 
 def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
     """Return a function from a trial's id to whether the trial's final weights are kept.
 
-    Under `all`, the weights of every trial are kept. Weights of stages are always kept, because other trials start from
-    them. Under `baseline`, the weights of baselines are kept too.
+    Weights of stages are always kept, because other trials start from them.
     """
     if keep == "all":
         return lambda trial_id: True
@@ -40,11 +39,9 @@ def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
-    """Return the files and folders that can be removed, of trials that are finished or diverged.
+    """Return what can be removed: what finished and diverged trials do not need, and attempts that never began.
 
-    These are checkpoints, superseded attempts, and weights that neither `keep` nor a missing eval needs. Attempts that
-    were killed before they began are included for all trials. scratch: the folder of checkpoints if they are not in the
-    run directory.
+    scratch: the folder of checkpoints if they are not in the run directory.
     """
     owed: dict[str, list[str]] = {}
     for plan in plans:
@@ -76,10 +73,7 @@ def remove(found: Sequence[Waste], *roots: Path) -> None:
 
 
 def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> Iterator[Waste]:
-    """Yield the files and folders that a finished or diverged trial can do without.
-
-    winner: the attempt that has the trial's result. keep_weights: whether the final weights are needed.
-    """
+    """Yield the files and folders that a finished or diverged trial can do without, with the attempt `winner`."""
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")

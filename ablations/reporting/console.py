@@ -1,7 +1,4 @@
-"""A Rich console that escapes control characters in text.
-
-Colors and movements of the cursor then come only from this program, never from text that it shows.
-"""
+"""A Rich console in which only this program, never the text that it shows, sets colors or moves the cursor."""
 
 import sys
 from collections.abc import Iterable
@@ -27,8 +24,7 @@ class PlainConsole(Console):
         super().__init__(file=stream, stderr=stderr, **{"force_terminal": stream.isatty(), **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects. The terminal wraps long lines of text, even while Rich draws progress bars."""
-        is_text = all(isinstance(one, str | Text) for one in objects)
+        is_text = all(isinstance(one, str | Text) for one in objects)  # whose long lines the terminal wraps
         super().print(*objects, **({"soft_wrap": True} if is_text else {}) | options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

@@ -22,7 +22,6 @@ class GrowingTable:
         self.accuracies: dict[tuple[str, int], float] = {}
 
     def over(self, job: Job) -> None:
-        """Fill in the cell of a trial that ended with a result."""
         result = store.trial(self.runs, job.id).state().result
         if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
             self.accuracies[job.arm, job.config["seed"]] = accuracy

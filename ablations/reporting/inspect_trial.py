@@ -5,6 +5,7 @@ An inspection holds what was found in the weights of one trial, such as attentio
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,8 @@ def select_trials(
     """Return the ids of the trials to inspect, without duplicates.
 
     names: for each word of the user, the name of the plan that it may stand for. A plan stands for the first ready
-    trial of each arm that matches `globs`. Any other word is returned as an id. globs: patterns of arm names. ready:
-    returns whether the trial of an id can be inspected. Raises ValueError if no trial of a plan's matching arms is
-    ready, or a pattern matches no arm.
+    trial of each arm that matches `globs`. Any other word is returned as an id. ready: whether the trial of an id can
+    be inspected. Raises ValueError if no trial of a plan's matching arms is ready, or a pattern matches no arm.
     """
     known = {plan.name: plan for plan in plans}
     found = []
@@ -45,10 +45,7 @@ def select_trials(
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the finished trial whose id begins with `prefix`.
-
-    Raises ValueError if there is no such trial, more than one, or no run directory.
-    """
+    """Return the finished trial whose id begins with `prefix`. Raises ValueError unless there is exactly one."""
     if not runs.is_dir():
         raise plan_files.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
@@ -62,10 +59,7 @@ def find_trial(runs: Path, prefix: str) -> store.Trial:
 
 
 def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
-    """Return the only id in `there` that begins with `prefix`.
-
-    where: the place of the ids, for messages. Raises ValueError if there is no such id or more than one.
-    """
+    """Return the only id in `there` that begins with `prefix`. Raises ValueError unless there is exactly one."""
     matching = [name for name in there if name.startswith(prefix)] if prefix else []
     if not matching:
         raise ValueError(f"no trial or study '{prefix}' in {where}")
@@ -76,28 +70,24 @@ def unique_match(prefix: str, there: Sequence[str], where: str) -> str:
 
 
 def inspect_in_folder(
-    place: Place, names: Mapping[str, str], arms: Sequence[str], images: int | None
+    place: Place, names: Mapping[str, str], globs: Sequence[str], images: int | None
 ) -> list[tuple[Inspection, Config]]:
     """Return the inspection and the config of each selected trial of a run directory.
 
-    names: as in `select_trials`. arms: the patterns of arm names. images: the number of test images to inspect with;
-    None for any. Raises ValueError if a word names no trial that can be inspected.
+    names, globs: as in `select_trials`. images: the number of test images to inspect with; None for any. Raises
+    ValueError if a word names no trial that can be inspected.
     """
 
     def finished(key: str) -> bool:
         return store.trial(place.runs, key).state().status == "finished"
 
-    words = select_trials(names, store.plans(place.runs), arms, finished)
+    words = select_trials(names, store.plans(place.runs), globs, finished)
     trials = [find_trial(place.runs, word) for word in words]
     return [(inspection_of(trial, place, images), trial.config()) for trial in trials]
 
 
-def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) -> list[tuple[Inspection, Config]]:
-    """Return the inspection and the config of each selected trial of an exported file.
-
-    names: as in `select_trials`. arms: the patterns of arm names. Raises ValueError if a word names no trial whose
-    inspection is in the file.
-    """
+def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
+    """Return the inspection and the config of each selected trial of an exported file, as `inspect_in_folder` does."""
     from results import export  # late: pulls in the Parquet reader
 
     studies = export.read(file)
@@ -106,16 +96,13 @@ def read_from_export(file: Path, names: Mapping[str, str], arms: Sequence[str]) 
         configs |= zip(study.columns["id"], study.columns["config"], strict=True)
     carried = export.read_inspections(file)
     where = f"{file}: it holds what `ablate inspect` found for {len(carried)} of its trials"
-    words = select_trials(names, [study.plan for study in studies], arms, carried.__contains__)
+    words = select_trials(names, [study.plan for study in studies], globs, carried.__contains__)
     found = [carried[unique_match(word, sorted(carried), where)] for word in words]
     return [(one, json.loads(configs[one.trial] or "{}")) for one in found]
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """Return a label for each trial: the settings in which the trials differ, such as "position=2d", or else its id.
-
-    Only settings that all trials have are compared.
-    """
+    """Return a label for each trial: the settings in which the trials differ, such as "position=2d", or else its id."""
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
     differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]
@@ -124,16 +111,11 @@ def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
 
 
 def inspection_of(trial: store.Trial, place: Place, images: int | None) -> Inspection:
-    """Return a trial's inspection, computed if it is missing, broken or was made from another number of images.
-
-    images: the number of test images; None for any.
-    """
-    try:
+    """Return a trial's inspection, computed if it is missing, broken or was made from another number of images."""
+    with suppress(FileNotFoundError, store.Broken):
         before = inside.read(trial)
         if images in (None, before.facts["asked"]):
             return before
-    except (FileNotFoundError, store.Broken):
-        pass
     from ablations.execution.compute_eval import compute_eval  # late: torch, which a stored inspection does without
 
     compute_eval(trial, "inspect", place.data_dir, place.code, images)

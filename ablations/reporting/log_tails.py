@@ -1,6 +1,6 @@
 """The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure.
 
-For a trial that never began or was interrupted, the end of its SLURM task's log follows. It says what killed the task.
+For a trial that never began or was interrupted, the end of its SLURM task's log says what killed the task.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from ablations.cluster import array_tasks
-from ablations.cluster.array_tasks import SubmittedTask
 from ablations.planning.jobs import jobs
-from ablations.reporting.logs import end_of
+from ablations.reporting.output import end_of
 from results import store
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
@@ -38,11 +37,7 @@ class Tail:
 
 
 def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the last `lines` lines of each trial's newest log, which ends with the traceback of a failure.
-
-    For a trial that never began or was interrupted, the end of its SLURM task's log follows. The log of a task that
-    trains several trials comes once. ids: the trials. only_failed: whether to skip trials that have not failed.
-    """
+    """Yield the last `lines` lines of each trial's logs. The log of a task that trains several trials comes once."""
     names = {job.id: (job.arm, int(job.config["seed"])) for job in jobs(store.plans(runs))}
     tasks = array_tasks.submitted_tasks(runs)
     told: set[tuple[str, int]] = set()
@@ -58,19 +53,9 @@ def tails(runs: Path, ids: Sequence[str], lines: int, only_failed: bool) -> Iter
             yield Tail(key, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])
         if state.status not in ("missing", "interrupted") or key not in tasks:
             continue
-        task, later = newest_with_output(tasks[key])
+        later = next((after for after, task in enumerate(reversed(tasks[key])) if task.lines()), 0)
+        task = tasks[key][-1 - later]  # the newest that printed anything, else the newest
         if (task.tag, task.index) not in told:
             told.add((task.tag, task.index))
             printed = (task.lines() or [NO_LOG])[-lines:]
             yield Tail(key, arm, seed, state.status, str(task.array), printed, "task", later)
-
-
-def newest_with_output(tasks: Sequence[SubmittedTask]) -> tuple[SubmittedTask, int]:
-    """Return the newest task that printed anything, and the number of tasks after it.
-
-    If none printed anything, return the newest task and 0.
-    """
-    for later, task in enumerate(reversed(tasks)):
-        if task.lines():
-            return task, later
-    return tasks[-1], 0

@@ -1,13 +1,17 @@
-"""Streams that escape control characters in all output, so that no text from elsewhere can control a terminal."""
+"""Output in which control characters are escaped, so that no text from elsewhere can control a terminal; log files."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from results.safe_text import printable
+from results.store.files import Broken, no_follow, read_end
 
 LINES = "\n\t"  # the control characters that are not escaped
+END_BYTES = 1 << 20
 
 
 class PlainStream:
@@ -38,3 +42,33 @@ def plain_output() -> Iterator[None]:
     """Escape control characters in standard output and standard error until the block ends."""
     with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
         yield
+
+
+@contextmanager
+def output_to_file(path: Path) -> Iterator[None]:
+    """Append this process's output, even that of crashing C code, to a file until the block ends."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    with open(path, "ab", opener=no_follow) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            with plain_output():
+                yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for target, source in zip((1, 2), saved, strict=True):
+                os.dup2(source, target)
+                os.close(source)
+
+
+def end_of(path: Path) -> str:
+    """Return the last MiB of a log as text; "" without a log, or a line that says why it cannot be read."""
+    try:
+        return read_end(path, END_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    except Broken as error:
+        return f"{path}: {error}\n"

@@ -53,7 +53,7 @@ class Pace:
 
 
 class Live:
-    """A display of the progress of a pool of workers: a context manager with the methods of pool.Display.
+    """A context manager that shows the progress of a pool of workers, with the methods of pool.Display.
 
     total: trials to do. above: what a terminal shows above the bars. workers: concurrent trials.
     """
@@ -89,7 +89,6 @@ class Live:
         self.progress.stop()
 
     def running(self, slot: int, job: Job, step: int | None, accuracy: float | None) -> None:
-        """Show the trial of a worker. step: None until the trial reports its first step."""
         label, steps = f"{job.arm} seed {job.config['seed']}", job.config["steps"]
         line = self.line(slot)
         if step is None:
@@ -110,7 +109,6 @@ class Live:
             self.say(f"{job.arm} seed {job.config['seed']}: {note}")
 
     def line(self, slot: int) -> TaskID:
-        """Return the progress bar of a worker, added if missing."""
         if slot not in self.lines:
             self.lines[slot] = self.progress.add_task("", note="")
         return self.lines[slot]
@@ -122,10 +120,7 @@ class Live:
             self.progress.update(self.lines[slot], visible=False)
 
     def over(self, job: Job, end: Ended) -> None:
-        """Count a trial that ended, and print a line if it failed or was blocked.
-
-        Unless the output is a terminal, a line is printed for every trial that this run trained.
-        """
+        """Count a trial that ended, and print a line if it failed or was blocked, or if there are no bars."""
         self.done += 1
         self.finished_here += not end.elsewhere
         what = f"{job.arm} seed {job.config['seed']}"
@@ -143,7 +138,7 @@ class Live:
     def left(self) -> str:
         """Return the time left as text; "" if it is unknown or no trial is left.
 
-        The estimate extrapolates the work done so far or, before half a trial is done, the speed of the first trial.
+        Before half a trial is done, the speed of the first trial is extrapolated, then that of the run.
         """
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())

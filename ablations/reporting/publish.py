@@ -24,7 +24,7 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Write the tables and figures of these studies, given by plan name, and one report for all of them."""
+    """Write the tables and figures of studies, given by plan name, and one report for all of them."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

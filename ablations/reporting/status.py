@@ -1,7 +1,7 @@
 """The status of planned trials, read from the run directory and from SLURM without changing anything.
 
 Results and leases on disk decide. SLURM's queue adds which trials wait, and why. SLURM's accounting adds how jobs
-ended. If the queue or the accounting does not answer, the status says so.
+ended.
 """
 
 import time
@@ -13,7 +13,7 @@ from pathlib import Path
 from ablations.cluster import array_tasks, no_progress, written_reports
 from results import store
 from results.store import lease
-from results.store.schemas import Entry, Failure, Plan, PlannedTrial
+from results.store.schemas import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 from slurm.queries.ask import NoSlurm, Unreachable
 
@@ -40,7 +40,7 @@ class SlurmState:
 
 @dataclass
 class RateLimitedAsker:
-    """A function that queries SLURM at most once in ASK_SECONDS and returns the last answer in between."""
+    """A function that queries SLURM at most once in ASK_SECONDS."""
 
     runs: Path
     clock: Callable[[], float] = time.monotonic
@@ -58,10 +58,7 @@ class RateLimitedAsker:
 
 
 def ask_slurm(runs: Path) -> SlurmState:
-    """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer.
-
-    Queue and accounting are queried once each, and only if anything was ever submitted from this run directory.
-    """
+    """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer."""
     newest = array_tasks.newest_tasks(runs)
     if not newest:
         return SlurmState()
@@ -111,28 +108,21 @@ class QueuedTrial:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A trial whose SLURM job ended, as `job` says, before the trial was done.
-
-    followed: whether the last job of the submission will submit the trial again.
-    """
+    """A trial whose SLURM job ended, as `job` says, before the trial was done."""
 
     seed: int
     id: str
     job: str
-    followed: bool
+    followed: bool  # the last job of the submission will submit the trial again
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause for which trials of an arm failed, are blocked, wait or have stopped.
-
-    line: the last line of the traceback; "" without a traceback or if the cause contains the line. kind: the kind of
-    failure, or "blocked", "stopped" or "lost".
-    """
+    """A cause for which trials of an arm failed, are blocked, wait or have stopped."""
 
     cause: str
-    line: str
-    kind: str
+    line: str  # the last line of the traceback; "" without one or if the cause contains it
+    kind: str  # of the failure, or "blocked", "stopped" or "lost"
     seeds: list[int]
     ids: list[str]
 
@@ -194,7 +184,7 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
 
 def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
-    """Return the status of an arm or stage. standings: what the disk says, by trial id."""
+    """Return the status of an arm or stage. standings: by trial id."""
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
@@ -208,8 +198,9 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
             causes[standing.why, "", kind].append(planned)
         elif kind == "failed":
             failure = store.trial(runs, key).failure()
-            of_what = failure.kind if failure else ""
-            causes[standing.why, last_traceback_line(failure), of_what].append(planned)
+            lines = failure.traceback.strip().splitlines() if failure else []
+            line = lines[-1].strip() if failure and lines and lines[-1] not in failure.cause else ""
+            causes[standing.why, line, failure.kind if failure else ""].append(planned)
         elif kind in ("missing", "interrupted") and (job := seen.ended.get(key)):
             found.ended.append(EndedJob(seed, key, job, key in seen.followed))
         held = standing.kind is Kind.RUNNING or state.status == "interrupted"
@@ -224,10 +215,7 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
 
 
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    """Return the kind of a trial, one of KINDS.
-
-    SLURM's answers count only for trials that are to do and do not run.
-    """
+    """Return the kind of a trial, one of KINDS."""
     if not standing.to_do or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
@@ -238,10 +226,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return the step, total steps, validation accuracy and seconds left at the last evaluation of a trial.
-
-    The accuracy and the seconds left are None if they are unknown.
-    """
+    """Return the step, total steps, validation accuracy and seconds left at the last evaluation of a trial."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -252,32 +237,19 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
     return newest.step, steps, newest.val_accuracy, left
 
 
-def last_traceback_line(failure: Failure | None) -> str:
-    """Return the last line of a failure's traceback; "" without a traceback or if the cause contains the line."""
-    lines = failure.traceback.strip().splitlines() if failure else []
-    return "" if not failure or not lines or lines[-1] in failure.cause else lines[-1].strip()
-
-
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return the state of the tables of a submitted study whose trials are done; "" for all other studies.
-
-    It is 'written'; 'awaited' if the submission's last job will write them; or 'pending'.
-    """
+    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study whose trials are done; else ""."""
     if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
         return "written"
-    return "awaited" if plan.name in seen.lasts else "pending"
+    return "awaited" if plan.name in seen.lasts else "pending"  # awaited from the submission's last job
 
 
 def is_over(counts: Mapping[str, int]) -> bool:
-    """Return whether no trial is left to train, given the number of trials of each kind."""
     return all(counts[kind] == 0 for kind in KINDS if kind not in OVER)
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Return whether no study will change by itself.
-
-    For each study, the submission has given up, or no trial is left to train and no last job will write tables.
-    """
+    """Return whether no study will change by itself."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

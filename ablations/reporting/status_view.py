@@ -41,7 +41,7 @@ SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
 
 
 def render(views: Sequence[StudyStatus], where: str = "") -> Text:
-    """Return the text of `ablate status` for these studies. where: the --runs option for the commands in the text."""
+    """Return the text of `ablate status`. where: the --runs option for the commands in the text."""
     texts = []
     for view in views:
         entries = [*view.stages, *view.arms]
@@ -53,7 +53,6 @@ def render(views: Sequence[StudyStatus], where: str = "") -> Text:
 
 
 def headline(view: StudyStatus) -> Text:
-    """Return the name of the study's plan, and a bar that shows how many trials are done."""
     over = view.counts["finished"] + view.counts["diverged"]
     filled = round(BAR * over / view.planned) if view.planned else 0
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
@@ -107,11 +106,7 @@ def queue_reason(one: QueuedTrial) -> str:
 
 
 def failure_lines(view: StudyStatus, where: str) -> list[Text]:
-    """Return lines about each cause for which trials failed or cannot continue.
-
-    They have the number of trials, the cause, the last line of the traceback, arms and seeds. Failures also have
-    advice. where: the --runs option for the commands in the advice.
-    """
+    """Return lines about each cause for which trials failed or cannot continue, with arms, seeds and advice."""
     grouped: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
     for arm in [*view.stages, *view.arms]:
         for one in arm.causes:
@@ -129,7 +124,7 @@ def failure_lines(view: StudyStatus, where: str) -> list[Text]:
 
 
 def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return lines about SLURM jobs that ended before their trials were done, and who submits these trials again."""
+    """Return lines about jobs that ended before their trials were done, and who submits these trials again."""
     found = [one for arm in arms for one in arm.ended]
     lines = [
         labeled_line("ended", f"{trials_text(count)}: {printable(job)}", "yellow")
@@ -145,7 +140,6 @@ def ended_lines(arms: Sequence[ArmStatus]) -> list[Text]:
 
 
 def submission_lines(view: StudyStatus) -> list[Text]:
-    """Return lines about tables that are not written yet and about a submission that gave up."""
     lines = []
     if view.tables in WHO_WRITES:
         lines.append(labeled_line("tables", f"{view.tables}: {WHO_WRITES[view.tables]}", "yellow"))
@@ -167,15 +161,8 @@ def trials_text(count: int) -> str:
     return f"{count} trial{'s'[: count != 1]}"
 
 
-def show(text: Text) -> None:
-    PlainConsole().print(text, soft_wrap=True, highlight=False)
-
-
 def watch(read: Callable[[], list[StudyStatus]], where: str) -> None:
-    """Show what `read` returns until nothing will change by itself: redrawn on a terminal, elsewhere at each change.
-
-    where: the --runs option for the commands in the text.
-    """
+    """Show what `read` returns until nothing will change by itself: redrawn on a terminal, elsewhere at each change."""
     from rich.live import Live  # late: only this function needs it
 
     console, views, shown = PlainConsole(), read(), ""
@@ -190,4 +177,4 @@ def watch(read: Callable[[], list[StudyStatus]], where: str) -> None:
             shown = text.plain
             time.sleep(REDRAW_SECONDS)
             views = read()
-    show(render(views, where))
+    console.print(render(views, where), soft_wrap=True, highlight=False)

@@ -1,5 +1,7 @@
 """The command `ablate demo`, which trains a small study in two minutes."""
 
+import platform
+from importlib import metadata
 from pathlib import Path
 
 from ablations.cli.inputs import options
@@ -40,29 +42,28 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
 
 
 def announcement(plan: Plan, todo: list[Job], place: Place, workers: int | None) -> str:
-    """Return text on the trials to train, their duration, the installed packages and the files to be written."""
     from ablations.execution.slots import make_slots
     from ablations.planning import estimate
-    from ablations.reporting import installed
 
     left = [job.id for job in todo if not store.trial(place.runs, job.id).state().over]
     seconds = estimate.seconds([plan], place.runs, estimate.local_device([plan]))
     places = len(make_slots(todo, workers))
+    found = {one.name: one for one in metadata.distributions()}
+    named = [f"{name} {found[name].version}" for name in ("vit-ablations", "torch", "timm") if name in found]
+    size = sum(file.size or 0 for one in found.values() for file in one.files or ())
+    installed = f"{', '.join([*named, f'Python {platform.python_version()}'])}; {size / 1e9:.1f} GB with all they need"
     takes = f"about {max(20, sum(seconds[key] for key in left) / places):.0f} s" if left else "a few seconds"
     return (
         f"{plan.question}\n"
         f"  trains     {len(left)} of {len(todo)} trials: {len(plan.arms)} arms x {len(plan.seeds)} seeds\n"
         f"  takes      {takes} on idle cores, {places} trials at a time; the first steps measure it\n"
-        f"  installed  {installed.summary()}\n"
+        f"  installed  {installed}\n"
         f"  writes     {place.runs}, a few MB; downloads nothing\n"
     )
 
 
 def results_text(plan: Plan, runs: Path, where: str) -> str:
-    """Write the study's results. Return text with the table, the paths of figure and report, and further commands.
-
-    where: the --runs option for these commands.
-    """
+    """Write the study's results. Return text with the table, the paths of figure and report, and further commands."""
     from ablations.reporting.publish import publish
     from results import report
     from results.figures import study_figure

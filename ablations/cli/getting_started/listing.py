@@ -55,10 +55,7 @@ def list_(
 
 
 def documented_settings() -> dict[str, str]:
-    """Return the default and the meaning of each setting as text, by the name of the setting.
-
-    The meaning is the `#:` comment in the class Config, above the setting or on the same line.
-    """
+    """Return the default and the meaning of each setting, from the `#:` comments of the class Config."""
     found = re.findall(r"((?:^ +#: .*\n)*)^    (\w+): (.*)$", inspect.getsource(Config), re.MULTILINE)
     meanings = {name: re.sub(r"\s*#: ", " ", above + " #: " + line.partition("#: ")[2]) for above, name, line in found}
     described = {}

@@ -55,7 +55,7 @@ def show(
 
 
 def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield the parts of a study's description as pairs of a title and text."""
+    """Yield the parts of a study's description as titles and texts."""
     margin = study.margin or recipe.margin
     within = f"; equivalent within {unit(study.metric).size(margin)}" if margin else ""
     yield "source", study.source
@@ -70,7 +70,7 @@ def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield what a study varies, and its named arms and stages, as pairs of a title and text."""
+    """Yield what a study varies, and its named arms and stages, as titles and texts."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
         for key, axis in axes.items():
@@ -85,10 +85,7 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
-    """Return the values that a study gives a setting, as text.
-
-    key: the setting. axis: the values, or 'all' for every variant, or 'axis' for the recipe's values.
-    """
+    """Return the values that a study gives a setting, as text."""
     if axis == "all":
         return "every variant there is"
     known = recipe.axes.get(key, []) if axis == "axis" else axis
@@ -96,10 +93,7 @@ def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
 
 
 def cost(file: Path, recipe: "Recipe") -> str:
-    """Return the expected cost of a study as text.
-
-    It consists of the comment at the head of the study's file and the recipe's seconds per trial.
-    """
+    """Return the expected cost as text: the comment at the head of the study's file, and the recipe's times."""
     lines = file.read_text(encoding="utf-8").splitlines()
     heads = [line.removeprefix(COST).strip() for line in lines if line.startswith(COST)]
     trials = [f"a trial of {recipe.name} takes {one.seconds:g} s on {one.device}" for one in recipe.cost.values()]
@@ -107,7 +101,7 @@ def cost(file: Path, recipe: "Recipe") -> str:
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
-    """Return the answer of each plan of a study, by plan name. source: a run directory or an exported file."""
+    """Return the answer of each plan of a study, by plan name."""
     names = [name for name in names_at(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}

@@ -23,9 +23,7 @@ LEAST_STEPS = 100
 def measure(found: Survey, device: str, runs: Path | None, workers: int | None) -> dict[str, Choice]:
     """Train a grid of learning rates and widths, and return the pair with the best validation accuracy.
 
-    The pair is returned as choices for the settings `lr` and `width`. Each pair is trained with one seed. A tie goes to
-    the pair that `ablate init` chooses without --tune. found: the survey of the user's images. device:
-    the kind of device that the recipe is for.
+    A tie goes to the pair that `ablate init` chooses without --tune. device: the kind that the recipe is for.
     """
     settings = {one.key: one.value for one in init_recipe.choices(found, device)}
     jobs = grid(settings | {"data": found.data})
@@ -62,11 +60,10 @@ def grid(settings: Settings) -> list[Job]:
 
 
 def accuracy(runs: Path, job: Job) -> float:
-    """Return the validation accuracy of a trial, or 0 if the trial has none."""
     result = store.trial(runs, job.id).state().result
     return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
 
 
 def at_edge(value: float, tried: list[float]) -> str:
-    """Return a note if the best value is the smallest or the largest of at least three tried values, otherwise ""."""
+    """Return a note if the best value is the smallest or the largest of at least three tried values."""
     return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

@@ -29,7 +29,7 @@ class Settings(Options):
 
 
 def read(folder: Path) -> Settings:
-    """Return the settings in a folder's ablate.toml. Without the file, return the defaults.
+    """Return the settings in a folder's ablate.toml, or the defaults.
 
     Raises ValueError, with file and key, if the file cannot be read or a key is invalid.
     """
@@ -57,10 +57,9 @@ class Places:
 
 
 def places(settings: Settings, explicit: Path | None = None, profile: str | None = None) -> Places:
-    """Return the folders in which data sets are found.
+    """Return the folders in which data sets are found. explicit: --data-dir. profile: the data_dir of a SLURM profile.
 
-    explicit: --data-dir. profile: the data_dir of a SLURM profile. Raises ValueError if [data] contains the
-    name of a built-in data set.
+    Raises ValueError if [data] contains the name of a built-in data set.
     """
     named = {name: os.path.expanduser(folder) for name, folder in settings.data.items()}
     if named:
@@ -105,9 +104,9 @@ def is_pack(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Return settings in which `data` and `STAGE.data` name image folders as 'imagefolder:' and the absolute path.
+    """Return settings in which each `data` and `STAGE.data` names an image folder by 'imagefolder:' and absolute path.
 
-    Nested dictionaries are included. images: name -> folder. Names of packs are unchanged.
+    images: name -> folder. Names of packs are unchanged.
     """
     if not isinstance(content, dict):
         return content
@@ -122,10 +121,7 @@ def named(content: Any, images: Mapping[str, str]) -> Any:
 
 
 def scratch(folder: str) -> Path:
-    """Return the folder of checkpoints. Raises ValueError if the path is not absolute, or exists and is no folder.
-
-    A path with %, '..' or control characters is refused too, because it may mean another folder on another machine.
-    """
+    """Return the folder of checkpoints. Raises ValueError if it may be another folder elsewhere, or is a file."""
     path = Path(folder).expanduser()
     if not path.is_absolute() or "%" in folder or not folder.isprintable() or ".." in path.parts:
         raise ValueError(f"checkpoints={folder!r}: an absolute folder, without %, '..' and control characters")

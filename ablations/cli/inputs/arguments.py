@@ -27,11 +27,11 @@ MARGIN, RECIPE = "margin", "digits"
 
 @dataclass(frozen=True)
 class Asked:
-    """The studies and settings that a command's words name. margin: replaces the margin of the studies."""
+    """The studies and settings that a command's words name."""
 
     studies: list[str]
     overrides: Settings
-    margin: float | None = None
+    margin: float | None = None  # replaces the margin of the studies
 
 
 def split(words: Iterable[str]) -> Asked:
@@ -57,7 +57,7 @@ def split(words: Iterable[str]) -> Asked:
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
-    """Return a design for each study that the command names. data_dir: the option --data-dir."""
+    """Return a design for each study that the command names."""
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
@@ -71,7 +71,7 @@ def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Desi
 
 
 def study_names(asked: Asked) -> list[str]:
-    """Return the names or files of the studies, each once. The word `all` stands for every packaged study.
+    """Return the names or files of the studies, each once, with every packaged study for `all`.
 
     Raises ValueError if the command names no study.
     """
@@ -84,26 +84,20 @@ def study_names(asked: Asked) -> list[str]:
 
 
 def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]) -> "Record":
-    """Return a copy of a study or recipe in which names of image folders are replaced by the folders' paths.
-
-    fields: the fields in which names are replaced. images: name -> folder, from ablate.toml.
-    """
+    """Return a copy of a study or recipe with the paths of image folders for their names. images: name -> folder."""
     return record.model_copy(update={field: ablate_toml.named(getattr(record, field), images) for field in fields})
 
 
 def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Return settings in which data=NAME is replaced by the path of the image folder that ablate.toml gives NAME.
-
-    Names of packs stay. data_dir: the option --data-dir.
-    """
+    """Return settings with the path of the image folder that ablate.toml gives NAME for data=NAME. Packs stay names."""
     return dict(ablate_toml.named(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    source: a run directory or an exported file. Raises ValueError if the words set the margin. Raises ValueError too if
-    a study has several plans, but none on the default recipe.
+    source: a run directory or an exported file. Raises ValueError if the words set the margin, or if a study has
+    several plans, but none on the default recipe.
     """
     asked = split(words or [])
     if asked.margin is not None:
@@ -117,12 +111,9 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
-    """Return the name of a study's plan on the named recipe.
+    """Return the name of a study's plan on the named recipe; without one on the default recipe, else its only plan.
 
-    If no recipe is named, the plan on the default recipe is meant. If that plan does not exist, the study's only plan
-    with these overrides is meant. there: the names of existing plans.
-
-    Raises ValueError if there are several such plans. If there is none, the plan on the default recipe is named.
+    there: the names of existing plans. Raises ValueError if there are several plans with these overrides.
     """
     asked_for = plan_name(study, stem(recipe_name or RECIPE), overrides)
     if recipe_name is not None or asked_for in there:
@@ -137,7 +128,7 @@ def planned_name(study: str, recipe_name: str | None, overrides: Settings, there
 
 
 def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
-    """Print a note on standard error for each study run only on other recipes, if the default recipe is used."""
+    """Print a note on standard error for each study that was run only on other recipes than the default one."""
     for study in map(stem, study_names(asked) if recipe_name == RECIPE else ()):
         known = [plan for plan in plans_at(runs) if plan.study == study]
         if known and RECIPE not in {plan.recipe for plan in known}:
@@ -146,23 +137,18 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def recipe_of(plan: Plan) -> str:
-    """Return the recipe of a plan as the option --recipe takes it, quoted for a shell.
-
-    It is a name or the path of a file. The path is relative if the file lies below the working directory.
-    """
+    """Return the recipe of a plan, a name or a file, as the option --recipe takes it, quoted for a shell."""
     name = plan.asked.recipe if plan.asked else plan.recipe
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
 
 def names_at(source: Path) -> list[str]:
-    """Return the names of all plans in a run directory or an exported file."""
     if source.is_file():
         return [plan.name for plan in plans_at(source)]
     return sorted(path.parent.name for path in source.glob("studies/*/plan.json"))
 
 
 def plans_at(source: Path) -> list[Plan]:
-    """Return all plans in a run directory or an exported file."""
     if source.is_file():
         from results.export import read_header  # late: pulls in the Parquet reader
 
@@ -171,10 +157,9 @@ def plans_at(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raise ValueError if a study that a command names was planned, but not with the settings that the command gives.
+    """Raise ValueError if a study was planned, but not with the given settings, or if its file does not exist.
 
-    Raises ValueError too if the file of a study does not exist and no plan has its name. Other studies without a plan
-    pass. source: a run directory or an exported file.
+    Other studies without a plan pass. source: a run directory or an exported file.
     """
     asked, there = split(words or []), {plan.name: plan for plan in plans_at(source)}
     with_them = plan_names(words, recipe_name, source)
@@ -191,16 +176,13 @@ def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: P
 
 
 def planned(runs: Path, words: list[str] | None, recipe_name: str | None) -> list[Plan]:
-    """Return the plans in a run directory that a command names.
-
-    Raises ValueError if a plan does not exist.
-    """
+    """Return the plans in a run directory that a command names. Raises ValueError if one does not exist."""
     refuse_unplanned(words, recipe_name, runs)
     return plan_files.named_plans(runs, plan_names(words, recipe_name, runs))
 
 
 def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Sequence[str] = ALL_ARMS) -> list[str]:
-    """Return the ids of the trials that a command names by id or by study. arms: patterns of arm names."""
+    """Return the ids of the trials that a command names by id, or by study and patterns of arm names."""
     ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
     studies = [word for word in words if word not in ids]
     return ids + [job.id for job in jobs(planned(runs, studies, recipe_name) if studies else [], arms)]
@@ -209,16 +191,13 @@ def trial_ids(runs: Path, words: list[str], recipe_name: str | None, arms: Seque
 def prepared(
     asked: Asked, recipe_name: str, place: Place, seeds: int | None, prune: bool, data_dir: Path | None
 ) -> list[Plan]:
-    """Return the plans to run, merged with plans of the same names on disk.
-
-    Each plan records the study, recipe, plug-ins, data folder and margin that the command was given.
-    """
+    """Return the plans to run, merged with plans of the same names on disk. Each records what the command was given."""
     from ablations.planning.prepare import prepare
 
     made = designs(asked, recipe_name, data_dir)
     plans = []
     for name, design in zip(study_names(asked), counted(made), strict=True):
-        repeats = schemas.Asked(
+        given = schemas.Asked(
             study=anywhere(name),
             recipe=anywhere(recipe_name),
             plugins=[*place.plugins],
@@ -226,12 +205,12 @@ def prepared(
             **({} if asked.margin is None else {MARGIN: asked.margin}),
         )
         plan = prepare(design, place.runs, seeds, prune, place.code)
-        plans.append(plan.model_copy(update={"asked": repeats}))
+        plans.append(plan.model_copy(update={"asked": given}))
     return plans
 
 
 def counted(made: "Sequence[Design]") -> "Iterable[Design]":
-    """Return the designs as an iterable that shows a progress bar, because planning can take 10 s."""
+    """Iterate over designs with a progress bar, because planning can take 10 s."""
     from rich.progress import track
 
     from ablations.reporting.console import PlainConsole
@@ -241,12 +220,12 @@ def counted(made: "Sequence[Design]") -> "Iterable[Design]":
 
 
 def anywhere(name: str) -> str:
-    """Return a name unchanged, and a file as its absolute path, so that both work in any working directory."""
+    """Return a name unchanged, and a file as its absolute path."""
     return str(Path(name).absolute()) if stem(name) != name else name
 
 
 def slurm_profile(name: str, recipe: str) -> "Profile":
-    """Return a SLURM profile by name or file, completed by the resources that the recipe asks for."""
+    """Return a SLURM profile, completed by the resources that the recipe asks for."""
     from ablations.cluster.submit import read_profile
     from ablations.study.reading import read_recipe
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def source_path(source: Path | None) -> Path:
-    """Return the run directory or exported file to read. source: --runs, or None for the directory in ablate.toml."""
+    """Return the run directory or exported file to read: --runs, or the directory in ablate.toml."""
     return source if source is not None else Path(os.path.expanduser(ablate_toml.read(Path()).runs))
 
 
@@ -35,8 +35,8 @@ def found_at(runs: Path | None) -> str:
 def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | None:
     """Return the folder of data sets that --data-dir, the profile or ablate.toml names, or None if none does.
 
-    data_dir: the option --data-dir. profile: the data_dir of a SLURM profile. Sets environment variables by which this
-    process and its children find packs, because configs depend on the manifests of packs.
+    profile: the data_dir of a SLURM profile. Sets environment variables by which this process and its children find
+    packs, because configs depend on the manifests of packs.
     """
     places = ablate_toml.places(ablate_toml.read(Path()), data_dir, profile)
     if places.folder:
@@ -48,10 +48,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder to write data sets to.
-
-    Raises ValueError if neither --data-dir, ablate.toml nor ABLATE_DATA names it.
-    """
+    """Return the folder to write data sets to. Raises ValueError if nothing names it."""
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
@@ -76,11 +73,7 @@ def make_place(
     keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
 ) -> Place:
-    """Return the place of a command's trials: the folders, the plug-ins, and whose final weights are kept.
-
-    Options that are not given come from ablate.toml. The plug-ins are loaded. runs, data_dir, plugin: the options
-    of these names. profile: a SLURM profile, for its folder of data.
-    """
+    """Load the plug-ins and return the place of a command's trials. ablate.toml has the defaults of the options."""
     plugins, here = load_plugins(plugin), ablate_toml.read(Path())
     checkpoints = checkpoints or here.checkpoints
     return Place(

@@ -10,10 +10,7 @@ from results import store
 
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
-    """Check the data that trials need. Raises ValueError if they are missing or damaged.
-
-    The images of a folder are checked only if trials are left to train on them.
-    """
+    """Check the data that trials need. Raises ValueError if they are missing or damaged."""
     from vitcore.data.datasets import TORCHVISION, data_home, read_torchvision
     from vitcore.data.imagefolder import check_images
     from vitcore.data.lookup import FOLDER, describe, folder_of, pack_of
@@ -25,15 +22,12 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
             read_torchvision(name, data_home(name, place.data_dir))
         elif (folder := pack_of(name)) is not None:
             opened(folder, describe(name).fingerprint["sha256"])
-        elif name.startswith(FOLDER) and name in left:  # every image is decoded, which results no longer need
+        elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
             check_images(folder_of(name), describe(name).channels)
 
 
 def ensure_fits(jobs: list[Job]) -> None:
-    """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than there is.
-
-    Memory is checked only for trials on the CPU whose cost is known.
-    """
+    """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than there is."""
     from vitcore.runtime.host import check_memory, host_limits
 
     slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")

@@ -10,12 +10,10 @@ from results.tables.formats import FORMATS, named
 
 
 def studies(incomplete: str) -> list[str]:
-    """Return the names of packaged studies that begin with the incomplete word, for completion with Tab."""
     return completed("studies", incomplete)
 
 
 def recipes(incomplete: str) -> list[str]:
-    """Return the names of packaged recipes that begin with the incomplete word, for completion with Tab."""
     return completed("recipes", incomplete)
 
 
@@ -44,7 +42,6 @@ def known_format(name: str) -> str:
 
 
 USUAL_RECIPE = "digits, else the only one that the study was run on"
-
 
 Words = Annotated[
     list[str],

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 def found(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> "list[StudyResults]":
-    """Return the results of the studies that a command names.
+    """Return the results of the studies that a command names. for_tables: read only what tables need.
 
-    source: the option --runs. for_tables: read only what tables need. Raises ValueError if a study has no results with
-    the given settings.
+    Raises ValueError if a study has no results with the given settings.
     """
     from results.load import load_studies
     from results.store import record
@@ -48,10 +47,10 @@ def found_on(source: Path | None, words: list[str] | None, recipes: list[str]) -
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
-    """Return a context manager that applies a style file until the block ends.
+    """Return a context manager that applies a style file, if given, until the block ends.
 
-    Names in the file that no study in `source` has give a warning on standard error. file: None for no style. Raises
-    ValueError if a key of the file is unknown or its value is not allowed.
+    Names that no study in `source` has give a warning on standard error. Raises ValueError if a key of the file is
+    unknown or its value is not allowed.
     """
     if file is None:
         return contextlib.nullcontext()

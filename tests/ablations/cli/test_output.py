@@ -143,7 +143,7 @@ def test_logs_hold_no_control_characters(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from ablations.reporting.logs import output_to_file
+from ablations.reporting.output import output_to_file
 with output_to_file(Path({str(tmp_path / "log")!r})):
     print({HOSTILE!r})
     sys.stdout.flush()
