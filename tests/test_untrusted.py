@@ -310,7 +310,7 @@ def test_what_is_no_name_becomes_no_path(tmp_path: Path, name: Any) -> None:
         lambda: store.study_folder(tmp_path, name),
         lambda: store.trial(tmp_path, name),
         lambda: eval_files.file(trial, name, ".json"),
-        lambda: figures.figures_of(name, tmp_path, None, 1),
+        lambda: figures.own_figures(tmp_path, "trials", name),
     ):
         with pytest.raises(ValueError, match="is not the name of a file or folder") as caught:
             path_of()

@@ -1,7 +1,6 @@
 """The commands `ablate submit`, `cancel` and `profile`, which train on a SLURM cluster."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +11,10 @@ from ablations.cli.help import App
 from ablations.cli.inputs import guards, options
 from ablations.cli.inputs.arguments import planned, prepared, slurm_profile, split, warn_of_other_recipe
 from ablations.cli.inputs.directories import found_at, make_place, runs_folder
-from ablations.execution.launch import Place
 from ablations.planning.jobs import jobs, write
-from results.store.schemas import Plan
 
 if TYPE_CHECKING:
-    from slurm.profiles.profile import Profile
+    pass
 
 app = App(
     help="Write and test SLURM profiles.\n\n"
@@ -54,38 +51,29 @@ def submit(
         ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
     from ablations.cluster import submit as submitting
+    from ablations.cluster.campaign import device
+    from ablations.planning import estimate
 
     chosen = slurm_profile(profile, recipe)
     checkpoints, keep_weights = checkpoints or chosen.checkpoints, keep_weights or chosen.keep_weights
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
-    ensure_submittable(plans, arm, place, chosen, max_hours)
+    asked, todo = jobs(plans, arm), submitting.trials_to_submit(plans, place, arm)
+    guards.ensure_data(asked, place)
+    submitting.check_gpus(chosen, todo)
+    if max_hours is not None:
+        estimate.check_max_hours(max_hours, plans, asked, place.runs, device(chosen))
     if dry_run:
         print(submitting.preview(plans, place, chosen, arm))
         return
-    if submitting.trials_to_submit(plans, place, arm):
+    if todo:
         submitting.preflight(chosen, place.runs)
     guards.ensure_writable(place.runs)
     for plan in plans:
         write(place.runs, plan)
     print(submitting.submit(plans, place, chosen, arm))
     print(f"watch: ablate status {shlex.join(plan.name for plan in plans)}{found_at(runs)} --watch")
-
-
-def ensure_submittable(
-    plans: list[Plan], arms: Sequence[str], place: Place, profile: "Profile", max_hours: float | None
-) -> None:
-    """Raise ValueError if data are missing or damaged, a job cannot run a trial, or max_hours is exceeded."""
-    from ablations.cluster import submit as submitting
-    from ablations.cluster.campaign import device
-    from ablations.planning import estimate
-
-    asked = jobs(plans, arms)
-    guards.ensure_data(asked, place)
-    submitting.check_gpus(profile, submitting.trials_to_submit(plans, place, arms))
-    if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, asked, place.runs, device(profile))
 
 
 def cancel(words: options.Words, recipe: options.PlannedRecipe = None, runs: options.Runs = None) -> None:

@@ -13,7 +13,6 @@ from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import plan_names, split
 from ablations.cli.inputs.directories import make_place, source_path
 from ablations.cli.inputs.sources import found, styled
-from results import store
 from results.store.files import refuse_links, safe_name
 
 EXTENSION = re.compile("[a-z][a-z0-9]{0,4}")  # not the 2 of a folder v1.2
@@ -61,7 +60,8 @@ def plot(
         if file and len(studies) > 1:
             raise ValueError(f"--out {file}: one file for {len(studies)} studies: name one study, or a folder")
         for study in studies:
-            path = file or (out or own_figures(folder, study.name)) / study_figure.file_name(study, drawn_as, x)
+            own = out or (own_figures(folder, "studies", study.name) if folder.is_dir() else Path("figures"))
+            path = file or own / study_figure.file_name(study, drawn_as, x)
             study_figure.draw(study, path, x)
             caption = [] if current().notes else study_figure.caption(study, x)
             named = {"study": study.plan.study, "recipe": study.plan.recipe, "figure": str(path)}
@@ -94,14 +94,12 @@ def names_a_file(out: Path, format: FigureFormat | None) -> bool:
     return True
 
 
-def own_figures(runs: Path, study: str) -> Path:
-    """Return the default folder for the figures of a study. runs: the run directory or an exported file.
+def own_figures(runs: Path, kind: str, name: str) -> Path:
+    """Return the folder for the figures of one of the studies or trials.
 
     Raises ValueError if the name is invalid or the path goes through a link.
     """
-    if not runs.is_dir():
-        return Path("figures")
-    folder = store.study_folder(runs, study) / "figures"
+    folder = runs / kind / safe_name(name) / "figures"
     refuse_links(runs, folder)
     return folder
 
@@ -193,7 +191,11 @@ def inspect(
         else:
             here = inspect_in_folder(make_place(runs, data_dir, plugin), names, arm, images)
         found = [inside for inside, _ in here]
-        folders = [figures_of(inside.trial, source, out, len(found)) for inside in found]
+        ids, given = [inside.trial for inside in found], out or (Path("figures") if source.is_file() else None)
+        if given:
+            folders = [given / safe_name(one) if len(found) > 1 else given for one in ids]
+        else:
+            folders = [own_figures(source.absolute(), "trials", one) for one in ids]
         drawn = [inspection.draw(one, folder, format) for one, folder in zip(found, folders, strict=True)]
         beside = inspection.draw_side_by_side(found, distinct_labels(here), out or Path("figures"), format)
     pairs = [*zip(found, drawn, strict=True)]
@@ -206,16 +208,3 @@ def inspect(
         print(path)
     if len(found) > 1 and not beside:
         print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
-
-
-def figures_of(trial: str, source: Path, out: Path | None, count: int) -> Path:
-    """Return the folder for the figures of one of `count` trials. source: the run directory or an exported file.
-
-    Raises ValueError if the id is invalid or the path goes through a link.
-    """
-    if source.is_file() or out:
-        folder = out or Path("figures")
-        return folder / safe_name(trial) if count > 1 else folder
-    folder = source.absolute() / "trials" / safe_name(trial) / "figures"
-    refuse_links(source.absolute(), folder)
-    return folder

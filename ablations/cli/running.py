@@ -56,13 +56,16 @@ def run(
         ablate run position-embedding
         ablate run pooling patch-size --seeds 10 --jobs 2
     """
+    from ablations.planning import estimate
     from ablations.reporting.live_curves import mirroring
 
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
     warn_of_other_recipe(split(words), recipe, place.runs)
     plans = prepared(split(words), recipe, place, seeds, prune, data_dir)
     todo = jobs(plans, arm)
-    ensure_trainable(todo, plans, place, max_hours)
+    if max_hours is not None:
+        estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
+    guards.ensure_trainable(todo, place)
     warn_of_enlarged(job.config for job in todo)
     for planned in plans:
         write(place.runs, planned)
@@ -80,24 +83,6 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     table = f"ablate table {names}{' --interim' if left else ''}"
     so_far = f"   verdicts so far: {left} of {len(asked)} planned trials are still to do" if left else ""
     return f"next    {table}{so_far}\n        ablate plot {names}; ablate report {names}"
-
-
-def ensure_trainable(jobs: list[Job], plans: list[Plan], place: Place, max_hours: float | None) -> None:
-    """Check that the trials can run on this machine, before any is trained.
-
-    max_hours: the most core-hours or GPU-hours that all unfinished trials may take together. Raises ValueError if they
-    would take more, need more GPUs or memory, if data are missing or damaged, or if a folder cannot be written.
-    """
-    from ablations.planning import estimate
-
-    todo = retrying.trials_to_run(place.runs, jobs, place.code)
-    guards.ensure_fits(todo)
-    if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, jobs, place.runs, estimate.local_device(plans))
-    guards.ensure_data(jobs, place)
-    guards.ensure_writable(place.runs)
-    if place.checkpoints:
-        guards.ensure_writable(place.checkpoints, "--checkpoints", mode=0o700)
 
 
 def warn_of_enlarged(configs: Iterable[Settings]) -> None:
@@ -155,9 +140,7 @@ def train(
     parents = init_checks.parent_names(before)
     job = Job(trial_id(config), config.model_dump(), "train", "", parents=parents, cost=measure(config))
     todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
-    guards.ensure_data([job, *todo], place)
-    guards.ensure_fits(todo)
-    guards.ensure_writable(place.runs)
+    guards.ensure_trainable([job, *todo], place)
     warn_of_enlarged([job.config])
     tally = train_here([*before, job], place, 1)
     state = store.trial(place.runs, job.id).state()
@@ -269,7 +252,11 @@ def retry(
     reopened = retrying.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
     meant = [job for job in jobs(store.plans(folder)) if {job.id, *job.parents} & {*ids}]
     renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, meant))
-    if reopened or not renewed:
-        print(retrying.retry_line(len(ids), reopened, oom=oom, diverged=diverged))
+    if reopened:
+        held = "" if all(reopened) else f"; {reopened.count(False)} are held by a worker right now"
+        print(f"{sum(reopened)} trials may be run again{held}")
+    elif not renewed:
+        how = " or ".join(["ran out of memory"] * oom + ["diverged"] * diverged) or "failed"
+        print(f"none of {len(ids)} trials {how}: there is nothing to retry")
     if renewed:
         print(renewed)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +14,9 @@ from queue import SimpleQueue
 from pydantic import TypeAdapter
 
 from ablations.execution import messages, provenance
-from ablations.execution.machine import cores, default_workers, gpus, nodes
 from ablations.execution.messages import Heard
 from ablations.planning.jobs import Job
 from ablations.reporting.cleaning import Keep
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 Environment = dict[str, str]
 
@@ -49,21 +45,6 @@ def worker_environment(place: Place, own: Environment) -> Environment:
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
     return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
-
-
-def worker_environments(ranks: int, on_cpu: bool, asked: int | None, trials_per_gpu: int = 1) -> Iterator[Environment]:
-    """Yield, for each worker, the environment variables in which it differs from this process.
-
-    ranks: the number of GPUs per trial. asked: the number of workers; None for machine.default_workers. Workers share
-    GPUs evenly. Trials over several nodes have one worker.
-    """
-    devices = [] if on_cpu else gpus()
-    spread = nodes() if ranks > 1 else 1
-    groups = list(zip(*[iter(devices)] * (ranks // spread), strict=False))  # leftover GPUs stay idle
-    number = (asked or default_workers(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
-    for worker in range(number):
-        own = {VISIBLE: ",".join(groups[worker % len(groups)])} if groups else {}
-        yield {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | own
 
 
 class WorkerProcess:

@@ -66,15 +66,6 @@ def renewal_line(names: Sequence[str]) -> str:
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
 
 
-def retry_line(asked: int, reopened: Sequence[bool], *, oom: bool, diverged: bool) -> str:
-    """Return a message on how many of `asked` trials were selected and reopened."""
-    how = " or ".join([*(["ran out of memory"] if oom else []), *(["diverged"] if diverged else [])]) or "failed"
-    if not reopened:
-        return f"none of {asked} trials {how}: there is nothing to retry"
-    held = f"; {reopened.count(False)} are held by a worker right now" if not all(reopened) else ""
-    return f"{sum(reopened)} trials may be run again{held}"
-
-
 ADVICE = {  # by kind of failure (ablations.execution.faults); {0}: the study
     MEMORY: "not one image fits: free or change the GPU, then: ablate retry {0} --oom",
     INPUT: "put right what it names, then: ablate retry {0}",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from ablations.execution.launch import Place, WorkerProcess
+from ablations.execution.launch import Place
 from ablations.execution.pool import Display, Pool, RunSummary, end_elsewhere
 from ablations.execution.slots import group_by_ranks, make_slots
 from ablations.planning.jobs import Job
@@ -72,7 +72,11 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool]) -> None:
                 with suppress(queue.Empty):
                     pool.handle(*pool.events.get(timeout=LISTEN_SECONDS))
         finally:
-            dismiss(pool.workers)
+            for worker in pool.workers:
+                worker.stop()  # idle ones too: none is busy unless the run stops early
+            end = time.monotonic() + STOP_SECONDS
+            for worker in pool.workers:
+                worker.end(end)
 
 
 @contextmanager
@@ -84,12 +88,3 @@ def handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.
     finally:
         for number, before in saved.items():
             signal.signal(number, before)
-
-
-def dismiss(workers: Sequence[WorkerProcess]) -> None:
-    """Ask all workers to save a checkpoint and end, and kill them after STOP_SECONDS."""
-    for worker in workers:
-        worker.stop()  # idle ones too: none is busy unless the run stops early
-    deadline = time.monotonic() + STOP_SECONDS
-    for worker in workers:
-        worker.end(deadline)

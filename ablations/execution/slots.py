@@ -1,23 +1,29 @@
 """The slots of the pool, one per worker: by default, one for each core or GPU."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
-from ablations.execution.launch import worker_environments
-from ablations.execution.machine import gpus, nodes
+from ablations.execution.machine import cores, default_workers, gpus, nodes
 from ablations.execution.pool import Slot
 from ablations.planning.jobs import Job, all_on_cpu
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
     """Return the slots of a pool for jobs that use the same number of GPUs: one per worker, and at most one per job.
 
-    asked: the number of workers; None for the default. Raises ValueError if the machine has too few GPUs.
+    asked: the number of workers; None for the default. Workers share GPUs evenly. Trials over several nodes have one
+    worker. Raises ValueError if the machine has too few GPUs.
     """
-    check_gpus(jobs, 0 if all_on_cpu(jobs) else len(gpus()), nodes(), "here")
+    devices = [] if all_on_cpu(jobs) else gpus()
+    check_gpus(jobs, len(devices), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
-    found = islice(worker_environments(ranks, all_on_cpu(jobs), asked, trials_per_gpu), len(jobs))
-    return [Slot(number, own) for number, own in enumerate(found)]
+    spread = nodes() if ranks > 1 else 1
+    groups = zip(*[iter(devices)] * (ranks // spread), strict=False)  # leftover GPUs stay idle
+    number = (asked or default_workers(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
+    own = [THREADS | {VISIBLE: ",".join(group)} for group in groups] or [THREADS]
+    return [Slot(worker, own[worker % len(own)]) for worker in range(min(number, len(jobs)))]
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from ablations.cli.inputs import options
 from ablations.cli.inputs.arguments import Asked, prepared
 from ablations.cli.inputs.directories import found_at, make_place
-from ablations.cli.running import ensure_trainable, finish, train_here
+from ablations.cli.inputs.guards import ensure_trainable
+from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
 from ablations.planning.jobs import Job, jobs, write
 from results import store
@@ -32,7 +33,7 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
     place = make_place(runs, None, None)
     (plan,) = prepared(Asked([STUDY], {}), RECIPE, place, SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
-    ensure_trainable(todo, [plan], place, None)
+    ensure_trainable(todo, place)
     print(announcement(plan, todo, place, workers), flush=True)
     write(place.runs, plan)
     table = GrowingTable(todo, place.runs)

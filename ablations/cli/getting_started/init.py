@@ -1,5 +1,6 @@
-"""The command `ablate init`, which writes a recipe for a user's images."""
+"""The command `ablate init`, which writes a recipe for a user's images, and its option --tune."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -7,12 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablations.cli.inputs import options
+from ablations.cli.inputs import guards, options
+from ablations.cli.inputs.directories import make_place
+from ablations.cli.running import finish, train_here
 from ablations.execution import machine
+from ablations.planning.jobs import Job
+from results import store
+from results.store.schemas import Settings
+from vitcore.config import Config
 
 if TYPE_CHECKING:
     from ablations.study.init.recipe import Choice
+    from ablations.study.init.survey import Survey
 
+SHORTER = 4  # divides the steps of the recipe to give the steps of a trial of --tune
+LEAST_STEPS = 100
 NEXT = """\
 go on with:
   ablate plan demo --recipe {recipe} --probe      # how long its arms take: positions none, 1d, 2d
@@ -55,10 +65,59 @@ def init(
         raise ValueError(f"--out {target}: a recipe is a .yaml file")
     print("\n".join(found.lines()), flush=True)
     device = init_recipe.GPU if machine.gpus() else init_recipe.CPU
-    measured: dict[str, Choice] = {}
-    if tune:
-        from ablations.cli.getting_started.tune import measure  # late: torch
-
-        measured = measure(found, device, runs, workers)
+    measured = measure(found, device, runs, workers) if tune else {}
     target.write_text(init_recipe.render(found, device, measured))
     print(f"\nwrote {target}: each number has its reason beside it\n\n{NEXT.format(recipe=shlex.quote(str(target)))}")
+
+
+def measure(found: "Survey", device: str, runs: Path | None, workers: int | None) -> "dict[str, Choice]":
+    """Train a grid of learning rates and widths, and return the pair with the best validation accuracy.
+
+    A tie goes to the pair that `ablate init` chooses without --tune. device: the kind that the recipe is for.
+    """
+    from ablations.study.init import recipe as init_recipe
+
+    settings = {one.key: one.value for one in init_recipe.choices(found, device)}
+    jobs = grid(settings | {"data": found.data})
+    place = make_place(runs, None, None)
+    guards.ensure_trainable(jobs, place)
+    print(f"\ntuning: {len(jobs)} trials of {jobs[0].config['steps']:,} steps, seed 0", flush=True)
+    finish(train_here(jobs, place, workers), len(jobs))
+    reached = {(job.config["lr"], job.config["width"]): accuracy(place.runs, job) for job in jobs}
+    for (lr, width), value in reached.items():
+        print(f"  lr={lr:g} width={width}: validation accuracy {100 * value:.1f}%")
+    by_rule = (settings["lr"], settings["width"])
+    lr, width = max(reached, key=lambda pair: (reached[pair], pair == by_rule))
+    rates, widths = (sorted({pair[place] for pair in reached}) for place in (0, 1))
+    measured = f"best of {len(reached)} pairs, {100 * reached[lr, width]:.1f}% validation accuracy, one seed"
+    return {
+        "lr": init_recipe.Choice("lr", lr, f"{measured}{at_edge(lr, rates)}"),
+        "width": init_recipe.Choice("width", width, f"as for lr{at_edge(width, widths)}"),
+    }
+
+
+def grid(settings: Settings) -> list[Job]:
+    """Return a job for each pair of three learning rates, half a decade apart, and two widths."""
+    from ablations.study.init import recipe as init_recipe
+    from vitcore.analysis import cost
+    from vitcore.identity import trial_id
+
+    steps = max(LEAST_STEPS, settings["steps"] // SHORTER)
+    rates = init_recipe.rates(settings["lr"])[1:4]
+    pairs = itertools.product(rates, (settings["width"], 2 * settings["width"]))
+    jobs = []
+    for lr, width in pairs:
+        config = Config(**{**settings, "lr": lr, "width": width, "steps": steps})
+        name = f"lr={lr:g},width={width}"
+        jobs.append(Job(trial_id(config), config.model_dump(), name, "tune", cost=cost.measure(config)))
+    return jobs
+
+
+def accuracy(runs: Path, job: Job) -> float:
+    result = store.trial(runs, job.id).state().result
+    return float(result.metrics.get("val_accuracy") or 0.0) if result else 0.0
+
+
+def at_edge(value: float, tried: list[float]) -> str:
+    """Return a note if the best value is the smallest or the largest of at least three tried values."""
+    return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

@@ -5,8 +5,25 @@ from pathlib import Path
 
 from ablations.execution import machine, slots
 from ablations.execution.launch import Place
+from ablations.execution.retry import trials_to_run
 from ablations.planning.jobs import Job
 from results import store
+
+
+def ensure_trainable(jobs: list[Job], place: Place) -> None:
+    """Check machine, data and folders before any trial is trained."""
+    from vitcore.runtime.host import check_memory, host_limits
+
+    todo = trials_to_run(place.runs, jobs, place.code)
+    slots.check_gpus(todo, len(machine.gpus()), machine.nodes(), "here")
+    limit = min(host_limits())
+    for job in todo:
+        if job.cost is not None and (job.config["device"] == "cpu" or not machine.gpus()):
+            check_memory(job.config, job.cost, limit)
+    ensure_data(jobs, place)
+    ensure_writable(place.runs)
+    if place.checkpoints:
+        ensure_writable(place.checkpoints, "--checkpoints", mode=0o700)
 
 
 def ensure_data(jobs: list[Job], place: Place) -> None:
@@ -24,17 +41,6 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
             opened(folder, describe(name).fingerprint["sha256"])
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
             check_images(folder_of(name), describe(name).channels)
-
-
-def ensure_fits(jobs: list[Job]) -> None:
-    """Check that trials fit this machine. Raises ValueError if one needs more GPUs or memory than there is."""
-    from vitcore.runtime.host import check_memory, host_limits
-
-    slots.check_gpus(jobs, len(machine.gpus()), machine.nodes(), "here")
-    limit = min(host_limits())
-    for job in jobs:
-        if job.cost is not None and (job.config["device"] == "cpu" or not machine.gpus()):
-            check_memory(job.config, job.cost, limit)
 
 
 def ensure_writable(folder: Path, option: str = "--runs", mode: int = 0o777) -> None:

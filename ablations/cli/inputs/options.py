@@ -1,5 +1,6 @@
 """The arguments and options that several commands take, as annotations of Typer."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,18 +10,18 @@ from ablations.reporting.cleaning import Keep
 from results.tables.formats import FORMATS, named
 
 
-def studies(incomplete: str) -> list[str]:
-    return completed("studies", incomplete)
+def completion(kind: str) -> Callable[[str], list[str]]:
+    """Return a function that completes the names of packaged studies or recipes."""
+
+    def completed(incomplete: str) -> list[str]:
+        from ablations.study.reading import packaged  # late: pydantic
+
+        return [name for name in packaged(kind) if name.startswith(incomplete)]
+
+    return completed
 
 
-def recipes(incomplete: str) -> list[str]:
-    return completed("recipes", incomplete)
-
-
-def completed(kind: str, incomplete: str) -> list[str]:
-    from ablations.study.reading import packaged  # late: pydantic
-
-    return [name for name in packaged(kind) if name.startswith(incomplete)]
+studies, recipes = completion("studies"), completion("recipes")
 
 
 def recipe_option(help: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from outcomes import Quiet
 
-from ablations.execution import launch, machine, slots
+from ablations.execution import machine, slots
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Exited, Ready
 from ablations.execution.pool import Pool, PoolTrialState, RunSummary, Slot
@@ -70,9 +70,9 @@ def jobs(count: int) -> list[Job]:
 def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trials_per_gpu: int = 1) -> list[str]:
     """Return the GPU of each worker for nine trials on a machine with 16 cores."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(launch, "cores", lambda: 16)
+    monkeypatch.setattr(slots, "cores", lambda: 16)
     found = slots.make_slots(jobs(9), asked, trials_per_gpu)
-    return [slot.environment[launch.VISIBLE] for slot in found]
+    return [slot.environment[slots.VISIBLE] for slot in found]
 
 
 def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from in_process import Ablate
 from photographs import photographs
 from PIL import Image
 
+from ablations.cli.getting_started import init
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.init import recipe as init_recipe
@@ -111,15 +112,13 @@ def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> 
 
 
 def test_tuning_takes_the_best_of_what_it_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from ablations.cli.getting_started import tune
-
     monkeypatch.chdir(tmp_path)
     best = (init_recipe.rates(2e-3)[3], 128)
-    monkeypatch.setattr(tune, "train_here", lambda jobs, place, workers: None)
-    monkeypatch.setattr(tune, "finish", lambda summary, asked: None)
-    monkeypatch.setattr(tune, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
+    monkeypatch.setattr(init, "train_here", lambda jobs, place, workers: None)
+    monkeypatch.setattr(init, "finish", lambda summary, asked: None)
+    monkeypatch.setattr(init, "accuracy", lambda runs, job: float((job.config["lr"], job.config["width"]) == best))
     found = survey(photos(tmp_path / "pets"))
-    chosen = tune.measure(found, CPU, None, None)
+    chosen = init.measure(found, CPU, None, None)
     assert (chosen["lr"].value, chosen["width"].value) == best
     assert "edge" in chosen["lr"].reason
     assert "width: 128" in init_recipe.render(found, CPU, chosen)
