@@ -28,26 +28,26 @@ def judge_claims(
     rows: Mapping[str, Row],
     samples: Mapping[str, Sample],
     p_margins: Mapping[str, float | None],
-    unjudged: Collection[str] = (),
-    gone: Collection[str] = (),
+    unjudged: Collection[str],
+    gone: Collection[str],
 ) -> list[Claim]:
     """Return the study's claims with verdicts, one for each claim at each point of the study's curves.
 
-    A verdict is agree, disagree or not-resolved; None if untested. A claim about an arm and its baseline takes its p
-    values from the table. All other pairs form a Holm family of their own. Tuned arms are compared at their tuned
-    values. A claim about an arm that the plan lacks is untested.
+    A claim about an arm and its baseline takes its p values from the table. All other pairs form a Holm family of their
+    own. A claim about an arm that the plan lacks is untested.
 
     p_margins: the table's adjusted p values of equivalence, by arm. unjudged: arms without a verdict because a best
     value lies at the edge of the grid. gone: grid points excluded because trials diverged. Raises ValueError if a claim
     is not "a < b" or "a ~ b".
     """
     asked = [point for text in plan.claims for point in claims_at_points(text, plan)]
-    known = list(dict.fromkeys((a, b) for a, _, b in asked if a in rows and b in rows))
-    pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, b in known}
-    contrasts = {(a, b): arm for a, b in known if (arm := contrast_arm(rows[a], rows[b]))}
+    pairs = {(a, b): tuned_pairs.pair(a, b, plan, samples, gone) for a, _, b in asked if a in rows and b in rows}
+    contrasts = {
+        (a, b): arm for a, b in pairs for arm, other in ((a, b), (b, a)) if arm != other and rows[arm].baseline == other
+    }
     p_holm = {names: rows[arm].p_holm for names, arm in contrasts.items()}
     p_margin = {names: p_margins[arm] for names, arm in contrasts.items()}
-    own = [names for names in known if names not in contrasts]
+    own = [names for names in pairs if names not in contrasts]
     p = [None if {*names} & set(unjudged) else tuned_pairs.p_value(pairs[names], plan) for names in own]
     p_holm |= zip(own, inference.holm(p, len(own)), strict=True)
     p_within = [tuned_pairs.p_equivalence(pairs[names], plan) for names in own]
@@ -65,8 +65,7 @@ def judge_claims(
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     """Yield (a, relation, b) for each point of the study's curves, with the point appended to both arms.
 
-    A tuned setting has one point, such as "lr=tuned". Claims that name two arms of the plan, or any claim of a study
-    without curves, are yielded unchanged. Raises ValueError if the claim is not "a < b" or "a ~ b".
+    A tuned setting has one point, such as "lr=tuned". A claim that names two arms of the plan is yielded unchanged.
     """
     try:
         a, relation, b = parse_claim(text)
@@ -95,22 +94,10 @@ def with_labels(text: str) -> str:
     return f"{current().label(a)} {relation} {current().label(b)}"
 
 
-def contrast_arm(a: Row, b: Row) -> str | None:
-    """Return the one of two arms whose baseline is the other, or None. The table tests such a pair in the arm's row."""
-    if a.arm == b.arm:
-        return None
-    if a.baseline == b.arm:
-        return a.arm
-    return b.arm if b.baseline == a.arm else None
-
-
 def judged_claim(
     plan: Plan, rows: Mapping[str, Row], claim: Parts, pair: Pair, p_holm: float | None, p_margin: float | None
 ) -> Claim:
-    """Return one claim (a, relation, b) with its verdict, difference and note.
-
-    pair: the differences a - b. p_holm, p_margin: adjusted p values of no difference and of equivalence.
-    """
+    """Return one claim (a, relation, b) with its verdict, difference and note. pair: the differences a - b."""
     (a, relation, b), difference = claim, pair.own.mean
     diverged = rows[a].diverged, rows[b].diverged
     higher = units.higher_is_better(plan.metric)
@@ -131,8 +118,7 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
     """Return agree, disagree or not-resolved for the claim "a < b" or "a ~ b"; None if it is untested.
 
     word: the verdict on a - b. tie: whether a and b are equivalent within the margin, which a resolved difference may
-    be too. Only a resolved difference of the opposite sign contradicts "a < b". Only a resolved difference without a
-    tie contradicts "a ~ b". The size of a difference is not judged, as the source's numbers come from another setting.
+    be too. The size of a difference is not judged, as the source's numbers come from another setting.
     """
     if word is None or (relation == "<" and difference is None):
         return None
@@ -143,11 +129,7 @@ def verdict_on_claim(relation: str, word: str | None, difference: float | None, 
 
 
 def claim_note(relation: str, word: str | None, difference: Estimate, p_holm: float | None, plan: Plan) -> str:
-    """Return a note on the verdict of a claim, or "" if it needs none.
-
-    The note says why the claim is untested, or that no margin is declared for "a ~ b". For "a < b", it may say that
-    equivalence does not exclude a small difference. word: the verdict on the difference a - b.
-    """
+    """Return a note on the verdict of a claim, or "" if it needs none. word: the verdict on the difference a - b."""
     if difference.why:
         return f"untested: {difference.why}"
     if p_holm is None:

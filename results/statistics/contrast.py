@@ -21,9 +21,9 @@ class Sample:
     """A metric's values in the finished trials of one arm, by seed; or the differences of two arms.
 
     correct: the indices of the test images and whether each was classified correctly, where stored; or the differences
-    per image. ids: trial ids. folds: the number of folds, and so of seeds, in one partition of the images. It is None
-    where all seeds share one test set. image: what one test image adds to an accuracy; 0 for other metrics. weights:
-    sha256 of the final weights, "" where unknown.
+    per image. ids: trial ids. folds: the number of folds, and so of seeds, in one partition of the images; None where
+    all seeds share one test set. image: what one test image adds to an accuracy; 0 for other metrics. weights: sha256
+    of the final weights, "" where unknown.
     """
 
     values: dict[int, float]
@@ -35,7 +35,6 @@ class Sample:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds in ascending order."""
         return sorted(self.values)
 
     @property
@@ -43,28 +42,18 @@ class Sample:
         """The values (n,) in ascending order of seed."""
         return np.array([self.values[seed] for seed in self.seeds])
 
-    @property
-    def repeated(self) -> bool:
-        """Whether the seeds span several partitions into folds, so that images are tested repeatedly."""
-        return spans_repetitions(self.values, self.folds)
-
     @cached_property
     def mean(self) -> Estimate:
-        """The estimated mean over seeds.
-
-        Where images were tested repeatedly and per-image correctness is known for all seeds, the variance includes the
-        covariance between repetitions.
-        """
+        """The estimated mean over seeds, whose variance includes that of images shared by repetitions, if known."""
         shared = 0.0
-        if self.repeated and (images := correctness_matrix(self)) is not None:
+        if spans_repetitions(self.values, self.folds) and (images := correctness_matrix(self)) is not None:
             shared = inference.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
         return inference.mean(self.numbers, shared, self.image)
 
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds.
 
-        `correct` has the differences per image where both arms are known to have tested the same images. It is empty
-        within a single partition, which tests each image once, so that no interval needs it.
+        `correct` needs the same images in both arms. It is empty within a single partition, whose interval needs none.
         """
         seeds = self.values.keys() & other.values.keys()
         values = {seed: self.values[seed] - other.values[seed] for seed in seeds}
@@ -113,17 +102,12 @@ def mean_over_images(trials: Sample) -> Estimate | None:
     return None if images is None or np.isnan(images).any() else inference.crossed_mean(images)
 
 
-def has_all_images(trials: Sample) -> bool:
-    """Return whether per-image correctness is known for every trial; False for an empty sample."""
-    return bool(trials.values) and trials.values.keys() <= trials.correct.keys()
-
-
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
     """Return correctness as a matrix (n, images), or None unless it is known for every seed.
 
     Rows are in order of seed, with NaN where a seed did not test the image. Images that no seed tested are left out.
     """
-    if not has_all_images(trials):
+    if not trials.values or not trials.values.keys() <= trials.correct.keys():
         return None
     tests = [trials.correct[seed] for seed in trials.seeds]
     matrix = np.full((len(tests), 1 + max(int(index.max(initial=-1)) for index, _ in tests)), np.nan)
@@ -134,10 +118,7 @@ def correctness_matrix(trials: Sample) -> np.ndarray | None:
 
 
 def interval_caveat(trials: Sample) -> str:
-    """Return a note if the interval leaves out that repetitions share images, else "".
-
-    This is so if images were tested repeatedly and the per-image correctness of some trial is unknown.
-    """
-    if not trials.repeated or has_all_images(trials):
+    """Return a note if images were tested repeatedly without known correctness in each trial, else ""."""
+    if not spans_repetitions(trials.values, trials.folds) or trials.values.keys() <= trials.correct.keys():
         return ""
     return "the interval leaves out that repetitions share their images: per-image correctness is missing"

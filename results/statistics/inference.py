@@ -23,8 +23,7 @@ class Estimate:
     """A mean, or a difference of means, with its standard error.
 
     n: the number of values or pairs, or the size of the smaller sample. value: None without data. se, df: the standard
-    error and its degrees of freedom, None where there is no interval. why: the reason why there is no interval, such as
-    "n = 1".
+    error and its degrees of freedom, None without an interval. why: the reason for that, such as "n = 1".
     """
 
     n: int
@@ -60,9 +59,8 @@ def t_quantile(probability: float, df: float) -> float:
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
     """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance.
 
-    For per-seed differences this is the paired t test. Fewer than two values have no interval. Identical values have
-    none either: accuracies are discrete, so zero spread is not certainty. image: what one test image adds to an
-    accuracy; 0 for other metrics.
+    For per-seed differences this is the paired t test. Fewer than two values have no interval, nor have identical ones
+    (see `are_identical`): accuracies are discrete, so zero spread is not certainty.
     """
     n = len(values)
     if n < 2:
@@ -104,8 +102,7 @@ def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
 def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
     """Return an estimate of mean(b) - mean(a) for two independent samples with unequal variances (Welch 1947).
 
-    There is no interval if a sample has fewer than two values, or if both samples have identical values. image: what
-    one test image adds to an accuracy; 0 for other metrics.
+    There is no interval if a sample has fewer than two values, or if both have identical ones (see `are_identical`).
     """
     n = min(len(a), len(b))
     if n == 0:
@@ -129,8 +126,7 @@ def overlapping(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) ->
 
     The first `pairs` > 1 values are paired, and the others are independent (Derrick et al. 2017). SE^2 = s_a^2 / n_a +
     s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. There is
-    no interval where `welch` has none, or if all pairs differ alike. image: what one test image adds to an accuracy; 0
-    for other metrics.
+    no interval where `welch` has none, or if all pairs differ alike.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)
@@ -163,30 +159,21 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
         return 0.0
     # The folds of one repetition do not overlap: at most one of its seeds tested the image.
     rows = np.array([np.fmax.reduce(correct[repetition == label]) for label in labels])  # (r, images)
-    between = max(0.0, float(covariances(rows)[np.tril_indices(len(rows), -1)].mean()))
-    count = (~np.isnan(correct)).sum(axis=0)
-    return between * float((count * (count - 1)).sum() / count.sum() ** 2)
-
-
-def covariances(rows: np.ndarray) -> np.ndarray:
-    """Return the covariance matrix (r, r) of rows (r, images), which are NaN where a row did not test an image.
-
-    Each covariance is over the images that both rows tested, and is 0 if there are fewer than two.
-    """
-    there = (~np.isnan(rows)).astype(float)
-    values = np.nan_to_num(rows)
+    there, values = (~np.isnan(rows)).astype(float), np.nan_to_num(rows)
     both, sums = there @ there.T, values @ there.T  # sums[i, j]: of row i over the images of row j
     scatter = values @ values.T - sums * sums.T / np.maximum(both, 1)
-    return np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)
+    covariances = np.where(both > 1, scatter / np.maximum(both - 1, 1), 0.0)  # over the images that both rows tested
+    between = max(0.0, float(covariances[np.tril_indices(len(rows), -1)].mean()))
+    count = (~np.isnan(correct)).sum(axis=0)
+    return between * float((count * (count - 1)).sum() / count.sum() ** 2)
 
 
 def crossed_mean(correct: np.ndarray) -> Estimate:
     """Return an estimate of the mean with seeds and images as two crossed random factors.
 
     correct: (n, images), correctness or its difference between two arms, without NaN. SE^2 = s_seed^2 / n + s_image^2 /
-    images - MSE / (n images), as in the two-way random model, but at least s_seed^2 / n. With n - 1 degrees of freedom,
-    the interval contains the interval over seeds. There is no interval where `mean` over seeds has none, or for a
-    single image.
+    images - MSE / (n images), as in the two-way random model, but at least s_seed^2 / n, with n - 1 degrees of freedom.
+    There is no interval where `mean` over seeds has none, or for a single image.
     """
     n, images = correct.shape
     seeds, image = correct.mean(axis=1), correct.mean(axis=0)
@@ -211,10 +198,7 @@ def holm(p: Sequence[float | None], family: int) -> list[float | None]:
 
 
 def tost_p(difference: Estimate, margin: float) -> float | None:
-    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987); None without a standard error.
-
-    p < 0.05 means that the 90% interval lies inside (-margin, margin).
-    """
+    """Return the p value of equivalence by two one-sided tests (Schuirmann 1987); None without a standard error."""
     sides = [p_below(difference, margin), p_below(-difference, margin)]
     return None if None in sides else max(side for side in sides if side is not None)
 
@@ -233,8 +217,8 @@ def fisher_p(k: int, n: int, others: int, of: int) -> float:
     return ways / math.comb(both, total)
 
 
-def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> float:
-    """Return the marginal level of t intervals that all hold at once with probability `level` (max-t, like Dunnett's).
+def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
+    """Return the marginal level of t intervals that all hold at once with probability 95% (max-t, like Dunnett's).
 
     samples: matrices of per-seed differences (n, contrasts), correlated within a matrix and independent between
     matrices. The result is simulated with a fixed seed, from studentized normal samples with the observed correlations.
@@ -249,7 +233,7 @@ def simultaneous_level(samples: Sequence[np.ndarray], level: float = 0.95) -> fl
             deviation = drawn.std(axis=1, ddof=1)
             t = np.abs(drawn.mean(axis=1)) * math.sqrt(n) / np.where(deviation > 0, deviation, np.inf)
             np.maximum(some, (1 - 2 * special.stdtr(n - 1, -t)).max(axis=1), out=some)
-    return float(np.quantile(largest, level))
+    return float(np.quantile(largest, 0.95))
 
 
 def robust_deviation(values: np.ndarray) -> float:
@@ -261,8 +245,8 @@ def robust_deviation(values: np.ndarray) -> float:
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
     """Return the index of the value that is more than 3 robust deviations from the median; None unless just one is.
 
-    Returns None for fewer than five values (n,). usual: the smallest deviation to assume, without which one in seven
-    normal samples of five would contain an outlier.
+    Fewer than five values (n,) have none. usual: the smallest deviation to assume, without which one in seven normal
+    samples of five would contain an outlier.
     """
     if len(values) < 5:
         return None
@@ -270,9 +254,9 @@ def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
     return int(far[0]) if len(far) == 1 else None
 
 
-def clopper_pearson(k: int, n: int, level: float = 0.95) -> Interval:
-    """Return the exact binomial interval (low, high) of the proportion k / n (Clopper and Pearson 1934)."""
-    tail = (1 - level) / 2
+def clopper_pearson(k: int, n: int) -> Interval:
+    """Return the exact 95% interval (low, high) of the proportion k / n (Clopper and Pearson 1934)."""
+    tail = (1 - 0.95) / 2
     low = float(special.betaincinv(k, n - k + 1, tail)) if k else 0.0
     high = float(special.betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
     return low, high
@@ -298,26 +282,23 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     return math.floor(total**2 / sum(v * inflated for v, inflated in own) + IDENTICAL) if total else 0
 
 
-def sd_bound(sd: float, v: float, confidence: float = 0.8) -> float:
-    """Return the upper confidence bound of a standard deviation estimated with v degrees of freedom."""
-    return sd * math.sqrt(v / float(special.chdtri(v, confidence)))
+def sd_bound(sd: float, v: float) -> float:
+    """Return the upper 80% confidence bound of a standard deviation estimated with v degrees of freedom."""
+    return sd * math.sqrt(v / float(special.chdtri(v, 0.8)))
 
 
-def resolvable_difference(n: int, sd: float, family: int = 1, power: float = 0.8) -> float:
-    """Return the smallest difference that n pairs resolve with this power at 5% two-sided, in Holm's first step.
+def resolvable_difference(n: int, sd: float, family: int = 1) -> float:
+    """Return the smallest difference that n pairs resolve with 80% power at 5% two-sided, in Holm's first step.
 
     sd: the standard deviation of the per-seed differences. family: the number of contrasts. Returns inf for n < 2.
     """
     if n < 2:
         return math.inf
-    return sd * smallest(lambda difference: power_to_resolve(n, difference, 1.0, family) >= power, 1.0, halvings=60)
+    return sd * smallest(lambda difference: power_to_resolve(n, difference, 1.0, family) >= 0.8, 1.0, halvings=60)
 
 
 def smallest(enough: Callable[[float], bool], start: float, halvings: int) -> float:
-    """Return the smallest number above 0 for which `enough` is true, found by bisection.
-
-    enough: a condition that holds above some threshold. start: the first number to try. halvings: the bisection steps.
-    """
+    """Return the threshold above 0 from which on `enough` holds, by bisection after doubling `start` as needed."""
     low, high = 0.0, start
     while not enough(high):
         high *= 2

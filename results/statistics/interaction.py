@@ -24,12 +24,11 @@ POSITIVE, NEGATIVE = "positive", "negative"
 
 
 def judge_interactions(
-    study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str] = ()
+    study: StudyResults, samples: Mapping[str, Sample], unjudged: Collection[str]
 ) -> list[Interaction]:
     """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
 
-    An untestable interaction counts as p = 1. unjudged: arms without a verdict because a best value lies at the edge of
-    the grid.
+    unjudged: arms without a verdict because a best value lies at the edge of the grid.
     """
     planned = study.plan.interactions
     found = [interaction_sample([samples[name] for name in entry.arms]) for entry in planned]
@@ -42,10 +41,7 @@ def judge_interactions(
 
 
 def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Return ab - a - b + baseline over the seeds that all four arms finished.
-
-    four: the samples of ab, a, b and baseline, in this order.
-    """
+    """Return ab - a - b + baseline, given in this order, over the seeds that all four arms finished."""
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
 
@@ -53,17 +49,12 @@ def interaction_sample(four: Sequence[Sample]) -> Sample:
 def judged_interaction(
     study: StudyResults, samples: Mapping[str, Sample], entry: Planned, estimate: Estimate, p_holm: float | None
 ) -> Interaction:
-    """Return one planned interaction with its estimates, p values and verdict.
-
-    estimate: the mean of ab - a - b + baseline.
-    """
     logit = None
     if units.is_accuracy(study.plan.metric):
         images = study.plan.split.images / (study.plan.split.folds or 1)
         logit = interaction_sample([logits(samples[name], images) for name in entry.arms]).mean
-    ended = zip(study.columns["arm"], study.columns["status"], strict=True)
-    gone = {arm for arm, status in ended if status == "diverged"}
-    word, notes = judge(estimate, logit, p_holm, [arm for arm in entry.arms if arm in gone])
+    ended = {*zip(study.columns["arm"], study.columns["status"], strict=True)}
+    word, notes = judge(estimate, logit, p_holm, [arm for arm in entry.arms if (arm, "diverged") in ended])
     return Interaction(
         name=entry.name,
         arms=entry.arms,
@@ -83,7 +74,7 @@ def logits(sample: Sample, images: float) -> Sample:
     """Return the sample with accuracies k / m on m `images` replaced by empirical logits (Haldane 1956).
 
     log((k + 1/2) / (m - k + 1/2)) is finite at accuracies of 0 and 1. Single images have no logit, so `correct` and
-    `image` are dropped and the interval is over seeds.
+    `image` are dropped.
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
@@ -94,8 +85,7 @@ def judge(
 ) -> tuple[str | None, list[str]]:
     """Return positive, negative or not-resolved (None where no test is possible), and notes with the reasons.
 
-    estimate, logit: the interaction on the metric's scale and, for an accuracy, on the logit scale. diverged: the arms
-    that have diverged trials.
+    logit: the interaction on the logit scale, for an accuracy. diverged: the arms that have diverged trials.
     """
     if p_holm is None or estimate.value is None:
         return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]

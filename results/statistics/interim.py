@@ -12,10 +12,7 @@ PLANNED = (5, 10, 20, 40)  # seeds; min(1, 4 min_k p_k) controls the error for a
 
 
 def counted_looks(plan: Plan) -> tuple[int, ...]:
-    """Return the looks at which p values are tested: the study's planned looks, up to its number of seeds.
-
-    A study with a single look, planned or not, has none.
-    """
+    """Return a study's planned looks, up to its number of seeds; none for a study with a single look."""
     looks = plan.looks
     return tuple(look for look in PLANNED if look in looks and look <= len(plan.seeds)) if len(looks) > 1 else ()
 
@@ -26,12 +23,11 @@ def correction_factor(plan: Plan) -> int:
 
 
 def p_value(pairs: Sample, plan: Plan) -> float | None:
-    """Return the p value of a contrast, corrected for planned looks; None where no test is possible.
+    """Return the p value of a contrast, corrected for `counted_looks`; None where no test is possible.
 
-    pairs: the per-seed differences arm - baseline. A study without `counted_looks` is not corrected. The corrected
-    value is min(1, 4 min_k p_k), where p_k is the p value over the first k seeds, for each look k. A look without a
-    test counts as p = 1. So does a look whose difference has the opposite sign: the verdict is about the difference
-    over all seeds.
+    pairs: the per-seed differences arm - baseline. The corrected value is min(1, 4 min_k p_k), where p_k is the p value
+    over the first k seeds, for each look k. A look whose difference has the opposite sign counts as p = 1: the verdict
+    is about the difference over all seeds.
     """
     whole = pairs.mean
     if whole.p is None or not (looks := counted_looks(plan)):

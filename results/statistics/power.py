@@ -1,4 +1,8 @@
-"""Power: the seeds that a difference or an equivalence needs, and the differences that a test could resolve."""
+"""Power: the seeds that a difference or an equivalence needs, and the differences that a test could resolve.
+
+sd: standard deviation of the per-seed differences. family: number of contrasts corrected for. tests: contrasts times
+looks.
+"""
 
 import math
 from bisect import bisect_left
@@ -16,26 +20,17 @@ NODES = 2000  # quantiles of the standard deviation over which the power is aver
 
 
 def seeds_to_resolve(difference: float, sd: float, family: int = 1) -> int | None:
-    """Return the smallest number of pairs that resolves a difference with 80% power; None above MOST_SEEDS.
-
-    sd: standard deviation of the per-seed differences. family: number of contrasts corrected for.
-    """
+    """Return the smallest number of pairs that resolves a difference with 80% power; None above MOST_SEEDS."""
     return fewest_seeds(lambda n: inference.power_to_resolve(n, difference, sd, family) >= POWER)
 
 
 def seeds_to_show_equivalent(margin: float, sd: float, tests: int = 1) -> int | None:
-    """Return the smallest number of pairs that shows two equal arms equivalent with 80% power.
-
-    sd: standard deviation of the per-seed differences. tests: contrasts times looks. Returns None above MOST_SEEDS.
-    """
+    """Return the smallest number of pairs that shows equal arms equivalent with 80% power; None above MOST_SEEDS."""
     return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests) >= POWER)
 
 
 def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
-    """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power.
-
-    sd: standard deviation of the per-seed differences. tests: contrasts times looks. Returns inf for n < 2.
-    """
+    """Return the smallest margin within which n pairs show two equal arms equivalent with 80% power; inf for n < 2."""
     if n < 2:
         return math.inf
     return inference.smallest(lambda margin: equivalence_power(n, sd, margin, tests) >= POWER, sd, halvings=40)
@@ -44,11 +39,9 @@ def smallest_margin(n: int, sd: float, tests: int = 1) -> float:
 def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float:
     """Return the probability that n pairs of two equal arms get the verdict `equivalent`, in Holm's first step.
 
-    sd: standard deviation of the per-seed differences. tests: contrasts times looks. Each one-sided test has level 5% /
-    tests, and no difference may be resolved at 5%.
-
-    With mean D and standard deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S /
-    sqrt(n), t_{0.975} S / sqrt(n))), averaged over quantiles of S (Schuirmann 1987; Phillips 1990).
+    Each one-sided test has level 5% / tests, and no difference may be resolved at 5%. With mean D and standard
+    deviation S of normal differences, the power is P(|D| < min(margin - t_{1-0.05/tests} S / sqrt(n), t_{0.975} S /
+    sqrt(n))), averaged over quantiles of S (Schuirmann 1987; Phillips 1990).
     """
     if n < 2:
         return 0.0
@@ -59,10 +52,7 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1) -> float
 
 
 def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number of seeds from 2 to MOST_SEEDS for which `enough` is true; None if there is none.
-
-    It is found by bisection, so `enough` must stay true for all larger numbers.
-    """
+    """Return the smallest number of seeds, 2 to MOST_SEEDS, from which on `enough` is true; None if there is none."""
     numbers = range(2, MOST_SEEDS + 1)
     place = bisect_left(numbers, True, key=enough)
     return numbers[place] if place < len(numbers) else None
@@ -71,9 +61,8 @@ def fewest_seeds(enough: Callable[[int], bool]) -> int | None:
 def resolvable_differences(differences: Sequence[Estimate], family: int) -> list[float | None]:
     """Return the smallest difference that each test resolves with 80% power; None for a test without a standard error.
 
-    family: the number of tests corrected for. All differences must be of one metric and one kind of test, because their
-    standard deviation is pooled. The upper 80% confidence bound of the pooled standard deviation is used. A test counts
-    as its degrees of freedom + 1 pairs, rounded down. For a paired test, this is the number of pairs.
+    All differences must be of one metric and one kind of test, because their standard deviation is pooled, and its
+    upper 80% confidence bound used. A test counts as its degrees of freedom + 1 pairs, rounded down.
     """
     tested = [one for one in differences if one.se and one.df]
     freedom = math.fsum(one.df or 0.0 for one in tested)

@@ -26,9 +26,6 @@ class Fits:
     low: float
     high: float
 
-    def exponent(self) -> Estimate:
-        return inference.mean(self.b)
-
     def at(self, compute: np.ndarray) -> tuple[np.ndarray, list[Estimate]]:
         """Return the fitted error at `compute` (points,): means over seeds (points,), and an Estimate for each point.
 
@@ -45,17 +42,14 @@ def fit(points: Points) -> Fits | None:
 
     Returns None if there is no such seed, or the seeds share no range of compute.
     """
-    usable = {seed: positive(*found) for seed, found in points.items()}
-    usable = {seed: found for seed, found in usable.items() if len(np.unique(found[0])) >= MIN_SIZES}
+    usable = []
+    for compute, error in points.values():
+        there = np.isfinite(error) & (error > 0) & (compute > 0)
+        if len(np.unique(compute[there])) >= MIN_SIZES:
+            usable.append((compute[there], error[there]))
     if not usable:
         return None
-    lines = np.array([np.polynomial.polynomial.polyfit(np.log(c), np.log(e), 1) for c, e in usable.values()])
-    low = max(float(compute.min()) for compute, _ in usable.values())
-    high = min(float(compute.max()) for compute, _ in usable.values())
+    lines = np.array([np.polynomial.polynomial.polyfit(np.log(c), np.log(e), 1) for c, e in usable])
+    low = max(float(compute.min()) for compute, _ in usable)
+    high = min(float(compute.max()) for compute, _ in usable)
     return Fits(np.exp(lines[:, 0]), -lines[:, 1], low, high) if low < high else None
-
-
-def positive(compute: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points (compute, error) whose logarithms exist."""
-    there = np.isfinite(error) & (error > 0) & (compute > 0)
-    return compute[there], error[there]

@@ -29,10 +29,7 @@ class Pair:
 
 
 def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collection[str] = ()) -> Pair:
-    """Return the differences between the arms `a` and `b`.
-
-    gone: grid points excluded because trials diverged.
-    """
+    """Return the differences between the arms `a` and `b`. gone: grid points excluded because trials diverged."""
     grids = {entry.name: entry.points for entry in plan.tuned}
     one, other = ([samples[point] for point in grids.get(name, ()) if point not in gone] for name in (a, b))
     return Pair(
@@ -45,26 +42,23 @@ def pair(a: str, b: str, plan: Plan, samples: Mapping[str, Sample], gone: Collec
 def p_value(of: Pair, plan: Plan) -> float | None:
     """Return the two-sided p value of a pair, corrected for looks; None where no test is possible.
 
-    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm. The other arm is
-    taken at its tuned value and at each grid point.
+    It is the largest p value of the arm that is ahead, at its tuned value, against the other arm at its tuned value and
+    at each grid point. A point that is not behind, or not tested, counts as p = 1.
     """
     own, value = interim.p_value(of.own, plan), of.own.mean.value
     if own is None or value is None:
         return own
-    against = of.ahead if (value > 0) == units.higher_is_better(plan.metric) else of.behind
-    return max([own, *(p_towards(value, sample, plan) for sample in against)])
-
-
-def p_towards(value: float, sample: Sample, plan: Plan) -> float:
-    """Return the p value of a difference; 1 if its sign is not that of `value` or no test is possible."""
-    found, mean = interim.p_value(sample, plan), sample.mean.value
-    return found if found is not None and mean is not None and mean * value > 0 else 1.0
+    found = [own]
+    for sample in of.ahead if (value > 0) == units.higher_is_better(plan.metric) else of.behind:
+        p = interim.p_value(sample, plan) if (sample.mean.value or 0.0) * value > 0 else None
+        found.append(1.0 if p is None else p)
+    return max(found)
 
 
 def advantages(of: Pair, plan: Plan) -> list[Estimate]:
-    """Return the differences that must all lie below a margin for two arms to be equivalent.
+    """Return the advantages of either arm, at its tuned value or a grid point, over the other at its tuned value.
 
-    They are the advantages of either arm, at its tuned value or a grid point, over the other arm at its tuned value.
+    For two arms to be equivalent, all must lie below the margin.
     """
     first, second = (of.behind, of.ahead) if units.higher_is_better(plan.metric) else (of.ahead, of.behind)
     own = of.own.mean
@@ -72,10 +66,7 @@ def advantages(of: Pair, plan: Plan) -> list[Estimate]:
 
 
 def p_equivalence(of: Pair, plan: Plan) -> float | None:
-    """Return the p value of equivalence within the margin: the largest one-sided p value, corrected for looks.
-
-    Returns None without a margin, or where a test is not possible.
-    """
+    """Return the largest one-sided p value of equivalence, corrected for looks; None without a margin or a test."""
     if plan.margin is None:
         return None
     found = [inference.p_below(one, plan.margin) for one in advantages(of, plan)]
@@ -85,7 +76,7 @@ def p_equivalence(of: Pair, plan: Plan) -> float | None:
 def margin_met(of: Pair, plan: Plan) -> float | None:
     """Return the smallest margin within which the arms are equivalent; None where an interval is missing.
 
-    It is the largest upper end of the 90% intervals of `advantages`. After planned looks the intervals are wider.
+    It is the largest upper end of the 90% intervals of `advantages`, which are wider after planned looks.
     """
     level = 1 - 2 * verdict.ALPHA / interim.correction_factor(plan)
     found = [one.interval(level) for one in advantages(of, plan)]

@@ -2,26 +2,26 @@
 
 Seed s uses the grid point with the best mean validation accuracy over the other seeds. This choice is independent of
 the test result of seed s, so no arm gains by picking the best of several noisy points. A grid point is an arm with one
-combination of the tuned settings' values.
+combination of the tuned settings' values. `reached` holds validation accuracies (n, points), NaN for a missing trial.
 """
 
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from results.statistics import grid_edge
-from results.statistics.grid_edge import GridEnd
+from results.statistics import inference
 from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
 from results.tables import sentences
 
 CHOOSES = "val_accuracy"
 
+Number = int | float
 Trial = Mapping[str, Any]  # the value in each of the study's columns
 Trials = Mapping[str, Mapping[int, Trial]]  # arm -> seed -> its trial
 
@@ -51,21 +51,17 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, Choice]]:
     if not entries:
         return study, {}
     arms = {arm.name: arm for arm in study.plan.arms}
-    by_arm = trials_by_arm({point for entry in entries for point in entry.points}, study.columns)
+    points = {point for entry in entries for point in entry.points}
+    by_arm: dict[str, dict[int, Trial]] = defaultdict(dict)
+    for at, arm in enumerate(study.columns["arm"]):
+        if arm in points:
+            by_arm[arm][study.columns["seed"][at]] = {name: values[at] for name, values in study.columns.items()}
     choices = {entry.name: choose_points(entry, by_arm, study.plan, arms) for entry in entries}
     added = [tuned_arm(entry, arms, choices[entry.name]) for entry in entries]
     rows = [trial for entry in entries for trial in tuned_trials(entry, by_arm, choices[entry.name])]
     plan = study.plan.model_copy(update={"arms": [*added, *study.plan.arms]})
     columns = {name: [*(trial[name] for trial in rows), *values] for name, values in study.columns.items()}
     return replace(study, plan=plan, columns=columns), choices
-
-
-def trials_by_arm(arms: Collection[str], columns: Mapping[str, Sequence[Any]]) -> Trials:
-    found: dict[str, dict[int, Trial]] = defaultdict(dict)
-    for at, arm in enumerate(columns["arm"]):
-        if arm in arms:
-            found[arm][columns["seed"][at]] = {name: values[at] for name, values in columns.items()}
-    return found
 
 
 def tuned_arms_only(study: StudyResults) -> StudyResults:
@@ -88,17 +84,16 @@ def choose_points(entry: Tuned, by_arm: Trials, plan: Plan, arms: Mapping[str, A
     reached = np.array([[validation_score(by_arm[name].get(seed), chance) for name in entry.points] for seed in seeds])
     shape = [len(values) for values in plan.tune.values()]
     chosen: dict[int, int | None] = dict(zip(seeds, cross_fit(reached, shape), strict=True))
-    ends = list(grid_edge.chosen_ends(chosen.values(), reached, plan.tune))
-    notes = list(choice_notes(chosen, ends, reached, plan.tune))
-    resolved = [end.setting for end in ends if end.resolved]
+    ends = list(chosen_ends(chosen.values(), reached, plan.tune))
+    notes = [*choice_notes(chosen, plan.tune), *(note for _, _, note in ends)]
+    if holes := [seed for seed, row in zip(seeds, reached, strict=True) if np.isnan(row).any()]:
+        notes.append(f"{sentences.seeds_text(holes)} did not help to choose: some points of the grid are missing")
+    resolved = [setting for setting, is_resolved, _ in ends if is_resolved]
     return Choice(chosen, resolved, notes, diverged_points(entry.points, by_arm, reached))
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
-    """Return the index of the grid point that most seeds use, by tuned arm.
-
-    Arms for which no seed can choose are left out.
-    """
+    """Return the index of the grid point that most seeds use, by tuned arm, without arms that cannot choose."""
     _, choices = with_tuned(study)
     shape = [len(values) for values in study.plan.tune.values()]
     found = {name: most_used_point(choice, shape) for name, choice in choices.items()}
@@ -108,8 +103,7 @@ def usual_points(study: StudyResults) -> dict[str, int]:
 def most_used_point(choice: Choice, shape: Sequence[int]) -> int | None:
     """Return the index of the point that most seeds use; None where no seed could choose.
 
-    Ties go to the point nearest the middle of the grid, then to the first. shape: the number of values of each tuned
-    setting.
+    Ties go to the point nearest the middle of the grid, then to the first. shape: values per tuned setting.
     """
     near = distance_from_middle(shape)
     uses = Counter(point for point in choice.points.values() if point is not None)
@@ -124,11 +118,7 @@ def validation_score(trial: Trial | None, chance: float) -> float:
 
 
 def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) -> frozenset[str]:
-    """Return the names of the grid points to exclude because trials diverged.
-
-    A point is excluded if all its trials diverged, or if some did and another point has a better mean. reached:
-    validation accuracies (n, points), NaN where a trial is missing.
-    """
+    """Return the grid points of which all trials diverged, or some did and another point has a better mean."""
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else -np.inf for column in reached.T]
     lost = [[trial["status"] == "diverged" for trial in by_arm[name].values()] for name in points]
     found = zip(points, lost, means, strict=True)
@@ -136,11 +126,10 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return for each seed the index of the point with the best mean over the other seeds.
+    """Return for each seed the index of the point with the best mean over the other seeds; None without such seeds.
 
-    reached: validation accuracies (n, points), NaN for a missing trial. shape: the number of values of each tuned
-    setting. Only seeds without a missing trial count, as points must be compared over the same seeds. Where no other
-    seed is complete, the index is None. Ties go to the point nearest the middle of the grid, then to the first.
+    Only seeds without a missing trial count, as points must be compared over the same seeds. Ties go to the point
+    nearest the middle of the grid, then to the first. shape: values per tuned setting.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)
@@ -161,28 +150,14 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
     return distance
 
 
-def choice_notes(
-    chosen: Mapping[int, int | None], ends: Iterable[GridEnd], reached: np.ndarray, tune: Mapping[str, Sequence[Any]]
-) -> Iterator[str]:
-    """Yield notes on a choice: the points by seed, best values at the edge, and seeds with missing trials.
-
-    reached: validation accuracies (n, points).
-    """
-    uses: dict[int, list[int]] = defaultdict(list)
-    for seed, point in chosen.items():
-        if point is not None:
-            uses[point].append(seed)
+def choice_notes(chosen: Mapping[int, int | None], tune: Mapping[str, Sequence[Number]]) -> list[str]:
+    """Return a note on the points that the seeds chose; [] if none could choose."""
     texts = []
     for place, values in enumerate(itertools.product(*tune.values())):
         settings = ", ".join(f"{name} {value}" for name, value in zip(tune, values, strict=True))
-        if place in uses:
-            texts.append(f"{settings} ({sentences.seeds_text(uses[place])})")
-    if texts:
-        yield f"chosen by the other seeds' validation: {', '.join(texts)}"
-    yield from (end.note for end in ends)
-    holes = [seed for seed, row in zip(chosen, reached, strict=True) if np.isnan(row).any()]
-    if holes:
-        yield f"{sentences.seeds_text(holes)} did not help to choose: some points of the grid are missing"
+        if seeds := [seed for seed, point in chosen.items() if point == place]:
+            texts.append(f"{settings} ({sentences.seeds_text(seeds)})")
+    return [f"chosen by the other seeds' validation: {', '.join(texts)}"] if texts else []
 
 
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm], choice: Choice) -> Arm:
@@ -207,3 +182,60 @@ def tuned_trials(entry: Tuned, by_arm: Trials, choice: Choice) -> Iterator[Trial
             trial |= {name: math.nan for name, value in trial.items() if isinstance(value, float)}
             trial |= {"status": "missing", "reason": "no other seed has finished the whole grid"}
         yield trial
+
+
+# -- best values at the edge of the grid -------------------------------------------------------------------------------
+
+
+def chosen_ends(
+    chosen: Collection[int | None], reached: np.ndarray, tune: Mapping[str, Sequence[Number]]
+) -> Iterator[tuple[str, bool, str]]:
+    """Yield (setting, whether it beats the best inner value, note) for each end of the grid that a seed chose.
+
+    chosen: the index of each seed's grid point, or None.
+    """
+    whole = reached[~np.isnan(reached).any(axis=1)]
+    shape = [len(values) for values in tune.values()]
+    points = [point for point in chosen if point is not None]
+    for (setting, values), places in zip(tune.items(), np.indices(shape).reshape(len(shape), -1), strict=True):
+        last = len(values) - 1
+        for place in sorted({0, last} & {int(places[point]) for point in points}):
+            means = whole.mean(axis=0)  # (points,)
+            end, inner = (
+                int(np.argmax(np.where(among, means, -np.inf)))
+                for among in (places == place, (places > 0) & (places < last))
+            )
+            beyond = next_value(values if place else values[::-1])
+            add = "" if beyond is None else f"; add {setting} {beyond} to the grid"
+            if exceeds(whole[:, end], whole[:, inner]):
+                yield (
+                    setting,
+                    True,
+                    f"its best {setting} lies at the edge of the grid, {values[place]}: no verdict{add}",
+                )
+            else:
+                tied = values[places[inner]]
+                yield setting, False, f"{setting} {values[place]}, at the edge of the grid, ties with {tied}{add}"
+
+
+def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether mean(a) > mean(b) by the 95% interval of the paired differences of a (n,) and b (n,).
+
+    Without an interval, the sign of the mean difference decides.
+    """
+    difference = inference.mean(a - b)
+    low = interval[0] if (interval := difference.interval()) else difference.value
+    return low is not None and low > 0
+
+
+def next_value(values: Sequence[Number]) -> Number | None:
+    """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
+
+    It continues by the last ratio if all values are positive, and otherwise by the last step. Returns None if a
+    sequence without negative values would fall below zero.
+    """
+    before, last = values[-2:]
+    found = last * last / before if min(values) > 0 else last + (last - before)
+    if min(values) >= 0 > found:
+        return None
+    return round(found) if isinstance(last, int) else float(f"{found:.2g}")

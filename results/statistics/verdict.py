@@ -48,9 +48,8 @@ def p_with_divergence(p: float | None, arm: Row, baseline: Row, looks: int = 1) 
     """Return the p value of a contrast, combined with Fisher's exact test on whether the arm diverges more often.
 
     p: the p value of the finished pairs; None if they were not tested. looks: the factor that corrects Fisher's p value
-    for repeated looks. If the arm has no diverged trials, p is returned unchanged. If only the arm has some, the result
-    is twice the smaller p value, for two tests. Fisher's p value counts alone if p is None, or if both arm and baseline
-    have diverged trials.
+    for repeated looks. The result is twice the smaller p value, for two tests. Fisher's p value counts alone if p is
+    None, or if both arm and baseline have diverged trials.
     """
     k, others = arm.diverged, baseline.diverged
     if not k:
@@ -106,10 +105,7 @@ def verdict_notes(
 
 
 def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
-    """Return a note if the difference from the baseline has the opposite sign after twice the steps, else [].
-
-    The note is given only if at least one of the two differences is resolved.
-    """
+    """Return a note if one of the differences after usual and after twice the steps is resolved, and signs differ."""
     there, difference = arm.at_twice_the_steps, row.delta
     if there is None or difference is None or difference * there.difference >= 0:
         return []
@@ -120,12 +116,10 @@ def speed_notes(arm: Arm, row: Row, unit: Unit) -> list[str]:
 
 
 def is_within_margin(difference: Estimate, margin: float, level: float) -> bool:
-    """Return whether the confidence interval at this level lies inside (-margin, margin); False without an interval."""
     interval = difference.interval(level)
     return interval is not None and -margin < interval[0] and interval[1] < margin
 
 
 def excludes_zero(difference: Estimate) -> bool:
-    """Return whether the 95% interval excludes 0; False without an interval."""
     interval = difference.interval()
     return interval is not None and not interval[0] <= 0 <= interval[1]

@@ -33,10 +33,10 @@ START = "start_fewshot5_accuracy"
 
 
 class Outcome(NamedTuple):
-    """The outcome of one planned trial.
+    """The outcome of one planned trial, in which a number that does not exist is NaN.
 
-    value: the study's metric. evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite
-    when recomputed. A number that does not exist is NaN.
+    evals: the trial's evals as JSON. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
+    study's metric.
     """
 
     seed: int
@@ -51,10 +51,10 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Tested:
-    """The tests of an arm against its baseline.
+    """The tests of an arm against its baseline, with p values that are None if untested.
 
-    family: the number of contrasts corrected together. p: the p value of no difference. p_holm: p adjusted within the
-    family. p_margin: the adjusted p value of equivalence. A p value is None if untested.
+    family: the number of contrasts corrected together. p_holm: p adjusted within the family. p_margin: the adjusted p
+    value of equivalence.
     """
 
     pair: Pair
@@ -67,9 +67,9 @@ class Tested:
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
     """Return the table of a study, with accuracies as fractions.
 
-    besides: further metrics for each row. interim: give verdicts before all planned trials are done. simultaneous: add
-    intervals that hold for all differences of a family at once. Raises ValueError if no trial has a further metric, or
-    if a claim cannot be parsed.
+    besides: further metrics. interim: give verdicts before all planned trials are done. simultaneous: add intervals
+    that hold for all differences of a family at once. Raises ValueError if no trial has a further metric, or if a claim
+    cannot be parsed.
     """
     whole, choices = tuning.with_tuned(study)
     plan, unit = whole.plan, units.unit(whole.plan.metric)
@@ -114,7 +114,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
         tuned=list(plan.tune),
         interactions=[one if judged else one.without_verdict(INTERIM) for one in interactions],
         claims=[one if judged else one.without_verdict(INTERIM) for one in judged_claims],
-        notes=study_notes(study) + wide_margin_notes(plan, rows.get(plan.baseline)),
+        notes=study_notes(study, rows.get(plan.baseline)),
         notes_of=NoteSubjects(
             arms=list(dict.fromkeys(note for arm in plan.arms for note in arm.notes)),
             differences=[note for note in all_notes if note not in own_notes],
@@ -124,10 +124,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 
 
 def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return the settings that depart from the recipe, for "the baseline" and each "the stage <name>".
-
-    An entry without such settings is left out.
-    """
+    """Return the settings that depart from the recipe, if any, of "the baseline" and each "the stage <name>"."""
     found = {"the baseline": plan.departures}
     found |= {f"the stage {stage.name}": stage.departures for stage in plan.stages}
     return {name: settings for name, settings in found.items() if settings}
@@ -136,7 +133,7 @@ def departures(plan: Plan) -> dict[str, Mapping[str, Any]]:
 def is_unfinished(study: StudyResults) -> bool:
     """Return whether a planned trial has not yet ended with the metric or by diverging.
 
-    A verdict before that would be an additional look at the data.
+    A verdict before that would be an additional look.
     """
     trials = zip(study.columns["status"], study.columns[study.plan.metric], strict=True)
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
@@ -154,10 +151,7 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
 
 
 def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str) -> Row:
-    """Return the row of an arm, without the difference from its baseline.
-
-    finished: the metric of its finished trials.
-    """
+    """Return the row of an arm, without the difference from its baseline."""
     count = Counter(trial.status for trial in outcomes)
     mean = finished.mean
     no_interval = [f"no interval of the mean: {mean.why}"] if mean.n > 1 and mean.se is None else []
@@ -180,7 +174,6 @@ def arm_row(arm: Arm, outcomes: Sequence[Outcome], finished: Sample, metric: str
 
 
 def with_metrics(rows: Mapping[str, Row], metrics: Sequence[str], study: StudyResults) -> dict[str, Row]:
-    """Return the rows with the mean and interval of further metrics; raise ValueError if no trial has one of them."""
     measured: dict[str, dict[str, float | Interval | None]] = {name: {} for name in rows}
     for metric in metrics:
         if metric not in study.numbers:
@@ -237,10 +230,7 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
-    """Return the tests of each arm against its baseline, by arm.
-
-    unjudged: arms without adjusted p values, because a best value lies at the edge of the grid.
-    """
+    """Return the tests by arm. unjudged: arms without adjusted p values, as a best value lies at the grid's edge."""
     factor, found = looks.correction_factor(plan), dict[str, Tested]()
     for names, size in families(pairs, plan):
         p, p_own, p_within = list[float | None](), list[float | None](), list[float | None]()
@@ -257,7 +247,7 @@ def contrast_tests(
 def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
     """Return each family of contrasts that are corrected together: its arms among `pairs`, and its planned number.
 
-    In a tuned study, the arms on the grid form a second family.
+    In a tuned study, the arms on the grid form the second one.
     """
     tuned = {entry.name for entry in plan.tuned}
     table = [name for name in pairs if not tuned or name in tuned]
@@ -265,10 +255,7 @@ def families(pairs: Collection[str], plan: Plan) -> list[tuple[list[str], int]]:
 
 
 def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tuple[str, Interval | None]]:
-    """Yield arms with 95% intervals of their differences, widened so that all intervals of a family hold at once.
-
-    Arms without an interval over seeds are left out.
-    """
+    """Yield arms with intervals of their differences, widened so that all intervals of a family hold at once (95%)."""
     for names, _ in families(pairs, plan):
         groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name in names:
@@ -285,10 +272,9 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:
-    """Return a note that names the seed, for each arm with exactly one outlier among its per-seed differences.
+    """Return a note that names the seed, for each arm with exactly one `inference.outlier` among its differences.
 
-    An outlier is more than 3 robust deviations from the arm's median. The deviation is at least the median over all
-    arms, and at least one test image. Arms with fewer than five seeds have no outlier.
+    The smallest deviation to assume is the median over all arms, but at least one test image.
     """
     samples = {name: pair.own for name, pair in pairs.items() if pair.own.values}
     usual = float(np.median([inference.robust_deviation(one.numbers) for one in samples.values()] or [0.0]))
@@ -304,7 +290,7 @@ def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list
 def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
     """Return notes on trials that lack the metric, have damaged files, or ran on suspect hardware.
 
-    If trials diverged, the last note has their rate among trials that diverged or have the metric.
+    The last one has the rate of divergence among trials that diverged or have the metric.
     """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trial in outcomes:
@@ -312,8 +298,7 @@ def absence_notes(outcomes: Sequence[Outcome], metric: str) -> list[str]:
             found[described].append(trial.seed)
     notes = []
     for (state, reason), seeds in found.items():
-        because = f": {reason}" if reason else ""
-        notes.append(f"{sentences.seeds_text(seeds)} {state}{because}")
+        notes.append(f"{sentences.seeds_text(seeds)} {state}{f': {reason}' if reason else ''}")
     diverged = sum(trial.status == "diverged" for trial in outcomes)
     ended = diverged + sum(trial.status == "finished" and not math.isnan(trial.value) for trial in outcomes)
     if diverged:
@@ -339,37 +324,26 @@ def absence(trial: Outcome, metric: str) -> tuple[str, str] | None:
     return "failed" if trial.status == "failed" else "missing", trial.reason
 
 
-def wide_margin_notes(plan: Plan, baseline: Row | None) -> list[str]:
-    """Return a note if the metric is an accuracy and the margin is wider than the baseline's error, else []."""
-    if plan.margin is None or baseline is None or baseline.mean is None or not units.is_accuracy(plan.metric):
-        return []
-    unit, error = units.unit(plan.metric), 1 - baseline.mean
-    wide = f"the margin of {unit.size(plan.margin)} is wider than the baseline's error of {unit.size(error)}"
-    return [wide] if error < plan.margin else []
-
-
-def study_notes(study: StudyResults) -> list[str]:
-    """Return notes on mixed provenance, few seeds, the weights that arms start from, and repeated looks.
-
-    The plan's notes on the whole study are among them.
-    """
-    notes = [*provenance.provenance_notes(study.columns), *study.plan.notes]
-    seeds = len(study.plan.seeds)
+def study_notes(study: StudyResults, baseline: Row | None) -> list[str]:
+    """Return the notes on the whole study, which are those of its plan among others."""
+    plan, notes = study.plan, [*provenance.provenance_notes(study.columns), *study.plan.notes]
+    seeds = len(plan.seeds)
     if seeds == 1:
         notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")
     elif seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return notes + start_notes(study) + looks.notes(study.plan)
-
-
-def start_notes(study: StudyResults) -> list[str]:
-    """Return a note with the mean 5-shot accuracy, by stage, of the weights that arms start from; [] if unknown."""
-    if START not in study.columns:
-        return []
-    stage = {arm.name: arm.parent for arm in study.plan.arms}
     accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value; arms share these trials
-    for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
-        if not math.isnan(value):
-            accuracy[stage[arm]][seed] = value
-    means = [f"{name} {fmean(found.values()):.1%} (n = {len(found)})" for name, found in accuracy.items()]
-    return [f"5-shot accuracy of the weights that arms start from: {', '.join(means)}"] if means else []
+    if START in study.columns:
+        stage = {arm.name: arm.parent for arm in plan.arms}
+        for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
+            if not math.isnan(value):
+                accuracy[stage[arm]][seed] = value
+    if means := [f"{name} {fmean(found.values()):.1%} (n = {len(found)})" for name, found in accuracy.items()]:
+        notes.append(f"5-shot accuracy of the weights that arms start from: {', '.join(means)}")
+    notes += looks.notes(plan)
+    if plan.margin is not None and baseline and baseline.mean is not None and units.is_accuracy(plan.metric):
+        unit, error = units.unit(plan.metric), 1 - baseline.mean
+        if error < plan.margin:
+            wide = f"the margin of {unit.size(plan.margin)} is wider than the baseline's error of {unit.size(error)}"
+            notes.append(wide)
+    return notes

@@ -12,7 +12,7 @@ from results.figures import axes, lines
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
 from results.figures.page import legend_above, panels
 from results.records import Table
-from results.statistics import power_law
+from results.statistics import inference, power_law
 from results.statistics.power_law import MIN_SIZES, Fits
 from results.store.schemas import Arm
 from results.study_results import StudyResults
@@ -116,7 +116,7 @@ def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
 
 def exponent_text(fit: Fits, planned: int) -> str:
     """Return a fitted exponent as text: "0.31 [0.27, 0.35]", with the number of seeds if not all were fitted."""
-    interval, seeds = fit.exponent().interval(), len(fit.b)
+    interval, seeds = inference.mean(fit.b).interval(), len(fit.b)
     b = minus_text(float(fit.b.mean()), 2)
     b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
     return b if seeds == planned else f"{b} ({seeds} of {planned} seeds)"

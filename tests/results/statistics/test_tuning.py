@@ -17,7 +17,7 @@ from ablations.planning.jobs import write as write_plan
 from ablations.planning.prepare import prepare
 from results.comparison.compare import compare
 from results.records import Row, Table
-from results.statistics import grid_edge, tuning
+from results.statistics import tuning
 from results.store.record import Record
 from results.tables import sentences
 from results.tables.layout import render
@@ -244,9 +244,9 @@ def test_an_end_beats_the_inside_by_a_paired_t_test() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         a, b = rng.normal(0.01, 0.01, 5), rng.normal(0, 0.01, 5)
-        assert grid_edge.exceeds(a, b) == (scipy.stats.ttest_rel(a, b, alternative="greater").pvalue < 0.025)
-    assert grid_edge.exceeds(np.ones(3), np.zeros(3))
-    assert not grid_edge.exceeds(np.ones(3), np.ones(3))
+        assert tuning.exceeds(a, b) == (scipy.stats.ttest_rel(a, b, alternative="greater").pvalue < 0.025)
+    assert tuning.exceeds(np.ones(3), np.zeros(3))
+    assert not tuning.exceeds(np.ones(3), np.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_an_end_beats_the_inside_by_a_paired_t_test() -> None:
 )
 def test_the_next_value_continues_the_grid(values: list[int | float], after: float | None) -> None:
     """The next value follows the last ratio, or the last distance where a value is zero, and is never below zero."""
-    assert grid_edge.next_value(values) == after
+    assert tuning.next_value(values) == after
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
