@@ -24,7 +24,7 @@ from results.study_results import StudyResults
 from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table
 from results.tables import provenance as mixed
-from results.tables.grid import is_minor
+from results.tables.formats import is_minor
 
 OVER = ("finished", "diverged")  # a diverged trial is a result too
 PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "python", "torch", "numpy")

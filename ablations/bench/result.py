@@ -11,8 +11,7 @@ from ablations.bench.timing import FEW, Spread
 from ablations.execution.machine import cores
 from ablations.execution.provenance import environment_record
 from results.store.schemas import Fact
-from results.tables.formats import markdown
-from results.tables.grid import Cell, Grid
+from results.tables.formats import Cell, Grid, markdown
 from vitcore.config import Config
 from vitcore.runtime.device import device_of, hardware
 

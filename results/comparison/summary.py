@@ -8,17 +8,17 @@ from results.records import ComparedRow, Comparison, PublishedClaim, Reached
 from results.statistics import verdict
 from results.store.schemas import Plain
 from results.tables import formats, layout
-from results.tables.grid import Cell, Grid
+from results.tables.formats import Cell, Grid
 
 
 def render(comparison: Comparison, format: str) -> str:
     """Return the comparison as a document in one of formats.FORMATS; raise ValueError if the format is unknown."""
-    document = formats.Document(
+    return formats.document(
+        format,
         grids=lambda: [as_grid(comparison)],
         rows=lambda: [csv_row(row) for row in comparison.rows],
         record=lambda: comparison,
     )
-    return formats.named(format).write(document)
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:

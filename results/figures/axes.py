@@ -36,21 +36,14 @@ def axis_name(field: str) -> str:
 
 
 def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with a column `at`: the position of each row on the horizontal axis.
-
-    This is the value in column `x` if the column has only numbers. Otherwise it is the value's index among the
-    different values.
-    """
+    """Return the frame with a column `at`: the value in column `x` if all are numbers, else the value's index."""
     if all(map(is_number, frame["x"])):
         return frame.assign(at=frame["x"].astype(float))
     return frame.assign(at=pd.factorize(frame["x"].map(str))[0].astype(float))
 
 
 def swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
-    """Set up the horizontal axis with one of `labels` at each value of `at`, in increasing order.
-
-    field: the setting that names the axis.
-    """
+    """Set up the horizontal axis of the setting `field`, with one of `labels` at each value of `at`, in order."""
     ticks = sorted(set(frame["at"]))
     log = scale_for(ticks) == "log" and all(map(is_number, frame["x"]))
     ax.set(xscale="log" if log else "linear", xlim=padded_limits(ticks, log))
@@ -76,11 +69,7 @@ def value_text(value: Any) -> str:
 
 
 def scale_for(ticks: Sequence[float]) -> str:
-    """Return the scale that spaces increasing ticks more evenly: "log" or "linear".
-
-    It is linear for fewer than two ticks, or if a tick is 0 or negative. Two ticks have a log scale if the second is at
-    least twice the first.
-    """
+    """Return the scale that spaces increasing ticks more evenly: "log" or "linear"."""
     if len(ticks) < 2 or ticks[0] <= 0:
         return "linear"
     if len(ticks) == 2:
@@ -90,7 +79,6 @@ def scale_for(ticks: Sequence[float]) -> str:
 
 
 def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
-    """Return the limits (low, high) of an axis with padding outside the first and last of increasing ticks."""
     low, high = ticks[0], ticks[-1]
     if log:
         margin = (high / low) ** 0.12 if high > low else 2.0
@@ -102,8 +90,7 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 def metric_axis(ax: Axes, metric: str, *measured: pd.Series) -> None:
     """Set up the vertical axis of `ax`, with the metric's label and limits that fit the measured values.
 
-    measured: values in display units, where NaN is ignored. The limits of an accuracy are clipped to 0 to 100% before
-    padding.
+    measured: values in display units, where NaN is ignored.
     """
     ax.set_ylabel(metric_label(metric))
     known = pd.concat(measured).dropna()
@@ -124,7 +111,6 @@ def attainable(metric: str, low: float, high: float) -> tuple[float, float]:
 
 
 def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> tuple[pd.Series, ...]:
-    """Return the columns that a metric axis must fit: means, both interval ends, and values of seeds."""
     return frame["mean"], frame["low"], frame["high"], seeds["value"]
 
 
@@ -141,10 +127,7 @@ def flops_unit(most: float) -> tuple[float, str]:
 
 
 def log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Set the ticks of a log axis from `low` to `high`: 1, 2 and 5 times powers of ten, or closer.
-
-    If fewer than three of these fit, the ticks are evenly spaced numbers.
-    """
+    """Set the ticks of a log axis: 1, 2 and 5 times powers of ten, or closer; evenly spaced if fewer than three fit."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4))
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)

@@ -33,11 +33,7 @@ def metric_label(metric: str) -> str:
 
 
 def x_setting(plan: Plan) -> str:
-    """Return the name of the setting on the horizontal axis of a study's figure.
-
-    It is the first swept setting (`curves` of the plan), else the first numeric factor, else the first factor, else
-    "arm".
-    """
+    """Return the setting on the horizontal axis: the first of `curves`, numeric factors and factors, else "arm"."""
     if plan.curves:
         return str(next(iter(plan.curves)))
     numeric = [name for name, values in plan.factors.items() if all(map(is_number, values))]
@@ -68,7 +64,7 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def arm_record(arm: Arm, row: Row, x: str, plan: Plan) -> dict[str, Any]:
-    """Return one row of `arms_frame` as values by column, with metrics not yet in display units."""
+    """Return one row of `arms_frame`, with metrics not yet in display units."""
     low, high = (row.ci95 if row.n >= FEWEST else None) or (None, None)
     delta_low, delta_high = (row.delta_ci95 if row.n >= FEWEST else None) or (None, None)
     absent = {word: row.value(word) for word in ("diverged", "failed", "missing")}
@@ -99,7 +95,7 @@ def measured_by(study: StudyResults, metric: str) -> tuple[StudyResults, Table]:
 
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
-    """Return the name of an arm's series (line in a figure): the settings that it changes or sweeps, except `x`."""
+    """Return the name of an arm's series (its line): the settings that it changes or sweeps, except `x`."""
     change, values = arm_change(arm, plan), arm.values
     if x in plan.factors and not given_name(arm, plan):
         change = ",".join(f"{name}={values[name]}" for name in plan.factors if name != x and name in values)
@@ -108,10 +104,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the legend label of a series.
-
-    single: whether series differ in only one setting. A word then stands alone: "gap" for "pool=gap".
-    """
+    """Return the legend label of a series: "gap" for "pool=gap", if series differ in a `single` setting."""
     label = current().label(name)
     if label != name:
         return label
@@ -147,10 +140,7 @@ def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
 
 
 def seeds_frame(study: StudyResults, metric: str) -> pd.DataFrame:
-    """Return a data frame with a row per finished trial that has the metric.
-
-    Columns: arm, seed, and value (the metric in display units).
-    """
+    """Return a row per finished trial that has the metric: arm, seed, and value (the metric in display units)."""
     finished = study.trials[study.trials["status"] == "finished"]
     if metric not in finished:
         return pd.DataFrame({"arm": [], "seed": [], "value": []})

@@ -18,7 +18,7 @@ from results.figures.theme import check_format, file_content, style
 from results.store.inspection_data import Inspection
 from results.style import COLUMN, current
 from results.tables import formats
-from results.tables.grid import Cell, Grid
+from results.tables.formats import Cell, Grid
 
 
 class PartCost(TypedDict):

@@ -39,9 +39,8 @@ class SeriesStyle:
 def series_styles(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
     """Return the style of each series by name, in the order of the frame.
 
-    Baselines have diamonds in the style's color for baselines. Other series have the colors of the palette in turn. A
-    color that the user's style gives a series by name takes precedence. Series of one color differ in marker and
-    dashes, as long as there are enough.
+    Colors that the user's style gives by name take precedence. Series of one color differ in marker and dashes, as long
+    as there are enough.
     """
     style, baselines = current(), set(frame["series"][frame["reference"]])
     table: dict[str, SeriesStyle] = {}
@@ -74,7 +73,7 @@ def marks_note(field: str) -> str:
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: str, field: str, labels: Sequence[str] | None = None
 ) -> None:
-    """Draw the metric over the setting `field` on `ax`, and set limits and ticks of both axes.
+    """Draw the metric over the setting `field` on `ax`, and set up both axes.
 
     labels: tick labels, by default the setting's values.
     """
@@ -96,19 +95,17 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         for points, own in rows.groupby(aside[rows.index]):
-            draw_stubs(own, ax, look, points)
-            draw_points(own, ax, look, points)
-            draw_seeds(own, seeds, ax, look, points + SEED_OFFSET)
+            for row in rows_of(own[own["mean"].notna()] if points else own[:0]):
+                stub = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
+                ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
+            draw_points(own, seeds, ax, look, points)
             draw_absences(own, ax, look, points)
         if len(table) > 1:
             legend_line(ax, look, legend_entry(rows))
 
 
 def legend_line(ax: Axes, look: SeriesStyle, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax` in the style of a series.
-
-    other: arguments of `plot`, which override the style.
-    """
+    """Add an entry to the legend of `ax` in the style of a series. other: arguments of `plot` that override it."""
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
@@ -154,10 +151,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return the legend's entry of a series, with "(baseline)" after a baseline's name.
-
-    A baseline's name that gives several settings is shortened to "baseline".
-    """
+    """Return the legend's entry of a series: "cls (baseline)", or "baseline" for a name with several settings."""
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name
@@ -182,10 +176,17 @@ def shifted(ax: Axes, points: float, to: Transform | None = None) -> Transform:
     return (to or ax.transData) + ScaledTranslation(points / 72, 0, ax.figure.dpi_scale_trans)
 
 
-def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0) -> None:
-    """Draw means and intervals. The markers of baselines and of resolved differences are filled.
+def draw_points(
+    rows: pd.DataFrame,
+    seeds: pd.DataFrame,
+    ax: Axes,
+    look: SeriesStyle,
+    aside: float = 0.0,
+    seed_offset: float = SEED_OFFSET,
+) -> None:
+    """Draw means and intervals, and single trials as faint dots to the right of their mean.
 
-    An interval that leaves the axes ends in an arrow.
+    The markers of baselines and of resolved differences are filled. An interval that leaves the axes ends in an arrow.
     """
     to = shifted(ax, aside)
     bottom, top = ax.get_ylim()
@@ -197,20 +198,9 @@ def draw_points(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 
                 ax.plot([row.at], [edge], mark, color=look.colour, transform=to, clip_on=False, zorder=4)
         face = look.colour if row.reference or row.verdict in RESOLVED else "white"
         ax.plot([row.at], [row.mean], look.marker, color=look.colour, markerfacecolor=face, transform=to, zorder=4)
-
-
-def draw_stubs(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw a stub (short line) from each mean to its shifted marker."""
-    for row in rows_of(rows[rows["mean"].notna()] if aside else rows[:0]):
-        line = {"arrowstyle": "-", "color": look.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", (row.at, row.mean), (aside, 0), textcoords="offset points", arrowprops=line, zorder=2)
-
-
-def draw_seeds(rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float) -> None:
-    """Draw single trials as faint dots, to the right of their mean."""
     own = seeds.merge(rows[["arm", "at"]], on="arm")
     faint: dict[str, Any] = {"color": look.colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0}
-    ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside), **faint)
+    ax.plot(own["at"], own["value"], "o", transform=shifted(ax, aside + seed_offset), **faint)
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float = 0.0, name: str = "") -> None:
@@ -224,24 +214,18 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, look: SeriesStyle, aside: float 
 
 
 def draw_spread_absences(rows: pd.DataFrame, frame: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the crosses of one series, shifted so that no crosses of `frame` overlap."""
-    aside = absence_offsets(frame[frame["n"] == 0], ax)
-    for index in aside.index.intersection(rows.index):
+    """Draw the crosses of one series, shifted to the right so that crosses of `frame` are at least GAP apart."""
+    at = frame["at"][frame["n"] == 0].sort_values(kind="stable")
+    free = -np.inf
+    aside = {}
+    for index, place in zip(at.index, in_points(ax, at, 0.0)[:, 0], strict=True):
+        aside[index] = max(free - place, 0.0)
+        free = place + aside[index] + GAP
+    for index in at.index.intersection(rows.index):
         draw_absences(rows.loc[[index]], ax, look, aside[index], rows["line"].iloc[0])
 
 
-def absence_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return offsets to the right, in points (1/72 inch), that keep crosses at least GAP apart."""
-    in_order = frame["at"].sort_values(kind="stable")
-    free, found = -np.inf, []
-    for place in in_points(ax, in_order, 0.0)[:, 0]:
-        found.append(max(free - place, 0.0))
-        free = place + found[-1] + GAP
-    return pd.Series(found, index=in_order.index, dtype=float)
-
-
 def mark_empty(frame: pd.DataFrame, ax: Axes) -> None:
-    """Write "no finished trial yet" on a panel if no arm has a finished trial."""
     if not (frame["n"] > 0).any():
         empty_panel(ax, "no finished trial yet")
 

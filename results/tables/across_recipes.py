@@ -6,7 +6,7 @@ from results.records import Table
 from results.store.schemas import Plain
 from results.style import current
 from results.tables import formats, layout, sentences
-from results.tables.grid import Cell, Grid
+from results.tables.formats import Cell, Grid
 
 SHOWN = ("mean", "delta", "p_holm", "verdict")
 ABSENT = "–"
@@ -15,21 +15,20 @@ ABSENT = "–"
 def render(tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the tables of one study as one document, in one of formats.FORMATS.
 
-    columns: the columns of each recipe. notes: one of layout.NOTES. CSV has a row per recipe and arm, JSON a table per
-    recipe. Raises ValueError for an unknown format, or an unknown or repeated column. Markdown, LaTeX and HTML also
-    need a column besides the arm.
+    columns: those of each recipe, of which Markdown, LaTeX and HTML need one besides the arm. notes: one of
+    layout.NOTES. Raises ValueError for an unknown format, or an unknown or repeated column.
     """
     for table in tables:
         layout.check_columns(columns, table)
     form = formats.named(format)
     needed = columns or (list(layout.COLUMNS) if form.all_columns else SHOWN)
     abridged = [layout.abridged(table, needed, notes or form.notes) for table in tables]
-    document = formats.Document(
+    return formats.document(
+        format,
         grids=lambda: [as_grid(abridged, columns or SHOWN)],
         rows=lambda: csv_rows(abridged, columns),
         record=lambda: [layout.record(table, columns) for table in abridged],
     )
-    return form.write(document)
 
 
 def by_study(tables: Sequence[Table]) -> list[list[Table]]:
@@ -43,15 +42,12 @@ def setting(table: Table) -> str:
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
     """Return a CSV row per recipe and arm, as a dict from column to value."""
-    settings: list[dict[str, Plain]] = [{"study": t.study, "recipe": setting(t)} for t in tables for _ in t.rows]
-    return [start | row for start, row in zip(settings, layout.csv_rows(tables, columns), strict=True)]
+    starts: list[dict[str, Plain]] = [{"study": t.study, "recipe": setting(t)} for t in tables for _ in t.rows]
+    return [start | row for start, row in zip(starts, layout.csv_rows(tables, columns), strict=True)]
 
 
 def as_grid(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Return the tables side by side as one grid, with a group of columns per recipe.
-
-    The cells of an arm that a recipe lacks have dashes. Raises ValueError if `columns` names no column besides the arm.
-    """
+    """Return the tables side by side as one grid, with dashes where a recipe lacks an arm."""
     columns = [name for name in columns if name != "arm"]
     if not columns:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")

@@ -1,4 +1,7 @@
-"""The formats of tables: Markdown, LaTeX (booktabs) and HTML show grids of text; CSV and JSON hold values."""
+"""Tables of text with numbered footnotes (grids), and the formats of documents.
+
+Markdown, LaTeX (booktabs) and HTML show grids; CSV and JSON hold values.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,78 @@ import html
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from results.names import suggestion
-from results.tables.grid import Cell, Grid
 
 if TYPE_CHECKING:
     from results.store.schemas import Plain
 
+SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the baseline's"
+
 
 @dataclass(frozen=True)
-class Document:
-    """The contents of a document as functions, so that each format computes only what it needs.
+class Cell:
+    """A cell of a grid: its text, the value to sort by, and its footnotes."""
 
-    grids: the tables of text. rows: the rows of a CSV file, as dicts from column to value. record: the JSON object.
+    text: str
+    sort: float | str | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text with title, caption lines and closing lines.
+
+    numeric: which columns are aligned to the right. groups: the headings above the header, as (text, number of
+    columns). label: the name for references in LaTeX; "" for the beginning of the title.
     """
 
-    grids: Callable[[], Sequence[Grid]]
-    rows: Callable[[], Sequence[Mapping[str, Plain]]]
-    record: Callable[[], Any]
+    title: str
+    caption: list[str]
+    header: list[str]
+    numeric: list[bool]
+    rows: list[list[Cell]]
+    closing: list[str] = field(default_factory=list)
+    groups: list[tuple[str, int]] = field(default_factory=list)
+    label: str = ""
+
+    @cached_property
+    def footnotes(self) -> list[str]:
+        """The different notes of all cells, in the order of their numbers.
+
+        Within a cell, notes that may change a verdict come first, then those on model sizes, then minor ones.
+        """
+        cells = [cell for row in self.rows for cell in row]
+        ordered = (sorted(cell.notes, key=lambda note: (is_minor(note), note.startswith(SIZES))) for cell in cells)
+        return list(dict.fromkeys(note for notes in ordered for note in notes))
+
+    def marked_texts(self, escape: Callable[[str], str], form: str) -> list[list[str]]:
+        """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
+        return [[escape(c.text) + (form.format(self.marks(c)) if c.notes else "") for c in row] for row in self.rows]
+
+    def marks(self, cell: Cell) -> str:
+        """Return the numbers of a cell's footnotes, such as "1,3"."""
+        return ",".join(map(str, sorted(self.footnotes.index(note) + 1 for note in cell.notes)))
+
+
+def is_minor(note: str) -> bool:
+    """Return whether a note only counts the initial weights that equal the baseline's, which changes no verdict."""
+    return INITIAL in note
 
 
 @dataclass(frozen=True)
 class Format:
     """A format of documents.
 
-    suffix: the files' suffix. notes: the default choice of layout.NOTES. all_columns: whether every column is written
-    by default.
+    suffix: the files' suffix. write: writes a grid; None for a format of values. notes: the default choice of
+    layout.NOTES. all_columns: whether every column is written by default.
     """
 
     suffix: str
-    write: Callable[[Document], str]
+    write: Callable[[Grid], str] | None = None
     notes: str = "all"
     all_columns: bool = False
 
@@ -50,9 +93,24 @@ def named(format: str) -> Format:
     return FORMATS[format]
 
 
-def marked_texts(grid: Grid, escape: Callable[[str], str], form: str) -> list[list[str]]:
-    """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
-    return [[escape(c.text) + (form.format(grid.marks(c)) if c.notes else "") for c in row] for row in grid.rows]
+def document(
+    format: str,
+    grids: Callable[[], Sequence[Grid]],
+    rows: Callable[[], Sequence[Mapping[str, Plain]]],
+    record: Callable[[], Any],
+) -> str:
+    """Return a document in one of FORMATS, made from its only needed argument; raise ValueError for another format.
+
+    grids: the tables of text. rows: the rows of a CSV file, as dicts from column to value. record: the JSON object.
+    """
+    write = named(format).write
+    if write is not None:
+        return "\n\n".join(map(write, grids()))
+    if format == "csv":
+        return as_csv(rows())
+    from results.records import as_json  # late: pydantic, which listing the formats does without
+
+    return as_json(record())
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------
@@ -70,7 +128,7 @@ def markdown(grid: Grid) -> str:
     """
     groups = [text for text, columns in grid.groups for _ in range(columns)] or [""] * len(grid.header)
     header = [f"{group}: {text}" if group else text for group, text in zip(groups, grid.header, strict=True)]
-    body = marked_texts(grid, escape_markdown, " [{}]")
+    body = grid.marked_texts(escape_markdown, " [{}]")
     lines = [list(map(escape_markdown, header)), *body]
     widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(header))]
     rule = [("-" * (w - 1) + ":") if n else "-" * w for w, n in zip(widths, grid.numeric, strict=True)]
@@ -119,7 +177,7 @@ def latex(grid: Grid) -> str:
     title = grid.title if grid.title.endswith((".", "?", "!")) else f"{grid.title}."
     label = re.sub(r"[^A-Za-z0-9]+", "-", grid.label or grid.title.partition(": ")[0]).strip("-").lower()
     columns = "".join("r" if numeric else "l" for numeric in grid.numeric)
-    body = marked_texts(grid, escape_latex, r"\textsuperscript{{{}}}")
+    body = grid.marked_texts(escape_latex, r"\textsuperscript{{{}}}")
     notes = [rf"\textsuperscript{{{i}}} {escape_latex(note)}" for i, note in enumerate(grid.footnotes, 1)]
     below = [*notes, *map(escape_latex, grid.closing)]
     return "\n".join(
@@ -171,7 +229,7 @@ def html_table(grid: Grid) -> str:
     head = "".join(f"<th{ALIGNED[numeric]}>{html.escape(text)}</th>" for text, numeric in columns)
     over = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in grid.groups)
     groups = f"<tr>{over}</tr>" if over else ""
-    texts = marked_texts(grid, html.escape, "<sup>{}</sup>")
+    texts = grid.marked_texts(html.escape, "<sup>{}</sup>")
     rows = (map(html_cell, *columns, grid.numeric) for columns in zip(grid.rows, texts, strict=True))
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in grid.footnotes)
@@ -208,32 +266,17 @@ def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
 
 
 def without_formula(value: Plain) -> Plain:
-    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula.
-
-    A value that is not a text is returned unchanged.
-    """
+    """Return a text on one line, with a leading apostrophe if a spreadsheet would read it as a formula."""
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())
     return f"'{text}" if text.startswith(tuple("=+-@")) else text
 
 
-def json_text(document: Document) -> str:
-    """Return a document as indented JSON."""
-    from results.records import as_json  # late: pydantic, which listing the formats does without
-
-    return as_json(document.record())
-
-
-def each_grid(write: Callable[[Grid], str]) -> Callable[[Document], str]:
-    """Return a function that writes all grids of a document with `write`, joined by blank lines."""
-    return lambda document: "\n\n".join(map(write, document.grids()))
-
-
 FORMATS = {
-    "md": Format("md", each_grid(markdown)),
-    "latex": Format("tex", each_grid(latex), notes="short"),  # a paper has little room
-    "csv": Format("csv", lambda document: as_csv(document.rows()), all_columns=True),
-    "json": Format("json", json_text, all_columns=True),
-    "html": Format("html", each_grid(html_table)),
+    "md": Format("md", markdown),
+    "latex": Format("tex", latex, notes="short"),  # a paper has little room
+    "csv": Format("csv", all_columns=True),
+    "json": Format("json", all_columns=True),
+    "html": Format("html", html_table),
 }

@@ -9,12 +9,12 @@ from typing import Any
 
 from results import units
 from results.names import suggestion
-from results.records import INTERVAL, Interval, NoteSubjects, Row, Table, json_object
+from results.records import INTERVAL, Interval, Row, Table, json_object
 from results.statistics import claims, interaction
 from results.store.schemas import Plain
 from results.style import current
 from results.tables import formats, sentences
-from results.tables.grid import Cell, Grid
+from results.tables.formats import Cell, Grid
 from results.units import Unit
 
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
@@ -24,8 +24,8 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 class Column:
     """A column of a table.
 
-    header: may contain "{metric}", the metric's label. text: function from a row and the metric's unit to the text of a
-    cell. numeric: whether cells are aligned to the right.
+    header: may contain "{metric}", the metric's label. text: the text of a cell, from a row and the metric's unit.
+    numeric: whether cells are aligned to the right.
     """
 
     header: str
@@ -60,21 +60,13 @@ def brackets(interval: Interval | None, write: Callable[[float], str]) -> str:
 
 
 def count_of_planned(n: int, planned: int) -> str:
-    """Return the number of finished trials: "5", or "3/5" if fewer trials finished than were planned."""
+    """Return the number of finished trials: "5", or "3/5" if more were planned."""
     return str(n) if n == planned else f"{n}/{planned}"
 
 
 def verdict_cell(row: Row) -> str:
-    """Return the verdict as text, "baseline" in the baseline's row, or a dash without a verdict.
-
-    A word in place of the dash, such as "none", could be taken for an arm's value.
-    """
+    """Return the verdict as text, "baseline", or a dash, as "none" could be taken for an arm's value."""
     return "baseline" if row.arm == row.baseline else str(row.verdict or "–").replace("-", " ")
-
-
-def margin_cell(row: Row, unit: Unit) -> str:
-    """Return the smallest margin met, rounded up like every bound; "" if there is none."""
-    return "" if row.margin_met is None else unit.bound(row.margin_met).removesuffix(unit.of_difference)
 
 
 COLUMNS = {
@@ -95,7 +87,10 @@ COLUMNS = {
     "p": Column("p", lambda row, unit: units.probability(row.p)),
     "p_holm": Column("p (Holm)", lambda row, unit: units.probability(row.p_holm)),
     "verdict": Column("verdict", lambda row, unit: verdict_cell(row), numeric=False),
-    "margin_met": Column("margin met", margin_cell),
+    "margin_met": Column(  # rounded up like every bound
+        "margin met",
+        lambda row, unit: "" if row.margin_met is None else unit.bound(row.margin_met).removesuffix(unit.of_difference),
+    ),
     "published": Column("published†", lambda row, unit: unit.value(row.published)),
     "params": Column("params", lambda row, unit: units.count(row.params)),
     "flops": Column("FLOPs", lambda row, unit: units.count(row.flops)),
@@ -128,12 +123,12 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     form = formats.named(format)
     needed = columns or (list(COLUMNS) if form.all_columns else shown_columns(table))
     written = abridged(table, needed, notes or form.notes)
-    document = formats.Document(
+    return formats.document(
+        format,
         grids=lambda: [as_grid(written, needed)],
         rows=lambda: csv_rows([written], columns),
         record=lambda: record(written, columns),
     )
-    return form.write(document)
 
 
 def record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
@@ -151,28 +146,24 @@ def with_interim_marks(table: Table) -> Sequence[Row]:
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes, as chosen by `notes`, one of NOTES.
 
-    "all" keeps every note. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
-    the table's notes. "none" drops these, all footnotes about arms, and all the table's notes. Both "short" and "none"
-    keep the footnotes on missing, failed and diverged trials.
+    "short" drops footnotes about columns that are not in `columns`, and the lists of trials in the table's notes.
+    "none" drops these, all footnotes about arms, and all the table's notes. Both keep the footnotes on missing, failed
+    and diverged trials.
     """
     if notes == "all":
         return table
-    rows = [
-        replace(row, notes=[note for note in row.notes if is_kept(note, table.notes_of, columns, notes)])
-        for row in table.rows
-    ]
+
+    def is_kept(note: str) -> bool:
+        if note in table.notes_of.differences:
+            return not COMPARED.isdisjoint(columns)
+        return note not in table.notes_of.arms or (
+            notes == "short" and table.notes_of.columns.get(note, "arm") in columns
+        )
+
+    rows = [replace(row, notes=list(filter(is_kept, row.notes))) for row in table.rows]
     where = " trials: "  # before the list of trials: "code differs between trials: ..."
     table_notes = [note.partition(where)[0] + " trials" if where in note else note for note in table.notes]
     return replace(table, rows=rows, notes=table_notes if notes == "short" else [], abridged=True)
-
-
-def is_kept(note: str, subjects: NoteSubjects, columns: Sequence[str], notes: str) -> bool:
-    """Return whether a table with `notes` "short" or "none" keeps a footnote."""
-    if note in subjects.differences:
-        return not COMPARED.isdisjoint(columns)
-    if note in subjects.arms:
-        return notes == "short" and subjects.columns.get(note, "arm") in columns
-    return True
 
 
 def check_columns(columns: Sequence[str] | None, table: Table) -> None:
@@ -191,10 +182,7 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
 
 
 def shown_columns(table: Table) -> list[str]:
-    """Return the default columns of a table: those of SHOWN that apply.
-
-    Columns of WHERE_KNOWN without a value in any row are left out. So are those of JUDGED if the table is not judged.
-    """
+    """Return the default columns of a table: those of SHOWN that apply."""
     columns = [name for name in SHOWN if table.judged or name not in JUDGED]
     return [n for n in columns if n not in WHERE_KNOWN or any(row.value(n) is not None for row in table.rows)]
 
@@ -234,7 +222,6 @@ def label(metric: str, objective: str = "") -> str:
 
 
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the caption: what the numbers mean, progress if unfinished, and departures from the recipe."""
     unit, split = units.unit(table.metric), table.split
     metric = label(table.metric, table.objective)
     tests = {"folds": f"each on one of {split.folds} folds of {split.images:,} images"}
@@ -274,10 +261,7 @@ def in_unit(unit: Unit) -> str:
 
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the lines below the footnotes: sources, answer, interactions, claims, notes and caveats.
-
-    An abridged table has no answer, claims or caveats.
-    """
+    """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
     lines = [dagger(published_source(table))] if "published" in columns else []
     lines += [] if table.abridged else [f"Answer: {sentences.answer(table)}"]
     if table.interactions:  # which have no row
@@ -297,7 +281,6 @@ def dagger(source: str) -> str:
 
 
 def published_source(table: Table) -> str:
-    """Return the source of the published numbers; "the study" if none is named."""
     return table.published_of or "the study"
 
 
@@ -312,7 +295,7 @@ INTERACTION = {  # column -> field of an interaction
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm, as a dict from column to value.
 
-    columns: by default all of COLUMNS, and the fields of the arm's interaction if any table has interactions.
+    columns: by default COLUMNS, and the fields of the arm's interaction if any table has interactions.
     """
     with_interactions = not columns and any(table.interactions for table in tables)
     rows = []

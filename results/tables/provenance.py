@@ -18,22 +18,22 @@ Trial = tuple[str, int]  # arm, seed
 
 
 def provenance_notes(trials: Columns) -> list[str]:
-    """Return a note for each field of provenance whose value differs among the trials that finished or diverged.
-
-    A difference between the attempts of one trial counts too. A note gives the most frequent value, and names or counts
-    the trials with each other known value.
-    """
+    """Return a note for each field whose known value differs between ended trials, or between attempts of one."""
     ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
     mine = [(trials["arm"][at], trials["seed"][at]) for at in ended]
     columns = comparable_columns({name: [trials[name][at] for at in ended] for name in (*COMPARABLE, *ALSO)})
-    return [difference_note(name, mine, texts) for name, texts in columns if differs(texts)]
+    return [
+        difference_note(name, mine, texts)
+        for name, texts in columns
+        if len({*texts} - {""}) > 1 or any(THEN in text for text in texts)
+    ]
 
 
 def comparable_columns(trials: Columns) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each field that should be equal in all trials, with its value in each trial.
 
-    trials: has COMPARABLE and ALSO. The value "" means unknown. For a plug-in, it also means that the trial did not
-    load it. That is no difference, as a shared baseline may be trained without the plug-in.
+    trials: has COMPARABLE and ALSO. The value "" means unknown. A trial that did not load a plug-in has "" too, as a
+    shared baseline may be trained without it.
     """
     for name in COMPARABLE:
         yield name, [source_digest(text) if name == "code" else text for text in trials[name]]
@@ -53,17 +53,8 @@ def source_digest(code: str) -> str:
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
-def differs(texts: Iterable[str]) -> bool:
-    """Return whether known values (not "") differ between trials or between the attempts of one trial."""
-    known = set(texts) - {""}
-    return len(known) > 1 or any(THEN in text for text in known)
-
-
 def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
-    """Return the note on one field: "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)".
-
-    texts: the field's value in each of `trials`; "" if unknown.
-    """
+    """Return the note on one field: "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)"."""
     groups: dict[str, list[Trial]] = defaultdict(list)
     for trial, text in zip(trials, texts, strict=True):
         if text:

@@ -14,29 +14,35 @@ from results.records import (
     PublishedComparison,
     PublishedNumber,
     PublishedRow,
-    Row,
     Sources,
     Table,
     json_object,
     of_study,
 )
 from results.statistics import claims
-from results.store.schemas import Plain
 from results.study_results import StudyResults
 from results.tables import formats, layout, sentences, study_table
-from results.tables.grid import Cell, Grid
+from results.tables.formats import Cell, Grid
 
 NAME = "published"  # what the command line calls the second set of results
 
 
 def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
-    """Return the judged claims of the studies, and their arms that have published numbers.
-
-    Raises ValueError if no study has a claim or a published number.
-    """
+    """Return the judged claims and the arms with published numbers; raise ValueError if no study has one."""
     tables = [study_table.table(study) for study in studies]
     judged = [claim_row(claim, table) for table in tables for claim in table.claims]
-    rows = [arm_row(row, table) for table in tables for row in table.rows if row.published is not None]
+    rows = [
+        PublishedRow(
+            **of_study(table),
+            arm=row.arm,
+            a=compare.reached(row),
+            b=PublishedNumber(row.published),
+            notes=compare.metric_notes(table.metric, table.objective),
+        )
+        for table in tables
+        for row in table.rows
+        if row.published is not None
+    ]
     if not judged and not rows:
         names = ", ".join(study.name for study in studies)
         raise ValueError(f"{NAME}: no claim and no published number in {names}")
@@ -55,10 +61,7 @@ def compare_published(studies: Sequence[StudyResults]) -> PublishedComparison:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Return a claim with the difference of the published numbers and its notes.
-
-    A note on an unresolved claim states the largest difference that its interval allows.
-    """
+    """Return a claim with the published difference and notes, which give the bound of an unresolved one."""
     published = {row.arm: row.published for row in table.rows}
     a, _, b = claims.parse_claim(claim.claim)
     left, right = published.get(a), published.get(b)
@@ -73,16 +76,6 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     )
 
 
-def arm_row(row: Row, table: Table) -> PublishedRow:
-    return PublishedRow(
-        **of_study(table),
-        arm=row.arm,
-        a=compare.reached(row),
-        b=PublishedNumber(row.published),
-        notes=compare.metric_notes(table.metric, table.objective),
-    )
-
-
 # -- rendering ---------------------------------------------------------------------------------------------------------
 
 
@@ -91,24 +84,18 @@ def render(found: PublishedComparison, format: str) -> str:
 
     CSV has the claims only. Raises ValueError for an unknown format, or for CSV without claims.
     """
+    if format == "csv" and not found.claims:
+        raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
     parts = (claims_grid, found.claims), (arms_grid, found.rows)
-    document = formats.Document(
+    return formats.document(
+        format,
         grids=lambda: [lay_out(found) for lay_out, part in parts if part],
-        rows=lambda: csv_rows(found),
+        rows=lambda: [layout.flat(json_object(claim)) for claim in found.claims],
         record=lambda: found,
     )
-    return formats.named(format).write(document)
-
-
-def csv_rows(found: PublishedComparison) -> list[dict[str, Plain]]:
-    """Return a CSV row per claim, as a dict from column to value; raise ValueError if there is no claim."""
-    if not found.claims:
-        raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
-    return [layout.flat(json_object(claim)) for claim in found.claims]
 
 
 def claims_grid(found: PublishedComparison) -> Grid:
-    """Return the claims as a grid of text, with the number of each verdict below it."""
     rows = []
     for claim in found.claims:
         unit = units.unit(claim.metric)

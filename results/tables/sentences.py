@@ -33,10 +33,7 @@ def sentence(row: Row, table: Table) -> str:
 
 
 def by_how_much(row: Row, measure: Unit) -> str:
-    """Return an arm's difference as text: "by 18.23 points (95% CI 16.30 to 20.16)".
-
-    Without a difference or its interval, the text is "as 5 of 5 trials diverged".
-    """
+    """Return "by 18.23 points (95% CI 16.30 to 20.16)", or "as 5 of 5 trials diverged" without an interval."""
     if row.delta is None or row.delta_ci95 is None:
         return f"as {row.diverged} of {row.ended} trials diverged"
     towards = 1 if row.delta > 0 else -1
@@ -53,10 +50,7 @@ def intervals(row: Row) -> list[Interval]:
 
 
 def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)") -> str:
-    """Return the largest difference inside the intervals as text, or that there are too few trials to bound it.
-
-    source: text that names the kind of intervals.
-    """
+    """Return the largest difference inside the intervals as text. source: names the kind of intervals."""
     largest = max((abs(end) for interval in intervals for end in interval), default=measure.range)
     if largest >= measure.range:
         return "too few trials to bound the difference"
@@ -64,7 +58,6 @@ def bound(intervals: Sequence[Interval], measure: Unit, source: str = " (95% CI)
 
 
 def divergence_text(row: Row) -> str:
-    """Return ", and 1 of 5 trials diverged"; "" if none diverged."""
     return f", and {row.diverged} of {row.ended} trials diverged" if row.diverged else ""
 
 
@@ -79,10 +72,11 @@ def why_untested(row: Row) -> str:
 def answer(table: Table) -> str:
     """Return the study's answer as text, with its verdicts if the table is judged.
 
-    Resolved differences come first. Arms with equal verdicts share a clause. Of more than NAMED resolved differences,
-    it names only the smallest and the largest. In a tuned study, arms at their tuned value are described. Of the other
-    arms, the verdicts are counted.
+    In a tuned study, arms at their tuned value are described. Of the other arms, the verdicts are counted.
     """
+    over, planned = progress(table)
+    so_far = "" if over == planned else f", so far ({over} of {planned} trials are done)"
+    start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}{so_far}:"
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if is_tuned(row, table)]
     text = clauses(tuned or compared, table) or "nothing to compare"
@@ -93,13 +87,13 @@ def answer(table: Table) -> str:
         rest = verdict_counts([row for row in compared if row not in tuned])
         text = f"each at its own {what}, {text}. At equal {what}: {rest}"
     note = "" if "lr" in table.varied else " All at the baseline's learning rate."
-    return f"{opening(table)} {text}.{note}"
+    return f"{start} {text}.{note}"
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
-    """Return a clause for each verdict and baseline, in the order of verdicts, joined by semicolons.
+    """Return a clause for each verdict, baseline and reason not to test, in the order of verdicts.
 
-    Untested rows have a clause for each reason. A baseline of several settings is written out only once.
+    A baseline of several settings is written out only once.
     """
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
@@ -125,7 +119,7 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows that share a verdict and a baseline. baseline: how to name the baseline."""
+    """Return the description of rows that share a verdict and a baseline, which is called `baseline`."""
     first, measure, (arm, _, point) = rows[0], unit(table.metric), name_parts(rows[0])
     alone = sentence(replace(first, baseline=baseline), table)
     if len(rows) == 1 and not point:
@@ -150,10 +144,7 @@ def sizes(rows: Sequence[Row], measure: Unit) -> str:
 
 
 def names(rows: Sequence[Row]) -> str:
-    """Return a list of arms in which points of a curve are joined: "stem=conv at data_fraction=0.1 and 0.3".
-
-    A curve varies a setting over several values for every arm. Entries after the first 2 * NAMED are only counted.
-    """
+    """Return a list of arms: "stem=conv at data_fraction=0.1 and data_fraction=0.3". After 2 * NAMED it counts them."""
     points: dict[str, list[str]] = {}
     for row in rows:
         head, _, point = map(current().label, name_parts(row))
@@ -173,24 +164,16 @@ def names(rows: Sequence[Row]) -> str:
 def name_parts(row: Row) -> tuple[str, str, str]:
     """Return the parts of an arm's name: what the arm changes, its baseline, and the point of the curves.
 
-    The point has the settings at the end of the name that arm and baseline share, without tuned ones:
-    "data_fraction=0.1" for the arm "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
+    The point has the settings that both names end with, without tuned ones: "data_fraction=0.1" for the arm
+    "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
     """
-    arm, baseline = row.arm.split(","), row.baseline.split(",")
-    shared = 0
-    while shared < min(len(arm), len(baseline)) - 1 and arm[-1 - shared] == baseline[-1 - shared]:
-        shared += 1
-    head, base, point = arm[: len(arm) - shared], baseline[: len(baseline) - shared], arm[len(arm) - shared :]
+    head, base, point = row.arm.split(","), row.baseline.split(","), list[str]()
+    while min(len(head), len(base)) > 1 and head[-1] == base[-1]:
+        point.insert(0, head.pop())
+        base.pop()
     at = [place for place in point if not place.endswith("=tuned")]
     change, against, where = (current().label(",".join(one)) for one in (head, base, at))
     return change, against, where
-
-
-def opening(table: Table) -> str:
-    """Return the beginning of the answer: the setting, the number of seeds, and the progress if unfinished."""
-    over, planned = progress(table)
-    start = f"On {setting(table.recipe, table.data, table.overrides)}, {count_text(untuned_rows(table))}"
-    return f"{start}:" if over == planned else f"{start}, so far ({over} of {planned} trials are done):"
 
 
 def setting(recipe: str, data: PlannedData | None, overrides: Mapping[str, Any]) -> str:
@@ -227,7 +210,7 @@ def untuned_rows(table: Table) -> list[Row]:
 
 
 def departure_text(table: Table) -> str:
-    """Return the departures as text: "Unlike the recipe, the baseline has steps 500, optimizer sgd."; "" for none."""
+    """Return "Unlike the recipe, the baseline has steps 500, optimizer sgd."; "" without departures."""
     texts = [
         f"{name} has {', '.join(f'{key} {value}' for key, value in settings.items())}"
         for name, settings in table.departures.items()
@@ -236,7 +219,7 @@ def departure_text(table: Table) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Return the finished seeds as text: "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
+    """Return the finished seeds as "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
     counts = sorted({row.n for row in rows})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"n = {several} seeds per arm"

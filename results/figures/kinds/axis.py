@@ -29,7 +29,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a label for each tick: the factor's value, with the arm's verdict below it."""
     rows = rows_of(frame.sort_values("at", kind="stable"))
     words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
     return [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]

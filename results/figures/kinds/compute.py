@@ -43,8 +43,7 @@ def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> 
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
         ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        lines.draw_points(rows, ax, look)
-        lines.draw_seeds(rows, seeds, ax, look, lines.SEED_OFFSET)
+        lines.draw_points(rows, seeds, ax, look)
         lines.draw_spread_absences(rows, frame, ax, look)
 
 

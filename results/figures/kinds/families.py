@@ -79,8 +79,7 @@ def draw_over_compute(
     looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     for name, look in looks.items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
-        lines.draw_points(rows, ax, look)
-        lines.draw_seeds(rows, points, ax, look, 4.0)
+        lines.draw_points(rows, points, ax, look, seed_offset=4.0)
         lines.draw_spread_absences(rows, frame, ax, look)
         if name in fitted:
             draw_fit(fitted[name], ax, look, metric)

@@ -35,19 +35,13 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def has_curves(study: StudyResults) -> bool:
-    """Return whether the figure needs a second panel, with training curves.
-
-    It needs none if trials were evaluated, but each only once.
-    """
+    """Return whether to draw training curves: unless trials were evaluated, but each only once."""
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Return a line with each tuned arm's difference from its baseline, each arm at the values that validation selects.
-
-    Returns [] if the study tunes nothing or no difference is known.
-    """
+    """Return a line with each tuned arm's difference from its baseline, each at the values that validation selects."""
     tuned = {entry.name: entry.change for entry in study.plan.tuned}
     measure = unit(table.metric)
     found = [

@@ -38,10 +38,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
-    """Return the metric measured at each test size, in increasing order of size.
-
-    The metric at the training size is the study's `base_metric`, unless an eval measured that size.
-    """
+    """Return the metric by test size, in increasing order; at the training size, it may be the study's own."""
     base, kind = base_metric(study.plan.metric), kind_of(study)
     names = [study.plan.metric, *(f"{base}@{name.partition('@')[2]}" for name in study.plan.evals)]
     tested = filter(None, map(TESTED.fullmatch, names))
@@ -69,8 +66,7 @@ def training_size(study: StudyResults) -> float:
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return `arms_frame` and `seeds_frame` at one test size, where `metric` is measured, with an arm per series.
 
-    The size is part of each arm's name, so that seeds are drawn at the size of their mean. Only the metric that the
-    study tests has verdicts.
+    The size is part of each arm's name, so that seeds are drawn at the size of their mean.
     """
     here = table if metric == table.metric else measured_by(study, metric)[1]
     frame, points, at_size = arms_frame(study, here), seeds_frame(study, metric), f"@{size:g}"

@@ -37,7 +37,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 def has_few_shot(study: StudyResults, metric: str) -> bool:
     """Return whether some trial has 5-shot accuracy that the plan asks for in addition to its metric.
 
-    Where the plan does not ask for it, only arms shared with another study would have values.
+    Unasked, only arms shared with another study would have it.
     """
     owed = metric != FEW_SHOT and "fewshot" in study.plan.evals
     return bool(owed and FEW_SHOT in study.trials and study.trials[FEW_SHOT].notna().any())
@@ -46,40 +46,20 @@ def has_few_shot(study: StudyResults, metric: str) -> bool:
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
     """Return a label for each value of `at`, in increasing order.
 
-    Labels of data_fraction have the number of images. Those of a stage's data_fraction do not, because `history` has
-    the images of the arms' own training only.
+    Below a data fraction is the number of images, a range where folds differ. That of a stage is not in `history`.
     """
-    if x == "data_fraction":
-        return fraction_labels(frame, history)
-    if x.endswith(".data_fraction"):
-        return [f"{value_text(100 * at)}%" for at in sorted(set(frame["at"]))]
-    return tick_labels(frame)
-
-
-def fraction_labels(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """Return labels of the data fraction in percent, with the number of images below it if known.
-
-    Folds differ in size, so the number of images may be a range.
-    """
-    images, places = images_per_epoch(history), dict(zip(frame["arm"], frame["at"], strict=True))
-    images = images[images.index.isin(places.keys())]
+    if not f".{x}".endswith(".data_fraction"):
+        return tick_labels(frame)
+    seen, places = history[history["epoch"] > 0], dict(zip(frame["arm"], frame["at"], strict=True))
+    images = (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
+    images = images[images.index.isin(places.keys() if x == "data_fraction" else [])]
     counts = images.groupby([places[arm] for arm in images.index]).agg(["min", "max"])
-    return [
-        f"{value_text(100 * at)}%{image_count_text(counts.loc[at]) if at in counts.index else ''}"
-        for at in sorted(set(frame["at"]))
-    ]
-
-
-def image_count_text(found: pd.Series) -> str:
-    """Return the text below a label: "1,294 images", or the range from `min` to `max` of `found` on two lines."""
-    low, high = (f"{found[end]:,.0f}" for end in ("min", "max"))
-    return f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
-
-
-def images_per_epoch(history: pd.DataFrame) -> pd.Series:
-    """Return the number of training images per epoch of each trial, as a series indexed by arm."""
-    seen = history[history["epoch"] > 0]
-    return (seen["images"] / seen["epoch"]).groupby([seen["arm"], seen["seed"]]).median().droplevel("seed")
+    labels = []
+    for at in sorted(set(frame["at"])):
+        low, high = (f"{counts.loc[at, end]:,.0f}" if at in counts.index else "" for end in ("min", "max"))
+        number = f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
+        labels.append(f"{value_text(100 * at)}%{number if low else ''}")
+    return labels
 
 
 def steps_text(trials: pd.DataFrame) -> str:

@@ -32,9 +32,9 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return `arms_frame` with the scaled dimension as `series`, and two more columns.
+    """Return `arms_frame` with the scaled dimension as `series`, `at` (compute relative to the baseline) and `aside`.
 
-    at: compute relative to the baseline. aside: offset in points (1/72 inch) that keeps markers apart.
+    aside: offset in points (1/72 inch) that keeps markers apart.
     """
     frame, plan = arms_frame(study, table), study.plan
     planned = {arm.name: arm for arm in plan.arms}
@@ -47,10 +47,7 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def scaled_dimension(arm: Arm, plan: Plan) -> str:
-    """Return the only factor in which an arm differs from its baseline.
-
-    If there are several, the arm's model family is returned, or ALL without a family. A baseline gives BASE.
-    """
+    """Return the only factor in which an arm differs from its baseline, else its model family or ALL."""
     if arm.name == arm.baseline:
         return BASE
     keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
@@ -67,7 +64,6 @@ def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Ax
             line = pd.concat([rows, base]).sort_values("at", kind="stable")
             ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
         for aside in sorted(set(rows["aside"])):
-            lines.draw_points(rows[rows["aside"] == aside], ax, look, aside)
-            lines.draw_seeds(rows[rows["aside"] == aside], points, ax, look, aside + 3.0)
+            lines.draw_points(rows[rows["aside"] == aside], points, ax, look, aside, 3.0)
         lines.draw_spread_absences(rows, frame, ax, look)
         lines.legend_line(ax, look, rows["line"].iloc[0])

@@ -17,7 +17,7 @@ from results.figures.frame import arms_frame, minus_text, signed_text
 from results.figures.kinds import intervals
 from results.figures.theme import style
 from results.style import COLUMN, FULL, Style, use
-from results.tables import grid, layout, study_table
+from results.tables import formats, layout, study_table
 from results.units import unit
 
 MINUS_ZERO = re.compile(r"(?<![\w.])[-\N{MINUS SIGN}]0(\.0*)?(?![\d.\w])")
@@ -109,7 +109,7 @@ def test_footnotes_are_numbered_as_they_appear() -> None:
     """Within a row come an interval that disagrees, then sizes, then how alike the initial weights are."""
     start, size = "99.7% of its initial weights are the baseline's", "parameters 5 against 4 (+25.0%)"
     disagrees = "the 95% interval excludes 0, but not after correction for 2 contrasts"
-    rows = [[grid.Cell("", notes=[start, size])], [grid.Cell("", notes=[start, disagrees])]]
-    made = grid.Grid(title="", caption=[], header=[""], numeric=[False], rows=rows)
+    rows = [[formats.Cell("", notes=[start, size])], [formats.Cell("", notes=[start, disagrees])]]
+    made = formats.Grid(title="", caption=[], header=[""], numeric=[False], rows=rows)
     assert made.footnotes == [size, start, disagrees]
     assert [made.marks(cell) for (cell,) in rows] == ["1,2", "2,3"]
