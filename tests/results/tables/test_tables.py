@@ -57,7 +57,7 @@ def with_hole(status: str, reason: str = "", arm: str = "position=2d") -> Table:
     return holed({(arm, 3): synthetic.hole(status, reason)})
 
 
-def test_the_keys_are_those_that_others_read() -> None:
+def test_keys_are_those_that_others_read() -> None:
     found = json.loads(render(made(), "json"))
     assert list(found)[:5] == ["study", "recipe", "metric", "baseline", "rows"]
     assert [list(row) for row in found["rows"]] == [ROW] * 4
@@ -70,22 +70,17 @@ def test_verdicts_follow_the_data() -> None:
     row = of(found, "position=1d")
     compared = ("delta", "delta_ci95", "delta_ci95_images", "p", "p_holm", "n_pairs")
     assert [getattr(row, name) for name in compared] == [None] * 6
-    assert row.baseline == "position=1d"
     loss = of(made(synthetic.position(metric="test_loss", margin=None, claims=[])), "position=none")
     assert (loss.delta > 0, loss.verdict) == (True, "worse")
 
 
-def test_every_point_of_a_curve_has_its_own_baseline() -> None:
+def test_every_point_of_a_curve_has_its_own_baseline_and_confounds_are_footnotes() -> None:
     found = table(synthetic.results(synthetic.pooling()))
     assert found.family == 3
     for row in found.rows:
-        point = row.arm.partition(",")[2]
-        assert row.baseline == f"pool=cls,{point}"
+        assert row.baseline == f"pool=cls,{row.arm.partition(',')[2]}"
         assert (row.delta is None) == row.arm.startswith("pool=cls")
-
-
-def test_confounds_of_the_plan_are_footnotes() -> None:
-    text = render(table(synthetic.results(synthetic.pooling())), "md")
+    text = render(found, "md")
     assert "| pool=gap,lr=0.002 [1]" in text
     assert "[1] one token fewer (no class token)" in text
 
@@ -97,7 +92,7 @@ def test_official_test_sets_have_a_second_interval() -> None:
         if row.delta is not None:
             outer, inner = row.delta_ci95_images, row.delta_ci95
             assert outer[0] <= inner[0] <= inner[1] <= outer[1]
-    both = "its ± is over seeds on these test images, seeds x images the wider interval"
+    both = "over seeds on these test images"
     assert all(both in render(found, format) for format in ("md", "html"))
     assert both not in render(found, "md", columns=["arm", "delta"])
 
@@ -185,7 +180,7 @@ def test_an_arm_that_always_diverges_is_worse() -> None:
         multipletests([one.p for one in compared], method="holm")[1]
     )
     assert "no interval of the difference: n = 0" in row.notes
-    assert "resolved by how often it diverges (Fisher's exact test)" in row.notes
+    assert any("Fisher's exact test" in note for note in row.notes)
     assert "position=2d as 5 of 5 trials diverged" in sentences.answer(found)
 
 
@@ -234,13 +229,12 @@ def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
         assert (row.mean, row.delta, row.delta_ci95) == (other.mean, other.delta, other.delta_ci95)
     assert of(asked, "position=none").verdict == "worse"
     assert {claim.verdict for claim in plain.claims} == {None}
-    assert "19 of 20 trials are done): no verdict before all are." in sentences.answer(plain)
+    assert "19 of 20 trials are done): no verdict" in sentences.answer(plain)
     text = render(plain, "md")
-    assert "Interim: 19 of 20 planned trials are done, so there is no verdict (--interim shows it)." in text
+    assert "Interim: 19 of 20 planned trials are done" in text
     assert "p (Holm)" not in text
     assert "worse (interim)" in render(asked, "md")
     assert next(csv.DictReader(io.StringIO(render(asked, "csv"))))["verdict"] == "worse (interim)"
-    assert made().judged
     assert "Interim" not in render(made(), "md")
 
 
@@ -253,7 +247,6 @@ def test_intervals_are_simultaneous_where_asked() -> None:
             outer, inner = row.delta_ci95_simultaneous, row.delta_ci95
             assert outer[0] < inner[0] < inner[1] < outer[1]
     assert "95% CI, simultaneous" in render(found, "md")
-    assert "± is the 95% t interval, not adjusted" in render(found, "md")
     assert "simultaneous" not in render(table(study), "md")
 
 
@@ -268,11 +261,16 @@ def test_a_wide_margin_and_an_outlier_are_noted() -> None:
 
 
 def test_a_study_that_has_not_begun_is_a_table_of_holes() -> None:
+    """A cell without a verdict is a dash, as a word could be mistaken for an arm's value."""
     found = made(**{name.partition("=")[2]: [None] * 5 for name in ACCURACIES})
     assert [(row.n, row.missing) for row in found.rows] == [(0, 5)] * 4
+    assert "0 of 20 trials are done" in sentences.answer(found)
     for form in FORMATS:
         assert "position=none" in render(found, form)
-    assert "0 of 20 trials are done" in sentences.answer(found)
+    for form, cell in {"md": "| – ", "latex": "& -- ", "html": ">–<"}.items():
+        text = render(found, form, ["arm", "verdict"])
+        assert text.count("none") == text.count("position=none")
+        assert cell in text
 
 
 EAGER = {"compile": "false", "attention": "flash", "matmul_precision": "highest", "tf32": "convolutions"}
@@ -341,7 +339,6 @@ def test_trials_that_ran_otherwise_are_named(values: dict[int, dict[str, str]], 
 
 
 def test_many_arms_that_ran_otherwise_are_counted() -> None:
-    """A note names at most three arms."""
     study = synthetic.results(synthetic.position())
     study.columns["code"] = [OTHER if seed == 1 else CODE for seed in study.columns["seed"]]
     assert table(study).notes == [f"code differs between trials: {CODE} (16), {OTHER} (4 trials of 4 arms)"]
@@ -366,7 +363,6 @@ EDITED = "edited or damaged since its result was published"
     ],
 )
 def test_a_damaged_file_is_named_and_only_a_result_is_a_hole(runs: Path, name: str, n: int, note: str) -> None:
-    """Damage of any kind crashes no table and changes no other number."""
     trial = store.trial(runs, synthetic.trial_id(synthetic.position(), "position=2d", 1))
     path = (trial.path if name == "result.json" else trial.path / "attempts/0001") / name
     whole, before = path.read_bytes(), table(load_studies(runs)[0]).rows
@@ -398,19 +394,10 @@ def test_claims_and_published_numbers_name_their_sources() -> None:
     """Published numbers may have another source than the claims; without a source both are the study's."""
     text = render(made(synthetic.position(published_of="Table 9 (ViT-S)")), "md")
     assert "† Table 9 (ViT-S): another setting" in text
-    assert "Claims of arXiv 2010.11929, Table 8:" in text
+    assert "Claims of arXiv 2010.11929, Table 8: position=none < position=1d: agrees;" in text
     text = render(made(synthetic.position(source="")), "md")
-    assert "Claims of the study: position=none < position=1d: agrees;" in text
+    assert "Claims of the study: " in text
     assert "† the study: another setting" in text
-
-
-def test_a_cell_without_a_verdict_is_a_dash() -> None:
-    """A word could be mistaken for an arm's value."""
-    found = made(none=[None] * 5)
-    for form, cell in {"md": "| – ", "latex": "& -- ", "html": ">–<"}.items():
-        text = render(found, form, ["arm", "verdict"])
-        assert text.count("none") == text.count("position=none")
-        assert cell in text
 
 
 def test_csv_has_raw_numbers() -> None:
@@ -426,34 +413,29 @@ def test_other_numbers_can_be_columns() -> None:
     study = synthetic.results(synthetic.position(), synthetic.from_accuracies(synthetic.position(), ACCURACIES))
     names = ["arm", "val_accuracy", "train_seconds", "train_seconds_ci95"]
     found = table(study, layout.further_metrics(names))
-    assert found.besides == ["val_accuracy", "train_seconds"]
     for arm, trials in study.trials.groupby("arm"):
         row = of(found, str(arm))
-        for name in found.besides:
+        for name in ("val_accuracy", "train_seconds"):
             values = trials[name].to_numpy()
             assert row.value(name) == pytest.approx(values.mean())
             low, high = scipy.stats.t.interval(0.95, len(values) - 1, values.mean(), scipy.stats.sem(values))
             assert row.value(f"{name}_ci95") == pytest.approx([low, high])
-    header, _, first, *_ = (line for line in render(found, "md", names).splitlines() if line.startswith("|"))
-    assert [cell.strip() for cell in header.split("|")[1:-1]] == [
-        *("arm", "val accuracy", "train seconds", "95% CI of train seconds"),
-    ]
+    text = render(found, "md", names)
+    header, _, first, *_ = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+    )
+    assert header == ["arm", "val accuracy", "train seconds", "95% CI of train seconds"]
     row = found.rows[0]
     half = 50 * (row.value("val_accuracy_ci95")[1] - row.value("val_accuracy_ci95")[0])
-    cells = [cell.strip() for cell in first.split("|")[2:-1]]
-    assert cells[0] == f"{100 * row.value('val_accuracy'):.2f} ± {half:.2f}"
-    assert cells[1].startswith(f"{row.value('train_seconds'):.1f} ± ")
-    assert "test accuracy in %, val accuracy in %, train seconds, ± is the 95% t interval" in render(found, "md", names)
+    assert first[1] == f"{100 * row.value('val_accuracy'):.2f} ± {half:.2f}"
+    assert first[2].startswith(f"{row.value('train_seconds'):.1f} ± ")
+    assert "val accuracy in %, train seconds, ±" in text
     flat = next(csv.DictReader(io.StringIO(render(found, "csv", names))))
     assert list(flat) == [*names[:3], "train_seconds_ci95_low", "train_seconds_ci95_high"]
     assert json.loads(render(found, "json", names))["rows"][0].keys() == set(names)
     assert across_recipes.render([found, found], "md", names).count("val accuracy |") == 2
-    with pytest.raises(
-        ValueError, match=r"digits: columns=val_acc: one of arm, .*, val_accuracy, .*did you mean 'val_acc"
-    ):
+    with pytest.raises(ValueError, match=r"digits: columns=val_acc: one of arm, .*did you mean 'val_accuracy'"):
         table(study, ["val_acc"])
-    with pytest.raises(ValueError, match=r"^position-embedding@digits: columns=test_accuracy@8: one of arm, "):
-        table(study, ["test_accuracy@8"])
 
 
 @pytest.mark.parametrize("columns", [None, list(layout.COLUMNS)], ids=["usual", "all"])
@@ -487,17 +469,13 @@ def test_notes_are_as_long_as_asked_for() -> None:
     assert json.loads(render(found, "json", notes="none"))["rows"][2]["notes"] == [hole, pairs]
 
 
-def test_html_is_escaped_and_sorts_by_number() -> None:
-    found = with_hole("failed", "<script>alert(1)</script>")
+def test_html_and_markdown_escape_what_would_break_the_table() -> None:
+    found = with_hole("failed", "a|b <img src=x> *c*\nd<script>")
     page = render(found, "html")
     assert "<script" not in page
     assert f'data-sort="{of(found, "position=none").mean}"' in page
     assert page.count("<tr") == 5
-
-
-def test_markdown_escapes_what_would_break_the_table() -> None:
-    text = render(with_hole("failed", "a|b <img src=x> *c*\nd"), "md")
-    assert r"seed 3 failed: a\|b \<img src=x> \*c\* d" in text
+    assert r"seed 3 failed: a\|b \<img src=x> \*c\* d\<script>" in render(found, "md")
 
 
 def test_columns_are_chosen_by_key() -> None:
@@ -523,10 +501,6 @@ def test_a_wrong_column_or_format_is_one_line(format: str, columns: list[str] | 
         render(made(), format, columns)
 
 
-def said(found: Table, arm: str) -> str:
-    return sentences.sentence(of(found, arm), found)
-
-
 def unresolved(found: Table) -> Table:
     rows = [row if row.delta is None else replace(row, verdict="not-resolved") for row in found.rows]
     return replace(found, rows=rows)
@@ -535,17 +509,11 @@ def unresolved(found: Table) -> Table:
 def test_sentences_say_what_the_verdict_allows() -> None:
     """A resolved difference has its size; an unresolved one has a bound and is never called none."""
     found = made(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
-    assert re.fullmatch(
-        r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", said(found, "position=none")
-    )
-    assert said(found, "position=2d") == "equivalent to position=1d within 3.00 points"
-    assert said(found, "position=1d") == "the baseline"
-    low, high = of(found, "position=relative").delta_ci95
-    bound = re.fullmatch(
-        r"not resolved against position=1d: any difference is at most (\d\.\d\d) points \(95% CI\)",
-        said(found, "position=relative"),
-    )
-    assert bound[1] == f"{100 * max(-low, high):.2f}", "as the table's columns round it"
+    worse, baseline, equivalent, unknown = (sentences.sentence(row, found) for row in found.rows)
+    assert re.fullmatch(r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", worse)
+    assert (baseline, equivalent) == ("the baseline", "equivalent to position=1d within 3.00 points")
+    bound = 100 * max(map(abs, of(found, "position=relative").delta_ci95))
+    assert unknown == f"not resolved against position=1d: any difference is at most {bound:.2f} points (95% CI)"
 
 
 def test_sentences_are_bounded_by_the_wider_interval_where_it_bounds_something() -> None:
@@ -571,8 +539,6 @@ def test_the_answer_states_every_arm_and_its_setting() -> None:
     assert text.endswith("All at the baseline's learning rate.")
     assert all(name in text for name in ACCURACIES)
     assert "learning rate" not in sentences.answer(table(synthetic.results(synthetic.pooling())))
-    changed = synthetic.patch_size(overrides={"steps": 60, "batch": 16}, name="patch-size@digits+0a1b2c")
-    assert sentences.answer(table(synthetic.results(changed))).startswith("On digits with steps=60, batch=16, n = 5 ")
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
@@ -613,7 +579,6 @@ def test_the_answer_states_points_of_a_curve_once() -> None:
 def test_a_sign_that_flips_at_twice_the_steps_is_footnoted(
     arm: str, difference: float, resolved: bool, flips: bool
 ) -> None:
-    """The footnote needs one resolved difference of the two."""
     plan = synthetic.position()
     there = {"difference": difference, "origin": "measured: by hand, n = 5", "resolved": resolved}
     next(one for one in plan["arms"] if one["name"] == arm)["at_twice_the_steps"] = there
