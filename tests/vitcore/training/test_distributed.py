@@ -49,7 +49,6 @@ tiny = partial(trainings.tiny, depth=2, pool="cls", steps=30, batch=33, evaluati
 
 
 def trained(config: Config, run: Memory, at: int = 1000, files: tuple[str, ...] = ()) -> Outcome:
-    """The trial, stopped before step `at`, by as many processes as it asks for."""
     with joined_ranks(config, files, None) as ranks:
         return train(config, run, ranks=ranks, stop=after(at))
 
@@ -64,7 +63,6 @@ def weights(run: Memory) -> dict[str, Tensor]:
 
 
 def difference(one: Memory, other: Memory) -> float:
-    """The largest over all tensors of |a - b| / |a|."""
     a, b = weights(one), weights(other)
     assert a.keys() == b.keys()
     return max(((a[name] - b[name]).norm() / a[name].norm().clamp(min=1e-9)).item() for name in a)
@@ -82,25 +80,15 @@ def test_parts_make_up_the_batch_and_hold_both_images_of_a_pair(batch: int, coun
 
 @pytest.mark.parametrize(("images", "count"), [(7, 2), (8, 4), (3, 4), (1, 2)])
 def test_shares_make_up_the_evaluated_images(images: int, count: int) -> None:
-    """Each image once; all of them everywhere where there are fewer than ranks."""
     shares = [list(range(images))[Ranks(rank, count, CPU).share(images)] for rank in range(count)]
-    if images >= count:
-        assert [*itertools.chain(*shares)] == list(range(images))
-    else:
-        assert shares == [list(range(images))] * count
+    every = list(range(images))
+    assert [*itertools.chain(*shares)] == every if images >= count else shares == [every] * count
 
 
 EVERYTHING: dict[str, Any] = {
-    "mixup": 0.2,
-    "cutmix": 1.0,
-    "dropout": 0.1,
-    "drop_path": 0.1,
-    "label_smoothing": 0.1,
-    "micro_batch": 5,
-    "ema": 0.9,
-    "augment": "flip",
-    "clip_norm": 0.5,
-}
+    "mixup": 0.2, "cutmix": 1.0, "dropout": 0.1, "drop_path": 0.1, "label_smoothing": 0.1, "micro_batch": 5,
+    "ema": 0.9, "augment": "flip", "clip_norm": 0.5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", [{"steps": 10}, pytest.param(EVERYTHING, marks=pytest.mark.slow)])
@@ -112,31 +100,26 @@ def test_two_processes_take_the_steps_of_one(settings: dict[str, Any]) -> None:
     for field in ("status", "steps", "images", "micro_batch"):
         assert getattr(both, field) == getattr(alone, field), field
     assert difference(one, two) < 1e-5
-    assert [line["step"] for line in two.lines] == [line["step"] for line in one.lines]
-    for name in ("train_loss", "val_loss"):
+    for name in ("step", "train_loss", "val_loss"):
         assert [line[name] for line in two.lines] == pytest.approx([line[name] for line in one.lines], rel=1e-4)
 
 
 @pytest.mark.slow
 def test_training_goes_on_with_another_number_of_processes() -> None:
-    """Stopped with two, gone on with one, then with two again: as one never stopped, micro-batches whole."""
     calm, run = Memory(), Memory()
     trained(tiny(ema=0.9), calm)
     for gpus, at in ((2, 10), (1, 10), (2, 30)):
         outcome = trained(tiny(ema=0.9, gpus=gpus), run, at)
         assert outcome.micro_batch == 0
-    assert (outcome.status, outcome.steps) == ("finished", 30)
+    assert (outcome.status, outcome.steps, len(run.lines)) == ("finished", 30, len(calm.lines))
     assert difference(calm, run) < 1e-5
-    assert len(run.lines) == len(calm.lines)
 
 
 @pytest.mark.slow
 def test_divergence_is_seen_by_all_at_once() -> None:
-    """At the step at which one process sees it, verified as ever."""
     settings: dict[str, Any] = {"lr": 1e30, "clip_norm": 0.0, "steps": 20, "warmup": 0.0, "optimizer": "sgd"}
     alone, both = (trained(tiny(**settings, gpus=gpus), Memory()) for gpus in (1, 2))
-    assert (both.status, both.diverged_at_step) == (alone.status, alone.diverged_at_step)
-    assert both.status == "diverged"
+    assert (both.status, both.diverged_at_step) == ("diverged", alone.diverged_at_step)
 
 
 PLUGIN = """
@@ -162,7 +145,6 @@ POSITION["faulty"] = Faulty
 
 
 def faulty(folder: Path, action: str, rank: int = 1) -> str:
-    """Load a plugin; its file."""
     path = folder / "faulty.py"
     path.write_text(PLUGIN.replace("{action}", action).replace("{rank}", str(rank)))
     plugins.load([path])
@@ -188,9 +170,8 @@ def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
     file = faulty(tmp_path, "raise RuntimeError('no such thing')")
     with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$") as caught:
         trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))
-    assert faults.classify(caught.value).kind == BUG
-    assert faults.fault_location(caught.value)[0] == "RuntimeError"
-    assert "faulty.py:tokens" in faults.fault_location(caught.value)[-1]
+    kind, *_, place = faults.fault_location(caught.value)
+    assert (faults.classify(caught.value).kind, kind, "faulty.py:tokens" in place) == (BUG, "RuntimeError", True)
     assert caught.value.trace.strip().endswith("RuntimeError: no such thing")
 
 
@@ -259,14 +240,11 @@ def test_the_rank_that_failed_first_is_told_of(
 
 
 def test_fault_of_another_node_is_that_nodes(tmp_path: Path) -> None:
-    """Two faults of ranks there keep later jobs away from it, not from where the first rank was."""
     trial = store.trial(tmp_path, "0123456789ab")
     for _ in range(2):
         with synthetic.claimed(trial) as attempt:
             attempt.write_env({"node": "node1"})
-            attempt.fail(
-                "RankLost: rank 1: RuntimeError: CUDA error", "", "code", kind=MACHINE, node="node2", again=True
-            )
+            attempt.fail("RankLost: rank 1: CUDA error", "", "code", kind=MACHINE, node="node2", again=True)
     assert bad_nodes.nodes_to_avoid([trial]) == ["node2"]
 
 
@@ -328,7 +306,6 @@ def job(**settings: Any) -> Job:
 
 
 def below(pid: int) -> list[int]:
-    """The further ranks of a worker."""
     found = subprocess.run(["pgrep", "-P", str(pid), "-f", "ablations.execution.rank"], capture_output=True, text=True)
     return [int(line) for line in found.stdout.split()]
 
@@ -364,17 +341,13 @@ def test_killed_rank_and_killed_worker_end_the_attempt_and_the_trial_goes_on(
     assert tally.done == [asked.id], tally
     first, second, third = trial.attempts()
     failure = store.read_json(first / "failure.json")
-    assert failure["kind"] == "machine"
-    assert failure["cause"] == "RankLost: rank 1 was lost (signal SIGKILL)"
+    assert (failure["kind"], failure["cause"]) == ("machine", "RankLost: rank 1 was lost (signal SIGKILL)")
     for later, before in ((second, first), (third, second)):
         resumed = store.read_json(later / "env.json")["resumed_from"]
         assert (resumed["attempt"], resumed["step"] > 0) == (before.name, True)
-    for worker, others in killed:
-        assert all(lease.started(pid) is None for pid in (worker, *others))
-    calm, stormy = Memory(), Memory()
-    trained(tiny(**settings), calm)
-    stormy.weights = (third / "weights.safetensors").read_bytes()
-    assert difference(calm, stormy) < 1e-4
+    assert all(lease.started(pid) is None for worker, others in killed for pid in (worker, *others))
+    trained(tiny(**settings), calm := Memory())
+    assert difference(calm, Memory(weights=(third / "weights.safetensors").read_bytes())) < 1e-4
 
 
 @pytest.mark.slow
@@ -404,8 +377,7 @@ def test_train_takes_the_number_of_processes(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     words = ("train", "width=16", "depth=1", "heads=2", "steps=4", "batch=16", "--runs", str(tmp_path / "runs"))
     status, _, said = called(monkeypatch, *words, "gpus=2", "device=auto")
-    assert status == 2
-    assert "gpus=2: here there are 0; as many processes without one: device=cpu" in said
+    assert (status, "gpus=2: here there are 0; as many processes without one: device=cpu" in said) == (2, True)
     assert not (tmp_path / "runs").exists()
     assert called(monkeypatch, *words, "gpus=2", "device=cpu")[0] == 0
     (path,) = (tmp_path / "runs/trials").iterdir()
@@ -427,16 +399,13 @@ def test_workers_share_the_gpus_out(ranks: int, devices: list[str], monkeypatch:
 
 
 def test_trials_of_as_many_gpus_run_together() -> None:
-    """The widest first, otherwise in their order."""
     jobs = [job(seed=seed, gpus=gpus) for seed, gpus in enumerate((1, 4, 1, 2, 4))]
     assert [[one.config["seed"] for one in group] for group in slots.group_by_ranks(jobs)] == [[1, 4], [3], [0, 2]]
 
 
 def test_hours_are_of_all_gpus(tmp_path: Path) -> None:
-    """Half the seconds on two GPUs cost as much."""
     short = {"steps": 100, "batch": 16}
-    plan = Plan.model_validate(synthetic.position())
-    plan = synthetic.with_arms(plan, lambda arm: {"config": arm.config | short})
+    plan = synthetic.with_arms(Plan.model_validate(synthetic.position()), lambda arm: {"config": arm.config | short})
     wider = synthetic.with_arms(plan, lambda arm: {"config": arm.config | {"gpus": 2}})
     device, ids = Device(gpu=True), {key for arm in plan.arms for key in arm.ids.values()}
     one, two = (estimate.cost([some], tmp_path, device, ids).hours for some in (plan, wider))

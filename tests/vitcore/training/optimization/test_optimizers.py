@@ -51,28 +51,21 @@ def test_weight_decay_is_of_matrices_alone(slot: str, name: str) -> None:
 
 
 def test_weight_decay_on_all_parameters() -> None:
-    """As the paper's own code, which spares none."""
     members = grouped(tiny(weight_decay=0.3, weight_decay_on="all", **BESIDES), "weight_decay")
     assert members.keys() == {0.3}
     assert {"class_token", "position.table", "head.bias", "registers"} <= members[0.3]
 
 
 def test_layer_decay_follows_the_depth() -> None:
-    """0.5 to the power of the layers above each parameter's own."""
     config = tiny(layer_decay=0.5, **BESIDES)
     for scale, names in grouped(config, "lr_scale").items():
         assert {0.5 ** (config.layers + 1 - layer_id(one, config.layers)) for one in names} == {scale}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"position": "1d", "position_at": "every-layer"},
-        {"position": "2d", "position_at": "every-layer"},
-        {"position": "rope2d", "position.mixed": True},
-        {"position": "relative"},
-    ],
-)
+OF_A_LAYER = [{"position": "2d", "position_at": "every-layer"}, {"position": "rope2d", "position.mixed": True}]
+
+
+@pytest.mark.parametrize("settings", [*OF_A_LAYER, {"position": "relative"}])
 def test_what_a_layer_has_of_the_position_decays_with_it(settings: dict[str, Any]) -> None:
     """A table or rates of one layer alone, wherever they stand: the rate of that layer's block."""
     config = tiny(layer_decay=0.5, **settings)
@@ -95,7 +88,6 @@ def test_layers_are_counted_as_beit_does() -> None:
 
 
 def test_each_group_steps_at_its_share_of_the_rate() -> None:
-    """The training sets every group's rate from the schedule and the group's share."""
     training = Training(config := tiny(layer_decay=0.5, warmup=0.5), load(tiny()))
     for step in range(3):
         training.advance()
@@ -160,15 +152,12 @@ def test_muon_steps_as_timms() -> None:
     from timm.optim import Muon
 
     config = tiny(optimizer="muon")
+    how = {"momentum": 0.95, "nesterov": True, "adjust_lr_fn": "match_rms_adamw", "ns_coefficients": "original"}
     for shape in ((4, 6), (6, 4)):
-        mine, rest = start(*shape), start()
-        groups = group(mine, apart=True) + group(rest)
+        mine, theirs = start(*shape), start(*shape)
+        groups = group(mine, apart=True) + group(start())
         ours = descended(OPTIMIZER["muon"].make(groups, config), mine, RATES)
-        theirs = start(*shape)
-        made = Muon(
-            group(theirs), momentum=0.95, nesterov=True, adjust_lr_fn="match_rms_adamw", ns_coefficients="original"
-        )
-        torch.testing.assert_close(ours, descended(made, theirs, RATES), rtol=0, atol=3e-3)
+        torch.testing.assert_close(ours, descended(Muon(group(theirs), **how), theirs, RATES), rtol=0, atol=3e-3)
 
 
 def test_muon_orthogonalizes_the_matrices_of_blocks_alone() -> None:
