@@ -25,28 +25,11 @@ def tiny(**settings: Any) -> Config:
 
 EVERYTHING: dict[str, Any] = {
     "data_fraction": 0.05,  # several epochs, batches that span two
-    "registers": 2,
-    "layer_scale": 0.1,
-    "qk_norm": True,
-    "dropout": 0.1,
-    "drop_path": 0.2,
-    "augment": "flip-crop-randaugment",
-    "augment.pad": 1,
-    "augment_repeats": 3,
-    "random_erasing": 0.5,
-    "random_erasing_fill": "pixel",
-    "mixup": 0.5,
-    "cutmix": 1.0,
-    "label_smoothing": 0.1,
-    "ema": 0.99,
-    "layer_decay": 0.8,
-    "optimizer": "sgd",
-    "lr": 0.05,
-    "schedule": "constant",
-    "weight_decay_on": "all",
-}
-
-
+    "registers": 2, "layer_scale": 0.1, "qk_norm": True, "dropout": 0.1, "drop_path": 0.2,
+    "augment": "flip-crop-randaugment", "augment.pad": 1, "augment_repeats": 3, "random_erasing": 0.5,
+    "random_erasing_fill": "pixel", "mixup": 0.5, "cutmix": 1.0, "label_smoothing": 0.1, "ema": 0.99,
+    "layer_decay": 0.8, "optimizer": "sgd", "lr": 0.05, "schedule": "constant", "weight_decay_on": "all",
+}  # fmt: skip
 RESUMED: list[dict[str, Any]] = [
     EVERYTHING,
     EVERYTHING | {"precision": "bf16"},

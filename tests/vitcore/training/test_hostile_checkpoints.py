@@ -21,7 +21,6 @@ from vitcore.training.loop import Training
 from vitcore.training.run import Memory
 
 CONFIG = Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=6, batch=8, ema=0.9, data_fraction=0.1)
-STEPS_TAKEN = 3
 SOME = 1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17  # coprime with the six mutations of a tensor
 
 
@@ -37,27 +36,21 @@ def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
         }
         yield f"no {name}", saved({key: value for key, value in tensors.items() if key != name})
         yield from ((f"{name}: {what}", saved({**tensors, name: value})) for what, value in wrong.items())
-    whole = saved(tensors)
-    yield from {"torn": whole[:-9], "nothing": b"", "header": b"\xff" * 64, "pickle": pickled(tensors)}.items()
+    torch.save(dict(tensors), buffer := io.BytesIO())
+    broken = {"torn": saved(tensors)[:-9], "nothing": b"", "header": b"\xff" * 64, "pickle": buffer.getvalue()}
+    yield from broken.items()
 
 
 def saved(tensors: Mapping[str, Tensor]) -> bytes:
     return safetensors.torch.save({name: tensor.clone() for name, tensor in tensors.items()})
 
 
-def pickled(tensors: Mapping[str, Tensor]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(dict(tensors), buffer)
-    return buffer.getvalue()
-
-
 @pytest.fixture(scope="module")
 def run() -> Memory:
-    """One that was stopped after some steps, and then went on to its end."""
-    train(CONFIG, run := Memory(), stop=after(STEPS_TAKEN))
+    """One that was stopped after some steps, with the weights of its end."""
+    train(CONFIG, run := Memory(), stop=after(3))
     train(CONFIG, end := Memory(checkpoints=dict(run.checkpoints)))
-    run.weights = end.weights
-    return run
+    return Memory(run.checkpoints, weights=end.weights)
 
 
 def test_a_checkpoint_that_does_not_fit_is_one_line(run: Memory) -> None:
@@ -78,18 +71,13 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(run: Memory) -> None:
     assert refused > 100 // SOME
 
 
-def test_a_checkpoint_without_a_tensor_of_its_state_is_refused(run: Memory) -> None:
-    """It would train on from something else; one of the time before micro-batches lacks two, and is taken."""
+def test_a_checkpoint_of_another_state_is_refused(run: Memory) -> None:
+    """One before micro-batches lacks two tensors, and is taken. One of the last step would end without metrics."""
     tensors, training = safetensors.torch.load(run.checkpoint()), Training(CONFIG, load(CONFIG))
     training.restore(saved({key: tensors[key] for key in tensors.keys() - {"micro_batch", "suspicion"}}))
     for name in ("losses", "step", "seconds", "suspicion", "model.head.weight", "average.head.weight"):
         with pytest.raises(ConfigError, match="newest checkpoint"):
             training.restore(saved({key: tensors[key] for key in tensors.keys() - {name}}))
-
-
-def test_a_checkpoint_of_the_last_step_is_refused(run: Memory) -> None:
-    """None is written there: a training that resumed from it would end without metrics."""
-    tensors = safetensors.torch.load(run.checkpoint())
     payload = saved({**tensors, "step": torch.tensor(CONFIG.steps)})
     with pytest.raises(ConfigError, match=r"^the trial's newest checkpoint: 0 losses, step=6, micro_batch=8$"):
         train(CONFIG, Memory(checkpoints={CONFIG.steps: payload}))
@@ -98,8 +86,7 @@ def test_a_checkpoint_of_the_last_step_is_refused(run: Memory) -> None:
 def test_weights_that_do_not_fit_are_one_line(run: Memory) -> None:
     """Whatever `inspect` and evals read, also with a tensor too many."""
     tensors: dict[str, Any] = safetensors.torch.load(run.weights)
-    every = [*mutations(tensors), ("more", saved({**tensors, "evil": torch.zeros(1)}))]
-    for what, content in every:
+    for what, content in [*mutations(tensors), ("more", saved({**tensors, "evil": torch.zeros(1)}))]:
         harmless = what.endswith((": negative", ": huge"))  # numbers like others
         with nullcontext() if harmless else pytest.raises(ConfigError, match=r"\Aweights: .*\Z"):
             restored(CONFIG, content)

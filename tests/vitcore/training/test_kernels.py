@@ -38,7 +38,8 @@ def test_kernels_and_precision_are_recorded() -> None:
     """With each attempt, as the process has them; TF32 where there can be any."""
     on_cpu = environment_record(Config(**SMALL, compile=True), "a CPU", "cpu", {})
     assert (on_cpu["compile"], on_cpu["attention"], "tf32" in on_cpu) == (True, FREE, False)
-    assert on_cpu["matmul_precision"] == (before := torch.get_float32_matmul_precision())
+    before = torch.get_float32_matmul_precision()
+    assert on_cpu["matmul_precision"] == before
     torch.set_float32_matmul_precision("high")
     try:
         on_gpu = environment_record(Config(**SMALL, steps=999), "a GPU", "cuda", {})

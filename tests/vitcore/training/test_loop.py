@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ CONFIG = tiny(evaluations=7, label_smoothing=0.1, data_fraction=0.1, position="r
 
 @pytest.fixture(scope="module")
 def whole() -> Memory:
-    """A training never stopped: 20 steps, 7 evaluations, label smoothing, several epochs."""
     return finished(CONFIG)
 
 
@@ -47,11 +47,12 @@ class Killed(Exception):
     """The power went."""
 
 
+@dataclass
 class Fragile(Memory):
     """A run that dies at its nth write, after it or before it."""
 
-    writes = 0
-    dies_at = 0
+    dies_at: int = 0
+    writes: int = 0
 
     def log(self, line: dict[str, Any]) -> None:
         self.die()
@@ -72,8 +73,7 @@ class Fragile(Memory):
 @pytest.mark.parametrize("at", [1, 2, 31, 42])
 def test_killed_training_resumes_bit_exactly(whole: Memory, at: int) -> None:
     """Killed before or after any write, with a checkpoint at every step: as if never killed."""
-    run = Fragile()
-    run.dies_at = at
+    run = Fragile(dies_at=at)
     with pytest.raises(Killed):
         train(CONFIG, run, checkpoint_seconds=0)
     train(CONFIG, run, checkpoint_seconds=0)
@@ -97,16 +97,15 @@ def test_outcome_agrees_with_what_was_written() -> None:
     """Test accuracy is the mean of the answers over the fold; the written weights give the same."""
     config, run = tiny(steps=40), Memory()
     outcome = train(config, run)
-    index, correct = run.correct
-    test = load(config).test
-    assert np.array_equal(index, test.index)
+    (index, correct), data = run.correct, load(config)
+    assert np.array_equal(index, data.test.index)
     assert outcome.metrics["test_accuracy"] == pytest.approx(correct.mean())
     assert outcome.metrics["val_accuracy"] == run.lines[-1]["val_accuracy"]
     assert outcome.images == 40 * 48
     assert outcome.images_per_second == pytest.approx(outcome.images / outcome.train_seconds)
     with torch.no_grad():
-        answers = restored(config, run.weights)(load(config).standardise(test.pixels)).argmax(1) == test.labels
-    assert np.array_equal(answers.numpy(), correct.astype(bool))
+        answers = restored(config, run.weights)(data.standardise(data.test.pixels)).argmax(1)
+    assert np.array_equal((answers == data.test.labels).numpy(), correct.astype(bool))
 
 
 def test_sixty_images_are_learnt_by_heart() -> None:

@@ -35,11 +35,15 @@ def features(model: ViT, images: torch.Tensor) -> torch.Tensor:
         return model.eval().features(images)
 
 
-def test_body_is_taken_over_and_head_starts_at_zero(tmp_path: Path) -> None:
+def taken_over(parent: torch.nn.Module, child: ViT) -> ViT:
+    take_over(child, parent.state_dict(), "the parent")
+    return child
+
+
+def test_body_is_taken_over_and_head_starts_at_zero() -> None:
     """The same features as the parent's, and logits that are all zero: one new linear layer (B.1.1)."""
     parent = perturbed(config(head="mlp")).float()
-    child = ViT(own := config(init_from=saved(parent, tmp_path / "w.safetensors")))
-    take_over(child, parent.state_dict(), own.init_from)
+    child = taken_over(parent, ViT(config()))
     images = torch.randn(2, 1, 8, 8)
     with torch.no_grad():
         assert torch.equal(parent.eval().pooled(images), child.eval().pooled(images))
@@ -65,8 +69,7 @@ def test_at_a_new_resolution_it_is_the_parent_at_that_resolution(position: str, 
     """What a kind does with a larger image at once is what a fine-tune at that size starts from."""
     settings = {"position": position, "position_at": place, "pool": "cls"}
     parent = perturbed(Config(**merge(tiny("position", position).model_dump(), settings)))
-    child = ViT(parent.config.model_copy(update={"image_size": 12})).double()
-    take_over(child, parent.state_dict(), "the parent")
+    child = taken_over(parent, ViT(parent.config.model_copy(update={"image_size": 12})).double())
     images = torch.randn(2, 1, 12, 12, dtype=torch.float64)
     assert torch.allclose(features(parent, images), features(child, images), atol=1e-6)  # rates are float32
 
@@ -85,10 +88,8 @@ def test_a_training_starts_there(tmp_path: Path) -> None:
 def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str) -> None:
     """A classifier starts from a body that learned colors or pixels, without its decoder."""
     run = finished(own := config(objective=objective))
-    parent, child = restored(own, run.weights), ViT(config())
-    take_over(child, parent.state_dict(), "the parent")
-    images = torch.randn(2, 1, 8, 8)
-    assert torch.equal(features(parent, images), features(child, images))
+    parent, images = restored(own, run.weights), torch.randn(2, 1, 8, 8)
+    assert torch.equal(features(parent, images), features(taken_over(parent, ViT(config())), images))
 
 
 def test_the_papers_checkpoints_are_a_start(tmp_path: Path) -> None:

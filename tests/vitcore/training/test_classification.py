@@ -1,5 +1,6 @@
-"""Distillation against timm's task and the closed forms, DeiT's model against timm's, and training with a teacher."""
+"""Binary cross-entropy, distillation and DeiT's model against timm and closed forms; training with a teacher."""
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,8 @@ from vitcore.training.distillation import Trained, teacher_for
 from vitcore.training.distributed import ALONE
 from vitcore.training.loop import Training
 from vitcore.training.objectives import Classification
-from vitcore.training.run import Memory
 
 TEACHER = "0123456789ab"
-
-
 tiny = partial(trainings.tiny, depth=2, patch=2, pool="cls", steps=4, batch=16)
 
 
@@ -38,6 +36,28 @@ def with_token(**settings: Any) -> Config:
 
 def logits(*shape: int) -> Tensor:
     return 3 * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_binary_cross_entropy_is_of_each_class_alone(smoothing: float) -> None:
+    """Written out; both classes of a mixed image are right. Verdicts stay those of cross-entropy."""
+    goal = Classification(Config(**{"objective.loss": "binary-cross-entropy"}, label_smoothing=smoothing))
+    given, labels, mixed = logits(3, 10), torch.tensor([4, 0, 7]), torch.zeros(3, 10, dtype=torch.float64)
+    mixed[0, 4], mixed[1, 0], mixed[1, 2], mixed[2, 7] = 1, 0.7, 0.3, 1
+    for targets, right in ((labels, F.one_hot(labels, 10)), (mixed, mixed > 0)):
+        wanted, p = (1 - smoothing) * right.double() + smoothing / 10, given.sigmoid()
+        expected = -(wanted * p.log() + (1 - wanted) * (1 - p).log()).mean()
+        torch.testing.assert_close(goal.loss(given, targets), expected)
+    loss, right_ones = goal.scores(given, labels)
+    assert (loss, right_ones.shape) == (pytest.approx(F.cross_entropy(given, labels).item()), (3,))
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_binary_cross_entropy_starts_at_the_frequency_of_a_class(head: str) -> None:
+    """With a bias of -log(K - 1) each class has the probability 1 / K: the loss is the entropy of that."""
+    config = tiny(head=head, **{"head.bias": -math.log(9), "objective.loss": "binary-cross-entropy"})
+    loss = Classification(config).loss(ViT(config)(torch.randn(10, 1, 8, 8)), torch.arange(10))
+    assert loss.item() == pytest.approx(-0.1 * math.log(0.1) - 0.9 * math.log(0.9), rel=1e-5)
 
 
 class Answers(nn.Module):
@@ -117,9 +137,8 @@ def test_model_is_timms_distilled_one(final_norm: str) -> None:
 @pytest.fixture(scope="module")
 def trained() -> Trained:
     """A teacher: another model, trained on the same data."""
-    config, run = tiny(width=8, pool="gap", steps=30), Memory()
-    train(config, run)
-    return Trained(config.model_dump(), run.weights)
+    config = tiny(width=8, pool="gap", steps=30)
+    return Trained(config.model_dump(), finished(config).weights)
 
 
 def test_training_asks_the_teacher_about_the_mixed_images(trained: Trained) -> None:
@@ -161,23 +180,25 @@ def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
         torch.testing.assert_close(teacher(data.standardise(pixels)), expected, rtol=1e-4, atol=1e-4)
     before = trial_id(config)
     assert identity(config)["teacher"]["model"] == "test_resnet"
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(path.read_bytes())
+    assert before == trial_id(tiny(teacher=f"timm/test_resnet:{copy}"))
     model.get_parameter("fc.bias").data.add_(1)
     safetensors.torch.save_file(model.state_dict(), path)
     assert trial_id(config) != before
-    copy = tmp_path / "copy.safetensors"
-    copy.write_bytes(path.read_bytes())
-    assert trial_id(config) == trial_id(tiny(teacher=f"timm/test_resnet:{copy}"))
 
 
 def test_missing_teachers_are_errors(tmp_path: Path) -> None:
     """Weights that are not at hand, a model that timm has not, a file of another model."""
-    with pytest.raises(ConfigError, match="the weights of that trial are not at hand"):
-        train(tiny(teacher=TEACHER))
     path = tmp_path / "w.safetensors"
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
-    with pytest.raises(ConfigError, match="has no model resnet5"):
-        train(tiny(teacher=f"timm/resnet5:{path}"))
-    with pytest.raises(ConfigError, match="Missing key"):
-        train(tiny(teacher=f"timm/test_resnet:{path}"))
+    said = {
+        TEACHER: "the weights of that trial are not at hand",
+        f"timm/resnet5:{path}": "has no model resnet5",
+        f"timm/test_resnet:{path}": "Missing key",
+    }
+    for teacher, reason in said.items():
+        with pytest.raises(ConfigError, match=reason):
+            train(tiny(teacher=teacher))
     with pytest.raises(ConfigError, match=r"teacher=.*No such file"):
         trial_id(tiny(teacher=f"timm/test_resnet:{tmp_path / 'none.safetensors'}"))

@@ -1,6 +1,8 @@
-"""Parameter groups, their rates, and the options of the optimisers."""
+"""Parameter groups, optimizers, averaged weights and schedules against timm, loops and closed forms."""
 
+import math
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,12 +10,14 @@ import pytest
 import safetensors.torch
 import torch
 import trainings
+from torch import nn
 
 from vitcore import Config, ViT
 from vitcore.data.splits import load
 from vitcore.training.loop import Training
+from vitcore.training.optimization.ema import Average
 from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
-from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.optimization.schedules import SCHEDULE, learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
 tiny = partial(trainings.tiny, depth=3, pool="cls", steps=20)
@@ -214,3 +218,95 @@ def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
     for state in training.optimizer.state.values():
         places = {name: own.device.type for name, own in state.items()}
         assert places == {"z": "meta", "square": "meta", "step": "cpu", "highest": "cpu", "weight_sum": "cpu"}
+
+
+# -- averaged weights --------------------------------------------------------------------------------------------------
+
+
+class Counting(nn.Module):
+    """A module with a parameter, and buffers that are and are not whole numbers, as a batch norm has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def move(self, step: int) -> None:
+        with torch.no_grad():
+            self.norm.weight.fill_(step)
+            self.norm.running_mean.fill_(10.0 * step)  # type: ignore[union-attr,operator]
+            self.norm.num_batches_tracked.fill_(step)  # type: ignore[union-attr,operator]
+
+
+@pytest.mark.parametrize("read", [float, torch.tensor])
+def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor]) -> None:
+    """A running mean in plain floats, warm-up included; buffers too; whole numbers are the newest."""
+    model = Counting()
+    average, expected = Average(model, 0.9), 1.0
+    for step in range(1, 300):
+        model.move(step)
+        average.update(read(average.share(step)))
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+    state = average.state_dict()
+    assert state["norm.weight"].tolist() == pytest.approx([expected] * 3, rel=1e-5)
+    assert state["norm.num_batches_tracked"] == 299
+    assert state["norm.running_mean"][0] == pytest.approx(expected * 10, rel=1e-4)
+
+
+def test_averaged_weights_are_evaluated_and_kept() -> None:
+    """Validation, test and the file are of the average; the weights that train are another thing."""
+    config = trainings.tiny(ema=0.99, steps=12)
+    data = load(config)
+    training = Training(config, data)
+    for _ in range(8):
+        training.advance()
+    live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    loss, correct = training.score(data.val)
+    assert all(torch.equal(tensor, live[name]) for name, tensor in training.model.state_dict().items())
+    kept = safetensors.torch.load(training.weights())
+    assert not torch.equal(kept["head.weight"], live["head.weight"])
+    plain = Training(trainings.tiny(steps=12), data)
+    plain.model.load_state_dict(kept)
+    again, same = plain.score(data.val)
+    assert loss == again
+    assert (correct == same).all()
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------------
+
+
+def rates(**settings: Any) -> list[float]:
+    config = Config(lr=1.0, **settings)
+    return [learning_rate(step, config) for step in range(config.steps)]
+
+
+CURVES: list[tuple[dict[str, Any], Any]] = [
+    ({"schedule": "cosine"}, lambda x: (1 + math.cos(math.pi * x)) / 2),
+    ({"schedule": "linear"}, lambda x: 1 - x),
+    ({"schedule": "constant"}, lambda x: 1.0 if x < 0.8 else (1 - x) / 0.2),
+    ({"schedule": "constant", "schedule.cooldown": 0.5}, lambda x: 1.0 if x < 0.5 else (1 - x) / 0.5),
+    ({"schedule": "constant", "schedule.cooldown": 1.0}, lambda x: 1 - x),
+    ({"schedule": "constant", "schedule.cooldown": 0.0}, lambda x: 1.0),
+    ({"schedule": "wsd"}, lambda x: 1.0 if x < 0.8 else 1 - math.sqrt((x - 0.8) / 0.2)),
+    ({"schedule": "wsd", "schedule.cooldown": 1.0}, lambda x: 1 - math.sqrt(x)),
+]
+
+
+@pytest.mark.parametrize(("settings", "after"), CURVES)
+@pytest.mark.parametrize("warmup", [0.0, 0.2])
+def test_schedule_equals_its_closed_form(settings: dict[str, Any], after: Any, warmup: float) -> None:
+    """A line of warm-up to the whole rate, then a curve of the share of the steps after it, from 0."""
+    begin = round(warmup * 50)
+    expected = [(step + 1) / begin for step in range(begin)] + [after(i / (50 - begin)) for i in range(50 - begin)]
+    assert rates(steps=50, warmup=warmup, **settings) == pytest.approx(expected)
+
+
+def test_every_schedule_has_a_closed_form() -> None:
+    assert {settings["schedule"] for settings, _ in CURVES} == set(SCHEDULE)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULE)
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 0.9), (2, 0.9), (10, 0.99)])
+def test_last_step_still_learns(schedule: str, steps: int, warmup: float) -> None:
+    """However short the training: no step has a rate of 0, none divides by 0."""
+    assert all(0 < rate <= 1 for rate in rates(steps=steps, warmup=warmup, schedule=schedule))
