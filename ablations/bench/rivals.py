@@ -22,6 +22,7 @@ from vitcore.runtime.device import device_of, flushing, in_precision
 from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import Moments, decays, moments
 from vitcore.training.optimization.schedules import learning_rate
+from vitcore.training.step import Batch
 
 OURS, TUNED = "vitcore", "timm compiled"  # tuned: compiled, with a fused AdamW, subnormals flushed to 0
 RIVALS: dict[str, Callable[[ViT], nn.Module]] = {"timm": to_timm, "torchvision": to_torchvision, TUNED: to_timm}
@@ -72,16 +73,19 @@ class Rival:
         with flushing(self.tuned):  # PyTorch's default keeps subnormal numbers
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(self.source.step, self.config)
-            batch = self.source.batch()
-            logits = in_precision(self.config, self.model, batch.images)
-            loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
-            self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-            if self.config.clip_norm:
-                nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-            self.optimizer.step()
-            self.loss = loss.detach()
+            self.loss = self.update(self.source.batch())
             self.source.step += 1
+
+    def update(self, batch: Batch) -> Tensor:
+        """Update the weights with a batch of images; return its loss. `make bench-gpu` captures this."""
+        logits = in_precision(self.config, self.model, batch.images)
+        loss = F.cross_entropy(logits, batch.targets, label_smoothing=self.config.label_smoothing)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        if self.config.clip_norm:
+            nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        self.optimizer.step()
+        return loss.detach()
 
 
 Sides = dict[str, Ours | Rival]

@@ -43,20 +43,12 @@ EAGER = {"compile": False, "cuda_graph": "off"}
 
 @dataclass(frozen=True)
 class Scale:
-    """The amount of work. small: tiny models and batches, for a CPU.
-
-    folder: files that a figure keeps between two calls; deadline: when to stop (monotonic clock).
-    """
+    """The amount of work."""
 
     device: str
-    small: bool
-    folder: Path
-    deadline: float
-
-    @property
-    def turns(self) -> tuple[int, int]:
-        """The number of rounds, and of steps per turn."""
-        return (2, 1) if self.small else (5, 20)
+    small: bool  # tiny models and batches, for a CPU
+    folder: Path  # for files that a figure keeps between two calls
+    deadline: float  # of the monotonic clock
 
     @property
     def tuned(self) -> str:
@@ -76,13 +68,9 @@ def ours(config: Config, **how: Any) -> Training:
     return Training(config.model_copy(update=how), RANDOM.images(config))
 
 
-def rival(name: str, config: Config) -> Rival:
-    return Rival(name, config, RANDOM.images(config))
-
-
 def captured(tuned: str, config: Config) -> Any:
     """Return timm's compiled step as one CUDA graph, always on one batch of images and at one learning rate."""
-    timm = rival(tuned, config)
+    timm = Rival(tuned, config, RANDOM.images(config))
     device, step = timm.source.device, partial(timm.update, timm.source.batch())
     for group in timm.optimizer.param_groups:
         group["lr"] = torch.full((), 1e-4, device=device)
@@ -112,7 +100,8 @@ def beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]])
 def compared(scale: Scale, config: Config, made: Mapping[str, Any]) -> Json:
     """Measure sides in alternation; return seconds per step, and ratios to the first side."""
     calls: dict[str, Call] = {name: one.advance for name, one in made.items()}
-    seconds = interleaved(calls, *scale.turns, torch.device(device_of(config)))
+    rounds, steps = (2, 1) if scale.small else (5, 20)
+    seconds = interleaved(calls, rounds, steps, torch.device(device_of(config)))
     first = next(iter(seconds))
     return {
         "config": config.model_dump(),
@@ -129,7 +118,7 @@ def step_small(scale: Scale) -> Json:
         "ours": lambda: ours(config),
         "ours, uncompiled": lambda: ours(config, compile=False),
         "ours, eager": lambda: ours(config, **EAGER),
-        "timm, a plain script": lambda: rival("timm", config),
+        "timm, a plain script": lambda: Rival("timm", config, RANDOM.images(config)),
         "timm compiled and captured": lambda: captured(scale.tuned, config),
     })  # fmt: skip
 
@@ -140,28 +129,22 @@ def step_s4(scale: Scale) -> Json:
     return beside(scale, config, {
         "ours with RandAugment, mixup and drop path": lambda: ours(full),
         "ours without": lambda: ours(config),
-        f"{scale.tuned}, without": lambda: rival(scale.tuned, config),
+        f"{scale.tuned}, without": lambda: Rival(scale.tuned, config, RANDOM.images(config)),
     })  # fmt: skip
 
 
 def step_tiny(width: int, depth: int, batch: int, scale: Scale) -> Json:
     config = scale.config(width=width, depth=depth, heads=width // 16, batch=batch)
-    return beside(scale, config, {
-        "ours": lambda: ours(config),
-        "ours, eager": lambda: ours(config, **EAGER),
-    })  # fmt: skip
+    return beside(scale, config, {"ours": lambda: ours(config), "ours, eager": lambda: ours(config, **EAGER)})
 
 
 def step_large(model: str, batch: int, scale: Scale) -> Json:
-    """Measure a step at 224 pixels, also as a share of the GPU's published peak.
-
-    A step has three times the FLOPs of the forward pass.
-    """
+    """Measure a step at 224 pixels, with three times a forward pass's FLOPs, also as a share of the GPU's peak."""
     config = scale.config(model=model, batch=batch, augment="none", image_size=224, classes=1000)
     sides: dict[str, Callable[[], Any]] = {"ours": lambda: ours(config)}
     if model == "S/16":
         sides["ours, attention=pinned"] = lambda: ours(config, attention="pinned")
-        sides[scale.tuned] = lambda: rival(scale.tuned, config)
+        sides[scale.tuned] = lambda: Rival(scale.tuned, config, RANDOM.images(config))
     found = beside(scale, config, sides)
     rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
     most = peak(config)
@@ -169,13 +152,11 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
 
 
 def position(tokens: int, scale: Scale) -> Json:
-    """Measure arms with a learned bias beside an arm without a bias."""
     arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
     return beside(scale, arms["1d"], {kind: partial(ours, one) for kind, one in arms.items()})
 
 
 def input_share(scale: Scale) -> Json:
-    """Measure the step with flips and crops, and with RandAugment, beside the step without."""
     kinds = ("none", "flip-crop", "flip-crop-randaugment")
     sides = {name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name) for name in kinds}
     return beside(scale, sides["none"], {name: partial(ours, one) for name, one in sides.items()})
@@ -259,9 +240,8 @@ def rows(name: str, found: Json) -> list[str]:
         goal += f"; GPU busy {found['busy']:.0%}"
     lines = []
     for side, took in seconds.items():
-        ratio = found["ratio"].get(side)
-        numbers = (shown(took, 1000), shown(ratio, 1) + "x" if ratio else "")
-        lines.append(f"| {name} | {side} | {' | '.join(numbers)} | {goal} |")
+        ratio = shown(found["ratio"][side], 1) + "x" if side in found["ratio"] else ""
+        lines.append(f"| {name} | {side} | {shown(took, 1000)} | {ratio} | {goal} |")
         name = goal = ""
     return lines
 
@@ -290,7 +270,9 @@ def main(words: list[str] | None = None) -> None:
             continue
         began = time.monotonic()
         try:
-            make(name, scale)
+            done = make(name, scale)
+            outcome = f"{time.monotonic() - began:.0f} s" if done else "goes on at the next call"
+            print(f"{name}: {outcome}", flush=True)
         except Exception as error:  # the others are worth their time; the next call tries it again
             failed = True
             print(f"{name}: {type(error).__name__}: {first_line(error)}", flush=True)
@@ -298,8 +280,7 @@ def main(words: list[str] | None = None) -> None:
         longest = max(longest, time.monotonic() - began)
     if not any((asked.out / f"{name}.json").exists() for name in FIGURES):
         return
-    text = page(asked.out)
-    print(text)
+    print(text := page(asked.out))
     if asked.page:
         slug = "-".join(hardware(scale.config()).lower().split()).replace("/", "-")
         target = asked.page / f"{slug}.md" if asked.page.suffix != ".md" else asked.page
@@ -309,16 +290,14 @@ def main(words: list[str] | None = None) -> None:
         sys.exit(1)
 
 
-def make(name: str, scale: Scale) -> None:
-    """Measure a figure and write its file, unless it continues at the next call."""
-    began, config = time.monotonic(), scale.config()
+def make(name: str, scale: Scale) -> bool:
+    """Measure a figure and write its file; return False if it continues at the next call."""
     if (found := FIGURES[name][0](scale)) is None:
-        print(f"{name}: goes on at the next call", flush=True)
-        return
-    machine = environment_record(config, hardware(config), device_of(config), {})
+        return False
+    machine = environment_record(config := scale.config(), hardware(config), device_of(config), {})
     content = {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}
     store.write_json(scale.folder / f"{name}.json", content)
-    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -33,8 +33,6 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 
 class Changed:
-    """A training step under a change, with the losses of its first steps."""
-
     def __init__(self, config: Config, change: Change = nullcontext) -> None:
         self.change = change
         with change():
@@ -68,8 +66,6 @@ class Experiment:
 
 
 def together(*changes: Change) -> Change:
-    """Combine changes into one."""
-
     @contextmanager
     def change() -> Iterator[None]:
         with ExitStack() as stack:
@@ -123,7 +119,7 @@ def low_weights() -> AbstractContextManager[Any]:
 
 
 class LowWeights(TrainStep):
-    """A step whose dense layers have bf16 copies of their weights; without micro-batches."""
+    """A step, without micro-batches, whose dense layers have bf16 copies of their weights."""
 
     def __init__(self, *how: Any) -> None:
         super().__init__(*how)

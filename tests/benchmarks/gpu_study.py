@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,13 +39,13 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
 
     Raises ValueError if the script cannot do the same training, or a process fails.
     """
-    state = State(folder / "state.json")
-    baseline = Config(**merge(settings, {"position": POSITIONS[0]}))
-    if not state.file.exists():
+    file, baseline = folder / "state.json", Config(**merge(settings, {"position": POSITIONS[0]}))
+    if not file.exists():
         loop.check_alike(baseline, Source())
         folder.mkdir(parents=True, exist_ok=True)
         loop.write_study(folder, settings, POSITIONS[:arms], seeds=1)
-        state.write()
+        store.write_json(file, asdict(State()))
+    state = State(**store.read_json(file))
     for number in range(1, seeds + 1):
         if len(state.script) < number:
             one = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}", Source())
@@ -53,12 +53,16 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
             if not done:
                 return None
             state.script.append(seconds)
-            state.write()
+            store.write_json(file, asdict(state))
         if state.seeds < number:
             command = python("ablations.cli", *loop.RUN, "--runs", "runs", "--seeds", str(number))
             with busy() as samples:
                 seconds, done = timed(command, deadline, folder)
-            state.add(number, seconds, samples, done)
+            state.ours += [0.0] * (number - len(state.ours))
+            state.ours[-1] += seconds
+            state.busy += samples
+            state.seeds = number if done else state.seeds
+            store.write_json(file, asdict(state))
             if not done:
                 return None
     ours, script = np.array(state.ours[:seeds]) / arms, np.array(state.script)
@@ -71,28 +75,14 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     }
 
 
+@dataclass
 class State:
-    """The measurements so far, kept in a file."""
+    """The measurements so far."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        kept = store.read_json(file) if file.exists() else {}
-        self.ours: list[float] = kept.get("ours", [])  # seconds of `ablate run` for each seed
-        self.script: list[float] = kept.get("script", [])  # seconds of each script
-        self.busy: list[int] = kept.get("busy", [])  # the GPU's use in percent
-        self.seeds: int = kept.get("seeds", 0)  # that are trained
-
-    def add(self, number: int, seconds: float, samples: list[int], done: bool) -> None:
-        """Add the measurements of a call for `number` seeds. done: False if it was interrupted."""
-        if len(self.ours) < number:
-            self.ours.append(0.0)
-        self.ours[-1] += seconds
-        self.busy += samples
-        self.seeds = number if done else self.seeds
-        self.write()
-
-    def write(self) -> None:
-        store.write_json(self.file, {name: own for name, own in vars(self).items() if name != "file"})
+    ours: list[float] = field(default_factory=list)  # seconds of `ablate run` for each seed
+    script: list[float] = field(default_factory=list)  # seconds of each script
+    busy: list[int] = field(default_factory=list)  # the GPU's use in percent
+    seeds: int = 0  # that are trained
 
 
 def timed(command: list[str], deadline: float, folder: Path | None = None) -> tuple[float, bool]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from trainings import finished
 
 from vitcore import Config, train
 from vitcore.contracts import tiny
@@ -35,12 +36,6 @@ def repeatable() -> Iterator[None]:
 def small(**settings: Any) -> Config:
     sizes = {"width": 64, "depth": 2, "heads": 2, "pool": "gap", "steps": STEPS, "batch": 32, "evaluations": 2}
     return Config(**(sizes | EXACT | {"device": "cuda"} | settings))
-
-
-def finished(config: Config) -> Memory:
-    run = Memory()
-    assert train(config, run).status == "finished"
-    return run
 
 
 @pytest.mark.filterwarnings("ignore:.*deterministic")
@@ -88,13 +83,6 @@ def test_a_compiled_model_is_captured() -> None:
     assert run.lines[-1]["val_loss"] == pytest.approx(plain.lines[-1]["val_loss"], rel=0.02)
 
 
-def test_a_model_that_reads_values_on_the_host_is_eager() -> None:
-    """timm's dropout here is seeded by a sum of keys: its training goes on without a graph, and says why."""
-    settings = {"model": "timm/vit_tiny_patch16_224", "image_size": 32, "batch": 8, "steps": 8, "evaluations": 1}
-    run = finished(Config(**settings, dropout=0.1, device="cuda"))
-    assert run.facts["cuda_graph"].endswith("the host seeds what it drops")
-
-
 def test_a_part_that_waits_is_found_before_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value read by the host, as a plug-in may: eager steps to the bit, and its memory is free afterwards."""
 
@@ -130,7 +118,6 @@ def test_no_step_waits_for_the_gpu() -> None:
 
 
 def test_out_of_memory_halves_the_micro_batch() -> None:
-    """With a share of the memory: the graph is of the pieces that fit."""
     device = torch.device("cuda", 0)
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.empty_cache()
@@ -146,7 +133,6 @@ def test_out_of_memory_halves_the_micro_batch() -> None:
 
 
 def test_a_divergence_is_found_at_its_step() -> None:
-    """The same as without a graph."""
     found = [train(small(lr=2.0**99, cuda_graph=graph), Memory()) for graph in ("auto", "off")]
     assert [one.status for one in found] == ["diverged", "diverged"]
     assert found[0].diverged_at_step == found[1].diverged_at_step
@@ -154,7 +140,6 @@ def test_a_divergence_is_found_at_its_step() -> None:
 
 @pytest.mark.parametrize("position", ["relative", "relative-bias"])
 def test_a_learned_bias_learns_in_bf16(position: str) -> None:
-    """By PyTorch's choice of kernel, in a graph."""
     settings = {"attention": "fastest", "precision": "bf16", "steps": 200, "evaluations": 4, "lr": 2.0**-8}
     run = finished(small(position=position, **settings))
     assert run.facts["cuda_graph"] == "the whole step"

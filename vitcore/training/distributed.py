@@ -110,13 +110,11 @@ class Ranks:
 
     def broadcast_number(self, number: int) -> int:
         """Return rank 0's number on all ranks, from host to host, so that no rank waits for a GPU."""
-        tensor = torch.tensor(number)
-        dist.broadcast(tensor, 0)
+        dist.broadcast(tensor := torch.tensor(number), 0)
         return int(tensor)
 
     def least(self, number: int) -> int:
-        tensor = torch.tensor(number)
-        dist.all_reduce(tensor, dist.ReduceOp.MIN)
+        dist.all_reduce(tensor := torch.tensor(number), dist.ReduceOp.MIN)
         return int(tensor)
 
 
@@ -223,11 +221,11 @@ def check_ranks(config: Config) -> None:
 
 
 def refuse_batch_norm(count: int, device: str) -> None:
-    """Raise ConfigError if `device` is a CPU, because PyTorch synchronizes batch norm only on GPUs."""
+    """Raise ConfigError on a CPU, because PyTorch synchronizes batch norm only on GPUs."""
     if device == "cpu":
         raise ConfigError(f"gpus={count}: batch norm ties the images of a batch together: on CPUs gpus=1")
 
 
 def exchange_failed(error: BaseException) -> bool:
-    """Return whether an exception means that another rank has ended or does not respond."""
+    """Return whether another rank has ended or does not respond."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and bool(EXCHANGE.search(str(error))))

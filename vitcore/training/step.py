@@ -29,7 +29,7 @@ from vitcore.runtime.device import in_precision, sent
 from vitcore.runtime.memory import out_of_memory
 from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
-from vitcore.training.optimization.ema import Average
+from vitcore.training.optimization.ema import Average, copy
 from vitcore.training.optimization.optimizers import OPTIMIZER, optimizer, set_rate
 from vitcore.training.optimization.schedules import learning_rate
 from vitcore.training.run import Facts
@@ -260,7 +260,7 @@ class TrainStep:
             with on_side_stream(self.device), without_waiting(self.device):
                 self.update_as_captured()
             expected = [parameter.grad for parameter in self.parameters]
-            put_back(state, before)
+            copy(before, state)
             self.optimizer.zero_grad()
             self.fill(earlier)  # images that differ from the check's, in case the graph contains the images themselves
             with capturable(self.optimizer):
@@ -277,7 +277,7 @@ class TrainStep:
             reason = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways, and an error of the step itself recurs below
             reason = f"{type(error).__name__}: {first_line(error)}"
-        put_back(state, before)
+        copy(before, state)
         self.give_up(reason)
         self.schedule(step)
         return self.update(self.sent(inputs))
@@ -343,12 +343,6 @@ def capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     finally:
         for group in groups:
             group["capturable"] = False
-
-
-def put_back(tensors: list[Tensor], values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for tensor, value in zip(tensors, values, strict=True):
-            tensor.copy_(value)
 
 
 def first_line(error: BaseException) -> str:

@@ -7,7 +7,6 @@ patch size, N patches in raster order, M masked patches, T tokens. The encoder h
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import torch
@@ -44,7 +43,7 @@ class MaskingOptions(Masking.Options):
     decoder_heads: Annotated[int, Field(ge=0, le=2**16)] = 0  #: Attention heads of the decoder. 0: as in the encoder.
 
     def decoder(self, config: Config) -> dict[str, int]:
-        """Return the decoder's sizes by name: width, depth, and number of attention heads (heads)."""
+        """Return the decoder's width, depth and number of attention heads."""
         return {
             "width": self.decoder_width or config.width // 2,
             "depth": self.decoder_depth or max(1, config.layers // 3),
@@ -54,6 +53,10 @@ class MaskingOptions(Masking.Options):
     def masked(self, patches: int) -> int:
         """Return how many of `patches` are masked, rounded as in the paper's code; at least one is visible."""
         return patches - max(1, int(patches * (1 - self.ratio)))
+
+    def visible(self, x: Tensor, keys: Keys) -> Tensor:
+        """Return the visible patches (B, N - M, D) of x (B, N, D), or all without keys, as to extract features."""
+        return x if keys is None else of_places(x, self.split(keys, x.shape[1])[0])
 
     def split(self, keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
         """Return the ascending indices of each image's visible patches (B, N - M) and masked patches (B, M).
@@ -150,7 +153,7 @@ class MaskedAutoencoder(ViT):
         super().__init__(config)
         options = config.options_of("objective", MaskingOptions)
         decoder = decoder_config(config, options)
-        self.patch_dropout = partial(visible, options)
+        self.patch_dropout = options.visible
         self.objective = Decoder(decoder, config.width, self.prefix, options)
         pixels = config.channels * config.patch**2
         self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
@@ -161,11 +164,6 @@ class MaskedAutoencoder(ViT):
             keys = torch.zeros(len(images), dtype=torch.int64, device=images.device)
         *_, x = self.states(images, keys)
         return self.head(self.objective(self.encoder.norm(x), keys, self.grid(images)))  # type: ignore[no-any-return]
-
-
-def visible(options: MaskingOptions, x: Tensor, keys: Keys) -> Tensor:
-    """Return the visible patches (B, N - M, D) of x (B, N, D), or all without keys, as to extract features."""
-    return x if keys is None else of_places(x, options.split(keys, x.shape[1])[0])
 
 
 class Decoder(Initial):

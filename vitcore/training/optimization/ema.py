@@ -37,7 +37,6 @@ class Average:
                 mine.copy_(theirs)
 
     @contextmanager
-    @torch.no_grad()
     def in_place(self) -> Iterator[None]:
         """Replace the model's weights by their average within the block."""
         own = [tensor.clone() for tensor in self.live]
@@ -54,6 +53,8 @@ class Average:
         copy([tensors[name] for name in self.names], self.mean)
 
 
+@torch.no_grad()
 def copy(source: list[Tensor], target: list[Tensor]) -> None:
+    """Write the values of `source` into the tensors of `target`."""
     for values, tensor in zip(source, target, strict=True):
         tensor.copy_(values)
