@@ -13,10 +13,7 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
-    """Return one line with the total in days, and the best saving if at most SAVES of the hours remain.
-
-    unit: CORE_HOURS or GPU_HOURS. Returns [] if `hours` is below EXPENSIVE[unit].
-    """
+    """Return one line with the days of an expensive plan, and the best saving if at most SAVES of the hours remain."""
     if hours < EXPENSIVE[unit]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
@@ -29,11 +26,7 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def remaining_flops(config: Config, varied: set[str]) -> Iterator[tuple[float, str]]:
-    """Yield the remaining fraction of the training FLOPs and the setting as text, for each cheaper setting.
-
-    Cheaper settings are half the image size, half the steps and, without `model`, twice the patch size. Those that the
-    study varies or that make the config invalid are left out.
-    """
+    """Yield the remaining fraction of the training FLOPs for each cheaper setting that is valid and not varied."""
     from vitcore.analysis.cost import measure
 
     whole = measure(config).flops * config.steps

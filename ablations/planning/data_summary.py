@@ -31,7 +31,6 @@ def data_name(name: str) -> str:
 
 
 def images_text(data: PlannedData, plan: Plan) -> str:
-    """Return the number of images in each split, their sizes, and the models' token counts as text."""
     config, tokens = plan.baseline_arm.config, sorted({arm.tokens for arm in plan.arms if arm.tokens})
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
@@ -44,10 +43,6 @@ def images_text(data: PlannedData, plan: Plan) -> str:
 
 
 def data_text(data: PlannedData) -> str:
-    """Return the name, the numbers of images and the classes of a data set as text.
-
-    For example: "pets: 240 images to train on and 60 to test on, 10 classes".
-    """
     images = f"{data.train:,} images to train on and {data.test:,} to test on"
     if data.folds:
         images = f"{data.train + data.test:,} images in {data.folds} folds"
@@ -55,10 +50,7 @@ def data_text(data: PlannedData) -> str:
 
 
 def description(design: "Design") -> str:
-    """Return a description of the data, of the baseline's model and of its training.
-
-    The recipe describes the data, if it is a recipe for these data.
-    """
+    """Return a description of the data, in the recipe's words if it is for them, and of the baseline's training."""
     config, own = design.reference, design.stated.description
     size = f"trained at {config.image_size} x {config.image_size} pixels"
     length = "" if design.study.stages else f", {config.steps:,} steps of {config.batch} images"
@@ -71,10 +63,7 @@ def description(design: "Design") -> str:
 
 
 def notes(design: "Design") -> list[str]:
-    """Return the notes of a plan: one if changed data make the recipe's equivalence margin invalid, else none.
-
-    A study that sets a margin of its own needs no note.
-    """
+    """Return a note if changed data make the recipe's equivalence margin invalid and the study sets none."""
     own = design.recipe.margin
     if own is None or own == design.stated.margin or design.study.margin is not None:
         return []

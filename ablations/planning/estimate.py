@@ -10,20 +10,27 @@ The first available source is used:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+from typing import Any
 
 from ablations.execution import machine, retry
-from ablations.planning import past_trials, step_times
+from ablations.execution.attempts import read_or_none
+from ablations.planning import step_times
 from ablations.planning.jobs import Job
-from ablations.planning.past_trials import training_flops
 from ablations.planning.step_times import Device
 from results import store
-from results.store.schemas import Entry, Plan
+from results.store.schemas import Entry, Environment, Plan
 from vitcore.runtime.host import processor
 
+ENOUGH = 20  # the largest number of past trials that are used per arm
+EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm, and in total
+# Settings that seconds per FLOP depend on most, besides the device.
+ALIKE = ("data", "threads", "precision")
 START_SECONDS = 5.0  # to start a worker and load its data
 # Training FLOPs per second of a worker, cautious values: a CPU core in `ablate bench`, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
@@ -77,10 +84,9 @@ def local_device(plans: Iterable[Plan]) -> Device:
 
 
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
-    """Raise ValueError if training the unfinished jobs among `wanted` would take more than `most` hours.
+    """Raise ValueError if training the unfinished jobs among `wanted` takes more than `most` core-hours or GPU-hours.
 
-    These are core-hours or GPU-hours, depending on `device`. Parents whose weights were lost count too: they are
-    trained again.
+    Parents whose weights were lost are trained again, and count too.
     """
     asked = list(wanted)
     left = {job.id for job in asked if not store.trial(runs, job.id).state().over} | {*retry.lost_parents(runs, asked)}
@@ -116,15 +122,12 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 
 def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, Estimate]]:
-    """Yield each of `arms`, which are arms and stages of the plan, with the estimate for one of its trials.
-
-    The estimate is from the best available source.
-    """
-    measured, rate = step_times.read(runs, device), past_trials.seconds_per_flop(plan, runs, device)
+    """Yield arms and stages of the plan, each with the estimate for one of its trials from the best source."""
+    measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
     took = plan.cost.of(device.gpu) if plan.cost else None
     for arm in arms:
         flops = training_flops(arm)
-        if past := past_trials.seconds(arm, runs, device):
+        if past := past_seconds(arm, runs, device):
             yield arm, Estimate(fmean(past), "past")
         elif (step := measured.get(step_times.key(arm.config))) is not None:
             yield arm, Estimate(arm.config["steps"] * step, "probe")
@@ -134,3 +137,50 @@ def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry])
             yield arm, Estimate(flops * (took.seconds / plan.cost.work), "recipe")
         else:
             yield arm, Estimate(flops / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops")
+
+
+def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
+    """Return the training seconds of at most `most` finished trials of the arm on the device.
+
+    They have the arm's number of ranks and, on a CPU, of threads. Diverged trials ended early and do not count.
+    """
+    found: list[float] = []
+    for key in arm.ids.values():
+        state = store.trial(runs, key).state()
+        if state.status != "finished" or state.result is None or state.attempt is None:
+            continue
+        env = read_or_none(state.attempt / "env.json", Environment) or Environment()
+        took = state.result.train_seconds
+        if took is not None and device.ran(env, arm.config["threads"]) and env.ranks == arm.ranks:
+            found.append(took)
+            if len(found) == most:
+                break
+    return found
+
+
+def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
+    """Return a function from an arm to the median seconds per training FLOP of comparable trials, or None.
+
+    They have the plan's recipe, in any study of the run directory, and equal comparable_settings.
+    """
+
+    @cache
+    def rate(*alike: Any) -> float | None:
+        plans = (one for one in [plan, *store.plans(runs)] if one.recipe == plan.recipe)
+        entries = (arm for one in plans for arm in one.entries)
+        same = {str(arm.trials): arm for arm in entries if comparable_settings(arm) == alike}
+        rates = (took / training_flops(arm) for arm in same.values() for took in past_seconds(arm, runs, device, EACH))
+        found = list(islice(rates, ALL))
+        return median(found) if found else None
+
+    return lambda arm: rate(*comparable_settings(arm))
+
+
+def comparable_settings(arm: Entry) -> tuple[Any, ...]:
+    asked = arm.config.get("compile") is True  # not the default, which was false in earlier versions
+    return arm.ranks, asked, *(arm.config.get(name) for name in ALIKE)
+
+
+def training_flops(arm: Entry) -> float:
+    """Return the FLOPs per rank to train one trial: a backward pass costs twice as much as a forward pass."""
+    return 3.0 * (arm.flops or 0) * float(arm.config["steps"] * arm.config["batch"]) / arm.ranks

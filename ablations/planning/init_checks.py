@@ -21,8 +21,8 @@ GO_ON = ("finished", "interrupted", "running")
 def check(config: Config, parent: Config | None) -> None:
     """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    parent: the config of the trial that `config` starts or learns from; None for a file or random initial weights. The
-    images that a file was trained on are unknown, so only its fit is checked.
+    parent: the config of the trial that `config` starts or learns from; None for a file, of which only the fit is
+    known, and for random initial weights.
     """
     if parent is not None:
         check_no_leak(config, parent)
@@ -33,18 +33,12 @@ def check(config: Config, parent: Config | None) -> None:
 
 @cache  # every arm of a plan is checked
 def read_shapes(path: str, sha256: str) -> transfer.Weights:
-    """Return the weights in a file as meta tensors, which have shapes but no values.
-
-    sha256: part of the cache key. Raises ConfigError if the file cannot be read.
-    """
+    """Return the weights in a file as meta tensors. sha256: part of the cache key."""
     return {name: tensor.to("meta") for name, tensor in transfer.read(path).items()}
 
 
 def check_no_leak(config: Config, parent: Config) -> None:
-    """Raise ConfigError if the parent was trained on this trial's test images.
-
-    It was if both configs use folds of equal data, but differ in data_seed.
-    """
+    """Raise ConfigError if both configs use folds of equal data, but differ in data_seed."""
     about = describe(config.data)
     if about.folds and about.fingerprint == describe(parent.data).fingerprint and config.data_seed != parent.data_seed:
         raise ConfigError(
@@ -56,9 +50,8 @@ def check_no_leak(config: Config, parent: Config) -> None:
 def ancestors(config: Config, runs: Path) -> list[Job]:
     """Return the jobs in `runs` that must have finished before a trial with this config begins, oldest first.
 
-    The oldest is the nearest ancestor that has finished and has weights, if there is one. Finished ancestors without
-    weights are trained again, interrupted ones resumed. Raises ConfigError if an ancestor is missing, has failed,
-    cannot be trained again, or does not fit.
+    The oldest is the nearest ancestor that has finished and has weights. Finished ancestors without weights are trained
+    again. Raises ConfigError if an ancestor is missing, has failed, cannot be trained again, or does not fit.
     """
     found: list[Job] = []
     while link := parent_of(config):
@@ -83,7 +76,6 @@ def ancestors(config: Config, runs: Path) -> list[Job]:
 
 
 def named_parent(config: Config) -> str:
-    """Return the setting that names the parent trial, as in init_from=0123456789ab."""
     link = parent_of(config)
     return f"{link}={getattr(config, link)}"
 

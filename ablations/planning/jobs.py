@@ -18,7 +18,6 @@ TURN_SECONDS = 30.0
 
 
 def read(runs: Path, plan_name: str) -> Plan | None:
-    """Return the plan of this name in the run directory, or None if there is none."""
     try:
         return store.read_plan(store.study_folder(runs, plan_name) / "plan.json")
     except FileNotFoundError:
@@ -28,8 +27,7 @@ def read(runs: Path, plan_name: str) -> Plan | None:
 def write(runs: Path, plan: Plan) -> None:
     """Write plan.json if the plan on disk is still the plan that `plan` extends (compare and swap).
 
-    Writes nothing if the plan on disk equals `plan`. Raises ValueError if another run has changed plan.json to anything
-    else.
+    Raises ValueError if another run has changed it to anything but `plan`.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -69,7 +67,6 @@ def check_same_table(old: Plan, new: Plan) -> None:
 
 
 def settings_of_baseline(plan: Plan) -> Settings:
-    """Return the settings of the baseline and of its stages. Those of a stage have keys such as 'pretrain.lr'."""
     stages = plan.lineage(plan.baseline_arm)
     above = {f"{one.stage}.{key}": value for one in stages for key, value in one.config.items()}
     return {**plan.baseline_arm.config, **above}
@@ -88,7 +85,6 @@ class Job:
     cost: Cost | None = None  # cost of the model, if the plan records it
 
     def standing(self, known: Standings) -> Standing:
-        """Return the standing of the trial, such as over, failed, running, ready to begin or waiting for a parent."""
         return known.of(self.id, self.evals, self.parents)
 
     @property
@@ -100,8 +96,7 @@ class Job:
 def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     """Return the jobs of all plans, each trial once, ordered by plan and seed, parents first.
 
-    arms: glob patterns of arm names. The stages of matching arms are included. Raises ValueError if a pattern matches
-    no arm of a plan.
+    arms: glob patterns of arms, whose stages are included. Raises ValueError if a pattern matches no arm of a plan.
     """
     found: dict[str, Job] = {}
     for plan in plans:
@@ -127,7 +122,7 @@ def all_on_cpu(jobs: Iterable[Job]) -> bool:
 
 
 def recorded_cost(entry: Entry) -> Cost | None:
-    """Return the recorded cost of the model of an arm or stage; None in plans of earlier versions."""
+    """Return the recorded cost of a model; None in plans of earlier versions."""
     names = {field.name for field in fields(Cost)}
     return Cost(**{name: getattr(entry, name) for name in names}) if entry.model_fields_set >= names else None
 

@@ -20,9 +20,9 @@ WARM_UP, STEPS = 5, 50
 
 
 def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
-    """Measure the step times that are missing for this device, and write each one to disk immediately.
+    """Measure the step times that are missing for this device, write each to disk, and `say` it in a line.
 
-    say: called with one line of text per measurement. Raises ValueError if an arm trains on several GPUs.
+    Raises ValueError if an arm trains on several GPUs.
     """
     for arm in (arm for plan in plans for arm in plan.entries):
         config = Config(**arm.config)
@@ -61,6 +61,5 @@ def take_steps(training: Training, steps: int) -> None:
 
 
 def training_seconds(training: Training) -> float:
-    """Return the seconds spent in training so far, after the device has finished all steps."""
     with training.off_the_clock():
         return training.seconds

@@ -25,28 +25,21 @@ FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, corre
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """The numbers of trials of a plan.
-
-    finished: finished or diverged trials, except parents to train again because their weights are gone. shared:
-    unfinished trials that an earlier plan of the command already contains. todo: all other unfinished trials.
-    """
+    """The numbers of trials of a plan."""
 
     planned: int
-    finished: int
-    shared: int
-    todo: int
+    finished: int  # or diverged, except parents to train again because their weights are gone
+    shared: int  # unfinished, and in an earlier plan of the command
+    todo: int  # all other unfinished trials
 
 
 @dataclass(frozen=True)
 class HoursSource:
-    """The device and the unit of the estimated hours, and their sources.
-
-    sources: key of estimate.SOURCES -> number of arms.
-    """
+    """The device and the unit of the estimated hours, and their sources."""
 
     device: str
     unit: str
-    sources: dict[str, int]
+    sources: dict[str, int]  # key of estimate.SOURCES -> number of arms
 
 
 @dataclass(frozen=True)
@@ -95,9 +88,8 @@ def overview(
 ) -> Overview:
     """Return the overview of a plan.
 
-    earlier: plans of the same command, whose trials are not counted again. device: the device to estimate hours for.
-    workers: trials at once, by default as many as this machine runs. arms: glob patterns of arm names. here: whether
-    trials run on this machine, so that `wall` is estimated.
+    earlier: plans of the same command, whose trials are not counted again. workers: trials at once, by default as many
+    as this machine runs. arms: glob patterns of arm names. here: whether trials run on this machine.
     """
     before = {job.id for other in earlier for job in jobs([other])}
     mine = jobs([plan], arms)
@@ -124,10 +116,7 @@ def overview(
 
 
 def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
-    """Return the wall-clock time of the `todo` remaining trials on this machine, or None if none remain.
-
-    cost: their cost. workers: trials at once, by default as many as fit.
-    """
+    """Return the wall-clock time of the `todo` remaining trials with this cost, or None if none remain."""
     if not todo:
         return None
     at_once, each = concurrent(plan, todo, workers), ranks(plan)
@@ -135,7 +124,6 @@ def wall(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wal
 
 
 def concurrent(plan: Plan, todo: int, workers: int | None) -> int:
-    """Return how many of the `todo` remaining trials this machine runs at once, by default as many as fit."""
     return min(todo, workers or max(1, default_workers(ranks(plan), len(gpus()), cores())))
 
 
@@ -157,7 +145,6 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
 
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
-    """Return the overview as text, with the arms that match the glob patterns `arms`."""
     trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
     counted = "1 arm" if len(shown) == 1 else f"{len(shown)} arms"
     resolved = resolution.resolution_lines(view.resolution, plan.metric, plan.objective)
@@ -193,7 +180,6 @@ def time_text(view: Overview, plan: Plan) -> str:
 
 
 def wall_text(took: Wall, unit: str) -> str:
-    """Return the time on this machine as text, such as "about 8 min on 2 cores here"."""
     minutes = took.seconds / 60
     hours = f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
     length = "under a minute" if minutes < 1 else hours

@@ -1,16 +1,14 @@
-"""The plan of a study: its arms and trials, merged with an earlier plan.
+"""The plan of a study: its arms and trials.
 
 A plan holds all that tables, plots, reports, comparisons and exports need, so these load neither torch nor YAML.
-Merging keeps the arms and seeds of the plan on disk and adds new ones; pruning keeps only what is asked for.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any
 
 from ablations.planning import data_summary, init_checks
-from ablations.planning.jobs import check_same_table
 from ablations.study.budget import training_flops
 from ablations.study.confounds import enlarged, footnotes, model_notes, refuse_undeclared
 from ablations.study.contrasts import fixed_points, interactions, tuned
@@ -18,7 +16,7 @@ from ablations.study.design import Arm, Design, at
 from ablations.study.recipe import Recipe
 from ablations.study.stages import LINKS, Stage, lineage
 from ablations.study.study import Axis, Study, claim_parts
-from results import store, units
+from results import units
 from results.figures.kinds import FIGURES
 from results.names import METRICS
 from results.store import schemas
@@ -34,15 +32,11 @@ from vitcore.data.lookup import describe
 from vitcore.identity import HOW_IT_RUNS, arm_key, trial_ids
 from vitcore.options import ConfigError, listed, nearest
 
-Listed = TypeVar("Listed", bound=schemas.Tuned | schemas.Interaction)
-Extended = TypeVar("Extended", bound=Entry)
-
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
     """Return the plan of a design.
 
-    Raises ValueError if an arm cannot be built, trained or evaluated, or has an undeclared difference. Raises
-    ValueError too if the study uses an unknown name, or percentages where fractions are meant.
+    Raises ValueError as `check` does, and if an arm cannot be built or has an undeclared difference.
     """
     study, recipe = design.study, design.stated
     check(design)
@@ -87,10 +81,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
 
 def check(design: Design) -> None:
-    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name.
-
-    Raises ValueError too if a margin or a published accuracy looks like a percentage.
-    """
+    """Raise ValueError if an arm cannot be trained or evaluated, a name is unknown, or a share is a percentage."""
     check_names(design)
     check_shares(design)
     check_tests(design)
@@ -98,25 +89,29 @@ def check(design: Design) -> None:
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
-    """Return the number of entries that have another entry as their baseline."""
     return sum(entry.name != entry.baseline for entry in entries)
 
 
 def check_names(design: Design) -> None:
     """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
 
-    An arm that exists only with the values of another recipe is known. The message suggests the nearest known name.
+    An arm that exists only with the values of another recipe is known.
     """
     study, arms = design.study, [arm.name for arm in design.arms]
     of_evals = [name for entry in EVAL.values() for name in entry.metrics]
     metrics = [*METRICS, *of_evals, *([design.metric] if eval_of(design.metric) else [])]
-    wanted: list[tuple[str, str, Sequence[str]]] = [("metric", design.metric, metrics)]
-    wanted.append(("figure", study.figure, FIGURES))
     at_own_value = [change.name + at(point) for change in design.changes for point in fixed_points(design)]
     published = [*arms, *at_own_value] if design.tune else arms
-    wanted += [("published", name, published) for name in design.published]
-    claimed = [name for claim in design.claims for name in claim_parts(claim, study.name)[::2]]
-    wanted += [("claims", name, claimable(design)) for name in claimed]
+    wanted: list[tuple[str, str, Sequence[str]]] = [
+        ("metric", design.metric, metrics),
+        ("figure", study.figure, FIGURES),
+        *(("published", name, published) for name in design.published),
+        *(
+            ("claims", name, claimable(design))
+            for claim in design.claims
+            for name in claim_parts(claim, study.name)[::2]
+        ),
+    ]
     for key, name, known in wanted:
         if name not in known and not (key in ("claims", "published") and possible_in_other_recipe(study, name)):
             raise ValueError(f"study '{study.name}': {key}={name}: one of {listed(known)}{nearest(name, known)}")
@@ -125,10 +120,9 @@ def check_names(design: Design) -> None:
 
 
 def check_shares(design: Design) -> None:
-    """Raise ValueError if the margin is 1 or more, or a published accuracy above 1, as percentages would be.
+    """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage.
 
-    A margin of 3, meant as percentage points, would make every arm equivalent. Only metrics that are accuracies are
-    checked.
+    A margin of 3, meant as percentage points, would make every arm equivalent.
     """
     if not units.is_accuracy(design.metric):
         return
@@ -143,7 +137,6 @@ def check_shares(design: Design) -> None:
 
 
 def margin(design: Design) -> float | None:
-    """Return the equivalence margin of the study, or of the recipe if the study sets none; None if neither does."""
     return design.study.margin if design.study.margin is not None else design.stated.margin
 
 
@@ -173,7 +166,6 @@ def possible_in_other_recipe(study: Study, name: str) -> bool:
 
 
 def check_tests(design: Design) -> None:
-    """Raise ValueError if an eval that the study asks for is unknown or cannot test an arm."""
     for name in owed_evals(design):
         entry, number = find(name)
         for arm in design.arms:
@@ -190,10 +182,7 @@ def enlarged_evals(design: Design) -> list[str]:
 
 
 def check_starts(design: Design) -> None:
-    """Raise ValueError if an arm or stage does not fit its data, its initial weights or its teacher.
-
-    Initial weights and teachers that were trained on the test images do not fit.
-    """
+    """Raise ValueError if an arm or stage does not fit its data, its initial weights or its teacher."""
     stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
     entries: list[Arm | Stage] = [*design.arms, *stages.values()]
     for entry in entries:
@@ -212,10 +201,7 @@ def expected(design: Design) -> list[schemas.Expected]:
 
 
 def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
-    """Return the training time that the recipe states for one trial, with the trial's training FLOPs.
-
-    Returns None if the recipe states no time.
-    """
+    """Return the training time that the recipe states for one trial, with the trial's training FLOPs."""
     if not recipe.cost:
         return None
     own = Config(**recipe.config)
@@ -224,17 +210,13 @@ def stated_cost(recipe: Recipe) -> schemas.StatedCost | None:
 
 
 def split(data: About) -> Split:
-    """Return how the test images are chosen: one of several folds per seed, or the official test set."""
     if data.folds:
         return Split(kind="folds", folds=data.folds, images=data.train_size + data.test_size)
     return Split(kind="official", images=data.test_size)
 
 
 def measured_arm(name: str, config: Config) -> Cost:
-    """Return the cost of the model of an arm or stage: parameters, FLOPs and tokens.
-
-    Raises ValueError, with the arm's name, if the model cannot be built.
-    """
+    """Return the cost of a model. Raises ValueError, with the arm's or stage's name, if it cannot be built."""
     try:
         return measure(config)
     except Exception as error:  # a user's plug-in may raise anything
@@ -263,10 +245,9 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
 
 
 def departures(design: Design, entry: Arm | Stage) -> Settings:
-    """Return the explicitly written settings of an arm or stage that differ from the recipe's config.
+    """Return the written settings of an arm or stage that differ from the recipe's config and affect what it computes.
 
-    Settings that change only how a trial runs, not what it computes, are left out. Returns {} if the recipe's config is
-    invalid with the data of `entry`.
+    Returns {} if the recipe's config is invalid with the data of `entry`.
     """
     own, recipe = entry.config.model_dump(), design.recipe.config
     try:
@@ -281,15 +262,12 @@ def departures(design: Design, entry: Arm | Stage) -> Settings:
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
-    """Return whether stages compute this eval, instead of arms.
-
-    They compute few-shot probes of pre-trained weights, unless the probes are the study's metric.
-    """
+    """Return whether stages compute this eval: few-shot probes of pre-trained weights that are not the metric."""
     return eval_name == "fewshot" and bool(design.study.stages) and eval_of(design.metric) != "fewshot"
 
 
 def owed_evals(design: Design) -> list[str]:
-    """Return the evals that a study asks for, with its metric's; raise ValueError if one is unknown."""
+    """Return the evals of a study and of its metric; raise ValueError if one is unknown."""
     names = [*design.evals, *filter(None, [eval_of(design.metric)])]
     for name in names:
         find(name)
@@ -299,7 +277,6 @@ def owed_evals(design: Design) -> list[str]:
 def arm_entry(
     design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
 ) -> schemas.Arm:
-    """Return the plan entry of an arm. stages: stage name -> plan entry."""
     written, parent = settings(arm), arm.parent.name if arm.parent else ""
     return schemas.Arm(
         name=arm.name,
@@ -322,11 +299,9 @@ def arm_entry(
 
 
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
-    """Return the difference from the baseline that the recipe states for an arm after twice the steps.
+    """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
-    Returns None if the recipe states none, or if its number does not apply. It applies only if the baseline has exactly
-    the recipe's config, the budget is `steps` and the metric is test_accuracy. The arm must have no co-changes. A named
-    arm must be the recipe's own.
+    It applies only to arms without co-changes, and to named arms that are the recipe's, against the recipe's config.
     """
     known, study = design.stated.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"
@@ -337,7 +312,6 @@ def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.Later
 
 
 def family_of(design: Design, arm: Arm) -> str:
-    """Return the name of the first model family that matches the arm's settings, or ""."""
     own = settings(arm)
     for name, wanted in design.study.families.items():
         if all(matches(own.get(key), value) for key, value in wanted.items()):
@@ -353,117 +327,21 @@ def matches(own: Any, wanted: Any) -> bool:
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config of an arm or stage without what differs by seed: seeds and the parent's id.
-
-    `data_seed` stays if it was set explicitly.
-    """
+    """Return the resolved config without what differs by seed: the parent's id, and seeds that were not written."""
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}
 
 
 def trials(config: Config, settings: Settings, seeds: Sequence[int], parent: Entry | None = None) -> list[PlannedTrial]:
-    """Return the trials of a config, one per seed.
-
-    settings: the config as the plan entry records it. parent: the stage that the trials start or learn from.
-    """
+    """Return the trials of a config, one per seed. settings: the config as the plan entry records it."""
     before = parent.ids if parent else None
     ids = trial_ids(config, seeds, settings.get("data_seed"), before, parent_setting(settings))
     return [PlannedTrial(seed=seed, id=trial_id) for seed, trial_id in zip(seeds, ids, strict=True)]
 
 
 def published(design: Design, arm: Arm) -> float | None:
-    """Return the arm's published number, or None.
-
-    A study without curves may name the arm by the values of all factors.
-    """
+    """Return the arm's published number. A study without curves may name the arm by the values of all factors."""
     numbers = design.published
     short = ",".join(f"{key}={arm.values[key]}" for key in design.study.factors)
     return numbers.get(arm.name, numbers.get(short) if not design.curves else None)
-
-
-def grown(old: Plan, new: Plan) -> Plan:
-    """Return the new plan extended by the arms, stages, tuned arms and interactions of the old plan.
-
-    Old tuned arms are kept only if both plans tune over equal values. Raises ValueError if the baselines or metrics of
-    the plans differ, or if an old arm has an undeclared difference.
-    """
-    check_same_table(old, new)
-    names = {arm.name for arm in new.arms}
-    gone = [arm for arm in old.arms if arm.name not in names]
-    stages, called = kept_stages(old, gone, new)
-    kept = [extended(arm, new.seeds, stages, called) for arm in gone]
-    arms, apart = new.arms + kept, with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
-    plan = new.model_copy(
-        update={
-            "looks": all_looks(old, new),
-            "stages": list(stages.values()),
-            "arms": arms,
-            "family": contrasts(apart or arms),
-            "tuned": apart,
-            "points_family": contrasts(arms) if apart else 0,
-            "interactions": with_kept(old.interactions, new.interactions),
-        }
-    )
-    refuse_undeclared(plan)
-    return plan
-
-
-def pruned(old: Plan, new: Plan) -> Plan:
-    """Return the new plan alone, marked as pruned. Earlier looks still count if some of the old trials remain."""
-    before = {trial.id for arm in old.arms for trial in arm.trials}
-    remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
-    return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.now()})
-
-
-def all_looks(old: Plan, new: Plan) -> list[int]:
-    """Return the numbers of seeds at which the tables of either plan are tested, in ascending order."""
-    return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
-
-
-def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
-    """Return the new entries, followed by the old entries whose names the new ones lack."""
-    names = {entry.name for entry in new}
-    return [*new, *(entry for entry in old if entry.name not in names)]
-
-
-def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
-    """Return stages by name, and the new name of each old stage by its old name.
-
-    The stages are those of the new plan, and the old stages that `arms` need. Trials identify a stage: an edited stage
-    is a new stage, and both are kept.
-    """
-    found = {stage.name: stage for stage in new.stages}
-    before = {stage.name: stage for stage in old.stages}
-    needed = {stage.name for arm in arms for stage in old.lineage(arm)}
-    names: dict[str, str] = {}
-    for name, stage in before.items():
-        if name in needed:
-            kept = extended(stage, new.seeds, found, names)
-            same = [one for one in (name, *found) if one in found and found[one].trials == kept.trials]
-            if same:
-                names[name] = same[0]
-                continue
-            # If the name is taken, the first 6 digits of the stage's first trial id are added.
-            names[name] = f"{name.partition('#')[0]}#{kept.trials[0].id[:6]}" if name in found else name
-            found[names[name]] = kept.model_copy(update={"name": names[name]})
-    return found, names
-
-
-def extended(
-    arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
-) -> Extended:
-    """Return an arm or stage of the old plan with a trial for each of `seeds`.
-
-    Seeds that its parent lacks are left out. If its config is no longer valid, it keeps its old trials. stages: name ->
-    plan entry. names: old stage name -> new name.
-    """
-    arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
-    parent = stages.get(arm.parent)
-    own = [seed for seed in seeds if parent is None or seed in parent.ids]
-    try:
-        config = Config(**arm.config, seed=0)
-        measured = measured_arm(arm.name, config)
-        return arm.model_copy(update=asdict(measured) | {"trials": trials(config, arm.config, own, parent)})
-    except ValueError:  # its plug-in is not loaded or has changed
-        return arm

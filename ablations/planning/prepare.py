@@ -25,29 +25,28 @@ def prepare(design: "Design", runs: Path, seeds: int | None, prune: bool = False
     """Return the plan of a design, extended by the arms and seeds of the plan of its name on disk.
 
     seeds: the number of seeds, by default the recipe's. prune: whether to drop arms and seeds that are not asked for.
-    code: provenance.code_digest; with plug-ins or "", the plan is always rebuilt. The plan records the digest of the
-    plan that it extends, for `jobs.write`. Raises ValueError if an arm is impossible, or if old and new plan cannot
-    share a table.
+    code: provenance.code_digest; with plug-ins or "", the plan is always rebuilt. Raises ValueError if an arm is
+    impossible, or if old and new plan cannot share a table.
     """
     asked, old = list(range(seeds if seeds is not None else design.recipe.seeds)), read(runs, design.name)
     wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
     known = inputs_digest(design, wanted, code, None if prune else old)
     if old is not None and not prune and known and old.made_from == known:
         return Plan(**old.content("pruned"), extends=digest(old))
-    from ablations.planning.plan import build, grown, pruned  # late: torch
+    from ablations.planning import growing  # late: torch
+    from ablations.planning import plan as planning
 
-    plan = build(design, wanted)
+    plan = planning.build(design, wanted)
     if old is not None:
-        plan = pruned(old, plan) if prune else grown(old, plan)
+        plan = growing.pruned(old, plan) if prune else growing.grown(old, plan)
     return plan.model_copy(update={"made_from": known, "extends": digest(old)})
 
 
 def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
     """Return a digest of all inputs of a plan; equal digests mean equal plans.
 
-    Returns "" if an input cannot be read, if plug-ins are loaded, or without `code`. code: provenance.code_digest. old:
-    the plan that the new plan extends. The order of keys in study and recipe counts, because it names and orders the
-    arms.
+    Returns "" if an input cannot be read, if plug-ins are loaded, or without `code`. old: the plan that is extended.
+    The order of keys in study and recipe counts, because it names and orders the arms.
     """
     if not code or "+" in code:
         return ""  # a plug-in may import any file
@@ -68,7 +67,6 @@ def inputs_digest(design: "Design", seeds: Sequence[int], code: str, old: Plan |
 
 
 def planned_values(plan: Plan | None, key: str) -> set[str]:
-    """Return the values of a setting in all arms and stages of a plan."""
     entries = [*plan.stages, *plan.arms] if plan else []
     return {entry.config[key] for entry in entries if key in entry.config}
 

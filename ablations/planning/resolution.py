@@ -35,27 +35,22 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    Differences and margins are in the unit of the metric. While the standard deviation of differences is unknown,
-    nothing is computed from it. difference: the smallest difference that is resolved. smallest_margin: the smallest
-    margin within which equal arms are shown equivalent. margin: the declared margin. margin_reachable: whether `seeds`
-    seeds show equal arms equivalent within it. margin_seeds: the number of seeds that does so. seeds_for: difference ->
-    number of seeds that resolves it. A number of seeds is None above power.MOST_SEEDS.
+    They are in the unit of the metric, and None without a `spread`. A number of seeds is None above power.MOST_SEEDS.
     """
 
     spread: Spread | None = None
-    difference: float | None = None
-    smallest_margin: float | None = None
-    margin_reachable: bool | None = None
-    margin_seeds: int | None = None
+    difference: float | None = None  # the smallest that is resolved
+    smallest_margin: float | None = None  # within which equal arms are shown equivalent
+    margin_reachable: bool | None = None  # whether `seeds` seeds show equal arms equivalent within `margin`
+    margin_seeds: int | None = None  # that do so
     seeds: int
     contrasts: int
-    margin: float | None
-    seeds_for: dict[str, int | None] = field(default_factory=dict)
+    margin: float | None  # as declared
+    seeds_for: dict[str, int | None] = field(default_factory=dict)  # difference -> number of seeds that resolves it
     note: str
 
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
-    """Return the smallest difference and margin that the seeds of a plan can show, with 80% power."""
     seeds, family, margin = len(plan.seeds), max(plan.family, 1), plan.margin
     tests = family * interim.correction_factor(plan)
     again = f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
@@ -78,10 +73,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
 
 def spread(plan: Plan, runs: Path) -> Spread | None:
-    """Return the standard deviation of the study's per-seed differences so far, pooled over arms.
-
-    Without results it is the recipe's, or None if the recipe states none for the metric.
-    """
+    """Return the spread of the study's per-seed differences so far, pooled over arms; else the recipe's, if any."""
     if read(runs, plan.name) is not None:
         (study,) = load_studies(runs, [plan.name], parts=())
         groups = differences(tuning.tuned_arms_only(study))  # what the table tests
@@ -110,10 +102,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def resolution_lines(found: Resolution, metric: str, objective: str = "") -> list[str]:
-    """Return the resolution as lines of text.
-
-    objective: the arms' training objective, which is part of the metric's name.
-    """
+    """Return the resolution as lines of text. objective: the arms' objective, a part of the metric's name."""
     unit = units.unit(metric)
     spread = found.spread
     if spread is None:
@@ -135,7 +124,6 @@ def resolution_lines(found: Resolution, metric: str, objective: str = "") -> lis
 
 
 def margin_text(found: Resolution, margin: float, unit: units.Unit) -> str:
-    """Return as text whether equal arms are likely to be shown equivalent within the margin."""
     text = f"equal arms are shown equivalent within {unit.size(margin)}"
     if found.margin_reachable:
         return f"{text} with 80% power, and within {size_text(found.smallest_margin, unit)} too"

@@ -31,7 +31,7 @@ class Device:
     name: str = ""
 
     def ran(self, env: Environment, threads: int) -> bool:
-        """Return whether an attempt with the environment `env` ran on this device, with `threads` threads on a CPU."""
+        """Return whether an attempt ran on this device, with `threads` threads on a CPU."""
         kind = env.accelerator  # "" in earlier versions: the name alone decides
         if kind and (kind == "cuda") != self.gpu:
             return False
@@ -58,7 +58,6 @@ def path(runs: Path, device: str) -> Path:
 
 
 def read(runs: Path, device: Device) -> dict[str, float]:
-    """Return the seconds per training step of all measurements on the device, by key."""
     found: dict[str, float] = {}
     for file in sorted((runs / "probes").glob("*.json")):
         content = read_or_none(file, StepTimes)
@@ -68,10 +67,7 @@ def read(runs: Path, device: Device) -> dict[str, float]:
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
-    """Add measurements to the device's file, in place of older ones with equal keys.
-
-    If two processes write at once, a measurement may be lost. It is then measured again.
-    """
+    """Add measurements to the device's file. If two processes write at once, one may be lost and measured again."""
     file = path(runs, device.name)
     refuse_links(runs, file.parent)
     before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)

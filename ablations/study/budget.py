@@ -14,10 +14,7 @@ MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
 
 
 def steps_of(budget: Budget, reference: Config, config: Config) -> int:
-    """Return the number of steps with which `config` has the budget of `reference`.
-
-    Raises ValueError if no whole number of steps comes within 2% of the budget.
-    """
+    """Return the steps with which `config` has the budget of `reference`. Raises ValueError if none are within 2%."""
     if budget == "steps":
         return reference.steps
     spent = epochs if budget == "epochs" else training_flops

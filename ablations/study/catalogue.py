@@ -31,7 +31,6 @@ def catalogue() -> list[Slot]:
 
 
 def entry(name: str, variant: type[Variant]) -> Entry:
-    """Return the catalogue entry of a variant: its name, the first line of its docstring, and its options."""
     fields = variant.Options.model_fields
     defaults = {option: None if field.is_required() else field.default for option, field in fields.items()}
     return Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), defaults)

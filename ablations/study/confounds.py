@@ -4,7 +4,7 @@ Side effects of the factor become footnotes of the table. An undeclared differen
 and kernels may differ from trial to trial: results/tables/provenance.py reports them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ablations.study import stages
 from ablations.study.budget import MEANT, Budget
@@ -13,7 +13,6 @@ from ablations.study.naming import assigned
 from results.store.schemas import Entry, Plan, Settings
 from vitcore.analysis.cost import initial_weights, measure
 from vitcore.analysis.model_cost import Cost
-from vitcore.config import Config
 from vitcore.data.lookup import FOLDER, describe
 from vitcore.identity import HOW_IT_RUNS
 from vitcore.sizes import of_architecture
@@ -33,7 +32,6 @@ def footnotes(arm: Arm, baseline: Arm, budget: Budget = "steps") -> list[str]:
         return list(stored)
     return [
         *declared(arm, baseline),
-        *objective(arm, baseline),
         *model_notes(arm, baseline),
         *schedule(arm, baseline, budget),
         *earlier_training(arm, baseline),
@@ -58,15 +56,11 @@ def enlarged(data: str, size: int) -> Iterator[str]:
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield notes on the settings of a named arm, and on the co-changes that the study declares."""
+    """Yield notes on the settings of a named arm, on co-changes, and on objectives that cannot be compared."""
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
         yield f"with {key} {value} against {stages.value(baseline.config, baseline.parent, key)}, declared"
-
-
-def objective(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note if arm and baseline have different training objectives, whose accuracies cannot be compared."""
     if arm.config.objective != baseline.config.objective:
         yield f"its metrics are those of objective={arm.config.objective}, the baseline's {baseline.config.objective}"
 
@@ -77,7 +71,10 @@ def model_notes(arm: Arm, baseline: Arm) -> dict[str, str]:
 
 
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
-    """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias."""
+    """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias.
+
+    None, which models of timm have, never differs.
+    """
     for own, other, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
         (arm.params, baseline.params, "parameters", "params"),
@@ -85,15 +82,10 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
     ):
         if own is not None and other is not None and own != other:
             yield f"{label} {own:,} against {other:,}{change(own, other)}", column
-    if differ(arm.class_token, baseline.class_token):
+    if None not in (arm.class_token, baseline.class_token) and arm.class_token != baseline.class_token:
         yield "has a class token" if arm.class_token else "has no class token", "params"
-    if differ(arm.attention_bias, baseline.attention_bias):
+    if None not in (arm.attention_bias, baseline.attention_bias) and arm.attention_bias != baseline.attention_bias:
         yield "a bias in its attention" if arm.attention_bias else "no bias in its attention", "arm"
-
-
-def differ(arm: bool | None, baseline: bool | None) -> bool:
-    """Return whether two values differ. None, the value for models of timm, never differs."""
-    return None not in (arm, baseline) and arm != baseline
 
 
 def change(value: float, reference: float) -> str:
@@ -106,23 +98,17 @@ def change(value: float, reference: float) -> str:
 
 
 def schedule(arm: Arm, baseline: Arm, budget: Budget) -> Iterator[str]:
-    """Yield notes on undeclared differences in steps and warm-up.
-
-    If the batch sizes differ, a note on a difference in images seen follows.
-    """
+    """Yield notes on undeclared differences in steps and warm-up, and on images seen if the batch sizes differ."""
     own, other = arm.config, baseline.config
     said = arm.change.declared
     if own.steps != other.steps and "steps" not in said:
         why = f", for equal {MEANT[budget]}" if budget != "steps" else ""
         yield f"steps {own.steps:,} against {other.steps:,}{why}"
-    if warmup(own) != warmup(other) and "warmup" not in said:
-        yield f"warm-up steps {warmup(own):,} against {warmup(other):,}"
+    warmup, its_warmup = (round(config.warmup * config.steps) for config in (own, other))
+    if warmup != its_warmup and "warmup" not in said:
+        yield f"warm-up steps {warmup:,} against {its_warmup:,}"
     if own.batch != other.batch and own.steps * own.batch != other.steps * other.batch:
         yield f"images seen in training {own.steps * own.batch:,} against {other.steps * other.batch:,}"
-
-
-def warmup(config: Config) -> int:
-    return round(config.warmup * config.steps)
 
 
 def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
@@ -130,25 +116,20 @@ def earlier_training(arm: Arm, baseline: Arm) -> Iterator[str]:
     if arm.parent is None or (baseline.parent is not None and baseline.parent.config == arm.parent.config):
         return
     own = arm.parent.config
-    on = f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
-    learned = "" if own.objective == "classification" else f", objective {own.objective}"
-    does = "starts from" if arm.parent.link == "init_from" else "learns from"
-    yield f"{does} {arm.parent.name}: {on}{learned}{extra_labels(own, arm.config)}"
-
-
-def extra_labels(start: Config, own: Config) -> str:
-    """Return a note if the arm's parent saw labels of more images of the arm's data; "" if it did not."""
-    if start.objective != "classification" or start.data != own.data or start.data_fraction <= own.data_fraction:
-        return ""
-    fractions = f"data_fraction {start.data_fraction:g}, the arm itself {own.data_fraction:g}"
-    return f"; it saw labels of more images of the same task ({fractions}), which the difference measures too"
+    note = f"{'starts' if arm.parent.link == 'init_from' else 'learns'} from {arm.parent.name}: "
+    note += f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
+    if own.objective != "classification":
+        note += f", objective {own.objective}"
+    elif own.data == arm.config.data and own.data_fraction > arm.config.data_fraction:
+        fractions = f"data_fraction {own.data_fraction:g}, the arm itself {arm.config.data_fraction:g}"
+        note += f"; it saw labels of more images of the same task ({fractions}), which the difference measures too"
+    yield note
 
 
 def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield a note on how many of an arm's initial weights equal the baseline's, unless all are equal.
+    """Yield a note on how many of an arm's initial weights equal the baseline's at an equal seed, unless all do.
 
-    Arm and baseline draw their weights with an equal seed. Yields nothing if a model is from timm or starts from a
-    stage.
+    Yields nothing if a model is from timm or starts from a stage.
     """
     own, other = initial_weights(arm.config), initial_weights(baseline.config)
     parents = (arm.parent, baseline.parent)
@@ -163,10 +144,7 @@ def weights_note(arm: Arm, baseline: Arm) -> Iterator[str]:
 
 
 def refuse_undeclared(plan: Plan) -> None:
-    """Raise ValueError if an arm of the plan differs from its baseline in an undeclared setting.
-
-    Raises ValueError too if their stages differ in one.
-    """
+    """Raise ValueError if an arm of the plan, or its stage, differs from its baseline's in an undeclared setting."""
     arms = {arm.name: arm for arm in plan.arms}
     for arm in plan.arms:
         baseline = arms.get(arm.baseline)
@@ -182,10 +160,7 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if the stages of arm and baseline differ in an undeclared setting.
-
-    Stages with different names count as declared. allowed: settings in which the arm may differ.
-    """
+    """Raise ValueError if stages of arm and baseline with equal names differ in a setting not in `allowed`."""
     there = {entry.name: entry for entry in plan.stages}
     own, other = (there.get(one.parent) for one in (arm, baseline))
     while own is not None and other is not None and own.stage == other.stage:
@@ -206,7 +181,7 @@ def allowance(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
 
     Returns None for a named arm in a plan of an earlier version, which recorded no declared settings.
     """
-    said: Iterable[str] | None = arm.declared
+    said = arm.declared
     if said is None:  # in plans of earlier versions
         said = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
         if arm.name != arm.baseline and not said:

@@ -15,7 +15,7 @@ from results.store.schemas import Interaction, Tuned
 def interactions(design: Design) -> list[Interaction]:
     """Return the interactions between every two factors of a cross, at each point of the curves.
 
-    If a setting is tuned, each arm is at its best value. An interaction with an excluded arm is left out.
+    If a setting is tuned, arms are at their best value. Interactions with an excluded arm are left out.
     """
     there = {entry.name for entry in tuned(design)} if design.tune else set(design.remaining)
     found = {}
@@ -32,12 +32,10 @@ def interactions(design: Design) -> list[Interaction]:
 
 
 def others(design: Design, factor: str, values: list[Any]) -> Iterator[Values]:
-    """Yield {factor: value} for each value that differs from the baseline's."""
     return ({factor: value} for value in values if value != design.baseline[factor])
 
 
 def fixed_points(design: Design) -> list[Values]:
-    """Return all points of the curves, without the tuned settings."""
     return points({name: values for name, values in design.curves.items() if name not in design.tune})
 
 

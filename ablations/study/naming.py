@@ -27,7 +27,6 @@ def stem(name: str) -> str:
 
 
 def assigned(settings: Mapping[str, Any], separator: str = ",") -> str:
-    """Return settings as text, each written as key=value."""
     return separator.join(f"{key}={value}" for key, value in settings.items())
 
 

@@ -32,8 +32,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 def load_one(path: Path) -> str:
     """Load a plug-in unless this process has loaded it before, and return its digest.
 
-    Raises ValueError if the file cannot be read. Raises Refused if it does not import, redefines a name, or adds an
-    invalid part or a part of another plug-in.
+    Raises ValueError and Refused as `load` does.
     """
     try:
         source = path.read_bytes()
@@ -77,8 +76,8 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 def added(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[type[Variant]]:
     """Return the classes that a plug-in added to the dictionaries of variants.
 
-    before: slot -> its dictionary before the plug-in was loaded. Raises Refused if the plug-in changed the dictionaries
-    in another way, or added something invalid.
+    before: slot -> its dictionary before. Raises Refused if the plug-in changed them in another way, or added something
+    invalid.
     """
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():

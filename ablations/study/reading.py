@@ -43,10 +43,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def read_study(name: str) -> Study:
-    """Return the study that is given by name or file.
-
-    Raises ValueError, with the file and the key, if the study is not valid.
-    """
+    """Return the study that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
     path = find("studies", name)
     study = typed(Study, path)
     validation.validate_study(study, path)
@@ -54,10 +51,7 @@ def read_study(name: str) -> Study:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Return the recipe that is given by name or file.
-
-    Raises ValueError, with the file and the key, if the recipe is not valid.
-    """
+    """Return the recipe that is given by name or file. Raises ValueError, with file and key, if it is not valid."""
     path = find("recipes", name)
     recipe = typed(Recipe, path)
     validation.validate_recipe(recipe, path)
@@ -65,10 +59,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def typed(record: type[Record], path: Path) -> Record:
-    """Return the content of a YAML file as a study or a recipe. record: Study or Recipe.
-
-    Raises ValueError, with the file and the key, if the content is not valid.
-    """
+    """Return the content of a YAML file as a study or a recipe."""
     content = stages.plain_starts(strict_yaml.read(path))
     for key in content.keys() - record.model_fields.keys():
         if record is Recipe and (setting := OTHER_NAMES.get(key, key)) in Config.model_fields:

@@ -76,7 +76,6 @@ class AtTwiceTheSteps(Figure):
     resolved: list[str] = []  #: The arms whose difference is resolved after twice the steps.
 
     def of(self, arm: str) -> LaterDifference | None:
-        """Return the difference of an arm as a plan records it, or None if the arm has none."""
         if arm not in self.differences:
             return None
         origin = self.origin + (f", n = {self.n}" if self.n else "")

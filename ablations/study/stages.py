@@ -44,7 +44,6 @@ class Stage:
     link: str = "init_from"
 
     def trial(self, seed: int) -> Config:
-        """Return the config of the stage's trial with this seed."""
         try:
             return trial(self.settings, self.parent, seed)
         except ConfigError as error:
@@ -57,10 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of the trial with this seed.
-
-    With a parent, the trial starts from, or learns from, the parent's trial with an equal seed.
-    """
+    """Return the config of the trial with this seed, whose parent is the parent's trial with an equal seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}
@@ -68,15 +64,12 @@ def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
 
 
 def as_written(error: ConfigError, stage: str, own: Collection[str]) -> ConfigError:
-    """Return the error with its key as the study writes it, such as pretrain.steps for a stage's steps.
-
-    own: keys of the settings that are written for this stage alone.
-    """
+    """Return the error with its key as the study writes it: pretrain.steps, if a stage has its own steps."""
     return ConfigError(f"{stage}.{error}") if str(error).partition("=")[0] in own else error
 
 
 def lineage(parent: Stage | None) -> Iterator[Stage]:
-    """Yield `parent` and its ancestors, nearest first. Yields nothing for None."""
+    """Yield `parent` and its ancestors, nearest first."""
     while parent is not None:
         yield parent
         parent = parent.parent
@@ -110,20 +103,18 @@ class Stages:
     shared: Collection[str] = ()
 
     def started(self, written: Values) -> tuple[Values, Stage | None]:
-        """Return an arm's settings without settings of stages, and the stage that it starts or learns from.
+        """Return an arm's settings without settings of stages, and the stage that it starts or learns from, or None.
 
-        The stage is None if the arm has none. written: all settings of the arm. Raises ValueError if stages form a
-        cycle, or if init_from and teacher both name a stage.
+        written: all settings of the arm. Raises ValueError if stages form a cycle, or if init_from and teacher both
+        name a stage.
         """
         mine = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.start(mine, written, ())
 
     def start(self, mine: Values, written: Values, after: tuple[str, ...]) -> tuple[Values, Stage | None]:
-        """Separate a trial's settings from the stage that it starts or learns from.
+        """Return a trial's settings without the one that names a stage, and that stage, or None.
 
-        Returns the settings without the setting that names the stage, and the stage or None. mine: the settings of the
-        trial. written: all settings of the arm. after: names of the stages already followed, to detect a cycle. Raises
-        ValueError for a cycle, or if init_from and teacher both name a stage.
+        mine: the settings of the trial. written: those of the arm. after: the stages already followed.
         """
         links = [key for key in LINKS if mine.get(key) in self.own]
         if not links:
@@ -137,10 +128,7 @@ class Stages:
         return rest, self.stage(name, links[0], rest, written, (*after, name))
 
     def stage(self, name: str, link: str, child: Values, written: Values, after: tuple[str, ...]) -> Stage:
-        """Return the stage that a trial with the settings `child` starts from or learns from.
-
-        A stage to start from has the model of `child`. A teacher has the recipe's model.
-        """
+        """Return the stage of this name. To start from, it has the model of `child`; as a teacher, the recipe's."""
         body = {key: value for key, value in child.items() if is_body(key) and link == "init_from"}
         changed = of_stage(name, written)
         base = {key: value for key, value in self.base.items() if key not in LINKS}
@@ -158,15 +146,12 @@ def is_body(key: str) -> bool:
 
 
 def reaches(key: str) -> bool:
-    """Return whether a setting of the command line applies to all stages.
-
-    Settings of the model do not, because a stage has the model of its children.
-    """
+    """Return whether a setting of the command line applies to all stages, which settings of the model do not."""
     return key not in ("model", *LINKS) and not is_body(key)
 
 
 def of_stage(name: str, written: Mapping[str, Any]) -> Values:
-    """Return the settings of an arm that belong to a stage, without the stage's prefix: lr for pretrain.lr."""
+    """Return the settings of an arm that belong to a stage: lr for pretrain.lr."""
     return {key.removeprefix(f"{name}."): one for key, one in written.items() if key.partition(".")[0] == name}
 
 

@@ -38,10 +38,7 @@ class Loader(yaml.CSafeLoader):
         super().ascend_resolver()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the Python value of a node.
-
-        Raises ConstructorError if the node is an alias, because aliases can expand to billions of nodes.
-        """
+        """Return the Python value of a node; refuse an alias, as aliases can expand to billions of nodes."""
         if node in self.constructed_objects or node in self.recursive_objects:
             raise refused("an anchor with aliases: write its value out at each place", node)
         return super().construct_object(node, deep)
@@ -64,10 +61,7 @@ class Loader(yaml.CSafeLoader):
         return value
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
-        """Return the integer that a node writes. The prefix 0o is octal and 0x hexadecimal.
-
-        All other integers are decimal, with or without leading zeros.
-        """
+        """Return the integer that a node writes: octal after 0o, hexadecimal after 0x, otherwise decimal."""
         text = self.construct_scalar(node)
         try:
             return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))

@@ -13,10 +13,9 @@ FINETUNE_STEPS = 500  # minimum; otherwise, a quarter of the training steps
 
 
 def arms(settings: Settings, patches: list[int], on_gpu: bool) -> Iterator[tuple[str, Settings, str]]:
-    """Yield name, settings and reason of each arm that studies take from a recipe.
+    """Yield name, settings and reason of each arm that studies take from a recipe: all that the recipe digits has.
 
-    The recipe digits has all these arms. Arms without a rule are copied from it. settings: the new recipe's config.
-    patches: the patch sizes of the new recipe's axis, in ascending order.
+    Arms without a rule are copied from it. settings: the new recipe's config. patches: its patch sizes, ascending.
     """
     rules = adapted(settings, patches, on_gpu)
     for name, copied in read_recipe("digits").arms.items():
@@ -48,10 +47,7 @@ def adapted(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, t
 
 
 def finetune(settings: Settings, fractions: list[float]) -> Settings:
-    """Return the settings for fine-tuning with SGD, as in arXiv 2010.11929, on the smallest data fraction.
-
-    settings: the new recipe's config. fractions: the data fractions of its axis, in ascending order.
-    """
+    """Return the settings for fine-tuning with SGD, as in arXiv 2010.11929, on the first of the data fractions."""
     return {
         "data_fraction": fractions[0],
         "optimizer": "sgd",

@@ -39,7 +39,6 @@ class Choice:
 
 
 def choices(found: Survey, device: str) -> list[Choice]:
-    """Return the settings of a recipe's config for the surveyed data. device: CPU or GPU."""
     return [*model(found, device), *training(found, device)]
 
 
@@ -85,22 +84,18 @@ def training(found: Survey, device: str) -> Iterator[Choice]:
 
 
 def rounded(number: float) -> float:
-    """Return the number rounded to two significant digits."""
     return float(f"{number:.2g}")
 
 
 def margin(found: Survey) -> Choice:
-    """Return the smallest equivalence margin that this number of test images allows, at least 0.01.
-
-    Within a smaller margin, equal arms could not be shown to be equivalent.
-    """
+    """Return the smallest margin within which equal arms could be shown equivalent, at least 0.01."""
     half = Z90 * math.sqrt(DISAGREE / found.test)
     value = max(0.01, math.ceil(200 * half) / 200)
     return Choice("margin", value, f"{found.test:,} test images cannot show less, if equal arms differ on a tenth")
 
 
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
-    """Yield the axes that studies take from the recipe. settings: the recipe's config."""
+    """Yield the axes that studies take from the recipe with these settings."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
     yield Choice("patch", patches, "half and twice the patch")
@@ -118,15 +113,12 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
 
 
 def rates(middle: float) -> list[float]:
-    """Return five learning rates around `middle`, half a decade apart."""
+    """Return five learning rates, half a decade apart."""
     return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
 
 def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
-    """Return the recipe as YAML. device: CPU or GPU.
-
-    tuned: key -> measured choice, which replaces the choice by rule.
-    """
+    """Return the recipe as YAML. tuned: key -> measured choice, which replaces the choice by rule."""
     config = [tuned.get(one.key, one) for one in choices(found, device)]
     settings = {one.key: one.value for one in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
@@ -155,13 +147,11 @@ def render(found: Survey, device: str, tuned: dict[str, Choice]) -> str:
 
 
 def columns(some: list[Choice], indent: str = "  ") -> list[str]:
-    """Return a line of YAML per choice, with the reasons as aligned comments."""
     texts = [indent + line(one.key, one.value) for one in some]
     width = max(map(len, texts))
     return [f"{text:{width}}  # {one.reason}" for text, one in zip(texts, some, strict=True)]
 
 
 def line(key: str, value: Any) -> str:
-    """Return a setting as one line of YAML."""
     written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True)
     return f"{key}: {written.removesuffix(END).strip()}"

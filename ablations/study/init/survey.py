@@ -37,7 +37,6 @@ class Survey:
         return int(np.percentile(self.sides, 10, method="lower"))
 
     def lines(self) -> list[str]:
-        """Return the survey as lines of text."""
         counts = sorted(self.classes.values())
         low, high = min(self.sides), max(self.sides)
         split = "train/ and test/ as given" if self.own_split else "a fifth of each class is the test set"
@@ -56,18 +55,15 @@ class Survey:
 
 
 def survey(path: Path) -> Survey:
-    """Return the survey of all images in a folder or pack.
+    """Return the survey of a folder or pack.
 
-    Raises ValueError if the path has no data set, or if a class is too small to split.
+    Raises ValueError if there is none, if no image can be read, or if a class is too small to split.
     """
     return of_pack(path) if (path / MANIFEST).is_file() else of_folder(path)
 
 
 def of_pack(path: Path) -> Survey:
-    """Return the survey of a pack from its index, without decoding images.
-
-    Raises ValueError if a class is too small.
-    """
+    """Return the survey of a pack from its index, without decoding images."""
     known = manifest(path, path.name)
     labels = read_index(path, known)["label"][: known.train]
     counts = np.bincount(labels, minlength=len(known.classes)).tolist()
@@ -77,11 +73,7 @@ def of_pack(path: Path) -> Survey:
 
 
 def of_folder(path: Path) -> Survey:
-    """Return the survey of a folder of images, all of which are decoded.
-
-    Raises ValueError if the folder does not exist or none of its images can be read. Raises ValueError too if a class
-    is too small to split.
-    """
+    """Return the survey of a folder of images, all of which are decoded."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     if not path.is_dir():
@@ -115,10 +107,7 @@ def of_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images whose shorter side is below half or above twice the median, with their shorter sides.
-
-    The dictionary is empty if they are more than the fraction FEW of all images. sides: file -> shorter side in pixels.
-    """
+    """Return the images whose shorter side in pixels is below half or above twice the median, or {} if over FEW are."""
     median = float(np.median(list(sides.values())))
     found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
     return found if len(found) <= FEW * len(sides) else {}
@@ -127,7 +116,7 @@ def outliers(sides: dict[Path, int]) -> dict[Path, int]:
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
     """Raise ValueError, with the names of the classes, if classes have too few images.
 
-    classes: class -> number of training images. in_all: the number of training and test images in each class.
+    classes: class -> training images. in_all: training and test images in each class.
     """
     counts: Sequence[int] = [*classes.values()] if own_split else in_all
     pairs = zip(classes.items(), counts, strict=True)

@@ -13,7 +13,7 @@ from designs import design
 from designs import write as write_yaml
 from in_process import Ablate
 
-from ablations.planning import cheaper, data_summary, estimate, overview, past_trials, resolution, step_times
+from ablations.planning import cheaper, data_summary, estimate, overview, resolution, step_times
 from ablations.planning import plan as planning
 from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.jobs import digest, jobs, read, write
@@ -131,10 +131,10 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], 
     finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
     finish(tmp_path, arm, 1, 8.0, device="A core", accelerator="cpu", threads=4)
     finish(tmp_path, arm, 2, 30.0, device="A core", accelerator="cpu")
-    assert list(past_trials.seconds(arm, tmp_path, GPU)) == [1.0]
-    assert list(past_trials.seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
-    assert list(past_trials.seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
-    assert list(past_trials.seconds(arm, tmp_path, CORE)) == [30.0]
+    assert list(estimate.past_seconds(arm, tmp_path, GPU)) == [1.0]
+    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
+    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
+    assert list(estimate.past_seconds(arm, tmp_path, CORE)) == [30.0]
 
 
 def test_pace_is_shared_by_arms_whose_steps_take_the_same(plan: Callable[..., Plan]) -> None:

@@ -25,7 +25,7 @@ from ablations.cluster import reconciliation
 from ablations.execution import retry, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary
-from ablations.planning import overview
+from ablations.planning import growing, overview
 from ablations.planning import plan as planning
 from ablations.planning.jobs import Job, read, write
 from ablations.planning.jobs import jobs as jobs_of
@@ -141,7 +141,7 @@ def test_stage_that_teaches_has_its_own_model_and_one_trial_a_seed(tmp_path: Pat
         assert (list(job.parents), job.config["teacher"]) == ([trial_id(teacher)], trial_id(teacher))
         assert trial_id(Config(**job.config)) == job.id
     assert hard.notes[-1] == "learns from large: 6 steps of 16 images of digits at 8 px"
-    grown = planning.grown(made, planning.build(design(tmp_path, TAUGHT.replace("  hard:", "  harder:")), [0, 1, 2]))
+    grown = growing.grown(made, planning.build(design(tmp_path, TAUGHT.replace("  hard:", "  harder:")), [0, 1, 2]))
     left = next(arm for arm in grown.arms if arm.name == "hard")
     assert left.trials == next(arm for arm in grown.arms if arm.name == "harder").trials
     assert len(left.trials) == 3

@@ -11,6 +11,7 @@ from designs import RECIPE, STUDY, design, names
 from in_process import called
 from photographs import manifests
 
+from ablations.planning import growing
 from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
 from ablations.planning.jobs import write
@@ -159,7 +160,7 @@ def test_an_arm_that_stays_is_measured_again(tmp_path: Path) -> None:
     old = planning.build(design(tmp_path), [0])
     first = {arm.name: arm.params for arm in old.arms}
     old = synthetic.with_arms(old, lambda arm: {"params": 1})
-    grown = planning.grown(old, planning.build(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), [0]))
+    grown = growing.grown(old, planning.build(design(tmp_path, STUDY.replace("[none, 1d]", "[1d, 2d]")), [0]))
     kept = next(arm for arm in grown.arms if arm.name == "position=none")
     assert kept.params == first["position=none"]
 

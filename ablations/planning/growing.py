@@ -1,0 +1,98 @@
+"""Growing and pruning of plans: a plan keeps the arms and seeds of the plan on disk, unless it is pruned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TypeVar
+
+from ablations.planning.jobs import check_same_table
+from ablations.planning.plan import contrasts, measured_arm, trials
+from ablations.study.confounds import refuse_undeclared
+from results import store
+from results.store import schemas
+from results.store.schemas import Entry, Plan
+from vitcore.config import Config
+
+Listed = TypeVar("Listed", bound=schemas.Tuned | schemas.Interaction)
+Extended = TypeVar("Extended", bound=Entry)
+
+
+def grown(old: Plan, new: Plan) -> Plan:
+    """Return the new plan extended by what only the old plan has; by tuned arms only if both tune over equal values.
+
+    Raises ValueError if the baselines or metrics of the plans differ, or if an old arm has an undeclared difference.
+    """
+    check_same_table(old, new)
+    names = {arm.name for arm in new.arms}
+    gone = [arm for arm in old.arms if arm.name not in names]
+    stages, called = kept_stages(old, gone, new)
+    kept = [extended(arm, new.seeds, stages, called) for arm in gone]
+    arms, apart = new.arms + kept, with_kept(old.tuned if old.tune == new.tune else [], new.tuned)
+    plan = new.model_copy(
+        update={
+            "looks": all_looks(old, new),
+            "stages": list(stages.values()),
+            "arms": arms,
+            "family": contrasts(apart or arms),
+            "tuned": apart,
+            "points_family": contrasts(arms) if apart else 0,
+            "interactions": with_kept(old.interactions, new.interactions),
+        }
+    )
+    refuse_undeclared(plan)
+    return plan
+
+
+def pruned(old: Plan, new: Plan) -> Plan:
+    """Return the new plan alone, marked as pruned. Earlier looks still count if some of the old trials remain."""
+    before = {trial.id for arm in old.arms for trial in arm.trials}
+    remain = any(trial.id in before for arm in new.arms for trial in arm.trials)
+    return new.model_copy(update={"looks": all_looks(old, new) if remain else new.looks, "pruned": store.now()})
+
+
+def all_looks(old: Plan, new: Plan) -> list[int]:
+    return sorted({*(old.looks or [len(old.seeds)]), *new.looks})
+
+
+def with_kept(old: Sequence[Listed], new: Sequence[Listed]) -> list[Listed]:
+    names = {entry.name for entry in new}
+    return [*new, *(entry for entry in old if entry.name not in names)]
+
+
+def kept_stages(old: Plan, arms: Sequence[schemas.Arm], new: Plan) -> tuple[dict[str, schemas.Stage], dict[str, str]]:
+    """Return the stages of the new plan and those that old `arms` need, by name, and old name -> new name.
+
+    Trials identify a stage: an edited stage is a new stage, and both are kept.
+    """
+    found = {stage.name: stage for stage in new.stages}
+    before = {stage.name: stage for stage in old.stages}
+    needed = {stage.name for arm in arms for stage in old.lineage(arm)}
+    names: dict[str, str] = {}
+    for name, stage in before.items():
+        if name in needed:
+            kept = extended(stage, new.seeds, found, names)
+            same = [one for one in (name, *found) if one in found and found[one].trials == kept.trials]
+            if same:
+                names[name] = same[0]
+                continue
+            # If the name is taken, the first 6 digits of the stage's first trial id are added.
+            names[name] = f"{name.partition('#')[0]}#{kept.trials[0].id[:6]}" if name in found else name
+            found[names[name]] = kept.model_copy(update={"name": names[name]})
+    return found, names
+
+
+def extended(
+    arm: Extended, seeds: Sequence[int], stages: Mapping[str, schemas.Stage], names: Mapping[str, str]
+) -> Extended:
+    """Return an arm or stage of the old plan with a trial for each of `seeds` that its parent has.
+
+    If its config is no longer valid, it keeps its old trials. names: old stage name -> new name.
+    """
+    arm = arm.model_copy(update={"parent": names.get(arm.parent, "")})
+    parent = stages.get(arm.parent)
+    own = [seed for seed in seeds if parent is None or seed in parent.ids]
+    try:
+        config = Config(**arm.config, seed=0)
+        measured = measured_arm(arm.name, config)
+        return arm.model_copy(update=asdict(measured) | {"trials": trials(config, arm.config, own, parent)})
+    except ValueError:  # its plug-in is not loaded or has changed
+        return arm
