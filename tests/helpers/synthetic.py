@@ -12,6 +12,7 @@ import numpy as np
 
 from results import store
 from results.names import MEASURES, METRICS
+from results.store.correctness import Correct
 from results.store.lease import Watch
 from results.store.record import Record
 from results.store.schemas import Arm, Plan, Split
@@ -53,71 +54,36 @@ def make_plan(
         for change in sorted(changes, key=lambda c: [factors[f].index((dict(baseline) | c)[f]) for f in factors]):
             config = SETTING | given.get("overrides", {}) | dict(baseline) | change | point
             name = named((change or dict(baseline)) | point)
-            arms.append(
-                {
-                    "name": name,
-                    "baseline": named(dict(baseline) | point),
-                    "values": dict(baseline) | change | point,
-                    "key": digest(config),
-                    "config": config,
-                    "published": published.get(name),
-                    "params": 51000 + 10 * len(arms),
-                    "flops": int(1.6e6 * (2 / config["patch"]) ** 2),
-                    "tokens": (8 // config["patch"]) ** 2,
-                    "class_token": config["pool"] == "cls",
-                    "notes": notes.get(name, []),
-                    "trials": [{"seed": s, "id": digest(config | {"seed": s})} for s in seeds],
-                }
-            )
-    plan = {
-        "schema": 1,
-        "name": f"{study}@digits",
-        "study": study,
-        "recipe": "digits",
-        "overrides": {},
-        "question": f"What does {' and '.join(factors)} do?",
-        "source": "arXiv 2010.11929",
-        "found": "",
-        "description": "1,797 handwritten digits, 8x8 pixels; 1,320 steps of 32 images.",
-        "metric": "test_accuracy",
-        "margin": 0.03,
-        "claims": [],
-        "caveats": ["The 13 writers of digits are in train and test."],
-        "figure": "intervals",
-        "factors": {name: list(values) for name, values in factors.items()},
-        "curves": {name: list(values) for name, values in curves.items()},
-        "baseline": arms[0]["baseline"],
-        "split": dict(split),
-        "seeds": seeds,
-        "arms": arms,
-        "family": sum(arm["name"] != arm["baseline"] for arm in arms),
-    }
-    return plan | given
+            arm = {"name": name, "baseline": named(dict(baseline) | point), "values": dict(baseline) | change | point}
+            arm |= {"key": digest(config), "config": config, "published": published.get(name)}
+            arm |= {"params": 51000 + 10 * len(arms), "flops": int(1.6e6 * (2 / config["patch"]) ** 2)}
+            arm |= {"tokens": (8 // config["patch"]) ** 2, "class_token": config["pool"] == "cls"}
+            arm |= {"trials": [{"seed": s, "id": digest(config | {"seed": s})} for s in seeds]}
+            arms.append(arm | {"notes": notes.get(name, [])})
+    plan = {"schema": 1, "name": f"{study}@digits", "study": study, "recipe": "digits", "overrides": {}}
+    plan |= {"question": f"What does {' and '.join(factors)} do?", "source": "arXiv 2010.11929", "found": ""}
+    plan |= {"description": "1,797 handwritten digits, 8x8 pixels; 1,320 steps of 32 images."}
+    plan |= {"metric": "test_accuracy", "margin": 0.03, "claims": [], "figure": "intervals"}
+    plan |= {"caveats": ["The 13 writers of digits are in train and test."]}
+    plan |= {"factors": {name: list(values) for name, values in factors.items()}}
+    plan |= {"curves": {name: list(values) for name, values in curves.items()}}
+    plan |= {"baseline": arms[0]["baseline"], "split": dict(split), "seeds": seeds, "arms": arms}
+    return plan | {"family": sum(arm["name"] != arm["baseline"] for arm in arms)} | given
 
 
 def position(**given: Any) -> dict[str, Any]:
     published = {"none": 0.61382, "1d": 0.64206, "2d": 0.64001, "relative": 0.64032}
-    texts = {
-        "question": "Does a ViT need position embeddings, and which kind?",
-        "source": "arXiv 2010.11929, Table 8",
-        "claims": ["position=none < position=1d", "position=2d ~ position=1d"],
-    }
-    return make_plan(
-        "position-embedding",
-        {"position": [*published]},
-        {"position": "1d"},
-        published={f"position={kind}": accuracy for kind, accuracy in published.items()},
-        **(texts | given),
-    )
+    texts = {"question": "Does a ViT need position embeddings, and which kind?", "source": "arXiv 2010.11929, Table 8"}
+    texts |= {"claims": ["position=none < position=1d", "position=2d ~ position=1d"]}
+    texts |= {"published": {f"position={kind}": accuracy for kind, accuracy in published.items()}}
+    return make_plan("position-embedding", {"position": [*published]}, {"position": "1d"}, **(texts | given))
 
 
 def pooling(**given: Any) -> dict[str, Any]:
     notes = {f"pool=gap,lr={lr}": ["one token fewer (no class token)"] for lr in (0.001, 0.002, 0.004)}
     curves = {"lr": [0.001, 0.002, 0.004]}
-    pool = {"pool": ["cls", "gap"]}
-    return make_plan(
-        "pooling", pool, {"pool": "cls"}, curves=curves, notes=notes, **{"figure": "learning-rate", **given}
-    )
+    given = {"figure": "learning-rate", "curves": curves, "notes": notes} | given
+    return make_plan("pooling", {"pool": ["cls", "gap"]}, {"pool": "cls"}, **given)
 
 
 def tuned_pooling(**given: Any) -> dict[str, Any]:
@@ -132,14 +98,9 @@ def tuned(plan: dict[str, Any], factor: str) -> dict[str, Any]:
     rates = plan["curves"]["lr"]
     values = list(dict.fromkeys(arm["values"][factor] for arm in plan["arms"]))
     arms = [
-        {
-            "name": f"{factor}={value},lr=tuned",
-            "baseline": f"{factor}={values[0]},lr=tuned",
-            "change": f"{factor}={value}",
-            "values": {factor: value},
-            "points": [f"{factor}={value},lr={rate}" for rate in rates],
-            "published": None,
-        }
+        {"name": f"{factor}={value},lr=tuned", "baseline": f"{factor}={values[0]},lr=tuned", "published": None}
+        | {"change": f"{factor}={value}", "values": {factor: value}}
+        | {"points": [f"{factor}={value},lr={rate}" for rate in rates]}
         for value in values
     ]
     return plan | {"tune": {"lr": rates}, "tuned": arms, "family": 1, "points_family": len(rates)}
@@ -189,7 +150,6 @@ def compute(**given: Any) -> dict[str, Any]:
 
 
 def with_arms(plan: Plan, change: Callable[[Arm], Mapping[str, Any]]) -> Plan:
-    """The plan with other fields of each arm."""
     return plan.model_copy(update={"arms": [arm.model_copy(update=change(arm)) for arm in plan.arms]})
 
 
@@ -251,38 +211,15 @@ def trained(config: Mapping[str, Any], accuracy: float, index: np.ndarray, diffi
 
 
 def finished(
-    accuracy: float,
-    *,
-    config: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    correct: tuple[np.ndarray, np.ndarray] | None = None,
+    accuracy: float, *, config: Mapping[str, Any] | None = None, seed: int = 0, correct: Correct | None = None
 ) -> Record:
-    """A finished trial that reached `accuracy`."""
     config = dict(config or {"seed": seed})
-    values = {
-        "status": "finished",
-        "reason": "",
-        "config": json.dumps(config, sort_keys=True),
-        "test_accuracy": accuracy,
-        "test_loss": 2.3 * (1.01 - accuracy),
-        "val_accuracy": accuracy,
-        "val_loss": 2.2 * (1.01 - accuracy),
-        "train_loss": 0.5 * (1.01 - accuracy),
-        "params": 51000,
-        "flops": 1600000,
-        "train_seconds": 9.0 + 0.1 * seed,
-        "images_per_second": 4700.0,
-        "steps": STEPS,
-        "images": 32 * STEPS,
-        "code": "0123456789ab",
-        "revision": "v0.1.0",
-        "host": "laptop",
-        "device": "cpu",
-        "threads": "1",
-        "python": "3.11.2",
-        "torch": "2.14.1",
-        "numpy": "2.4.6",
-    }
+    values = {"status": "finished", "reason": "", "config": json.dumps(config, sort_keys=True)}
+    values |= {"test_accuracy": accuracy, "val_accuracy": accuracy, "test_loss": 2.3 * (1.01 - accuracy)}
+    values |= {"val_loss": 2.2 * (1.01 - accuracy), "train_loss": 0.5 * (1.01 - accuracy)}
+    values |= {"params": 51000, "flops": 1600000, "train_seconds": 9.0 + 0.1 * seed, "images_per_second": 4700.0}
+    values |= {"steps": STEPS, "images": 32 * STEPS, "code": "0123456789ab", "revision": "v0.1.0", "host": "laptop"}
+    values |= {"device": "cpu", "threads": "1", "python": "3.11.2", "torch": "2.14.1", "numpy": "2.4.6"}
     return Record(values, curve(accuracy, float(config.get("lr", 0.002))), correct)
 
 
@@ -299,7 +236,6 @@ def curve(accuracy: float, lr: float) -> list[dict[str, float]]:
 
 
 def hole(status: str, reason: str = "") -> Record:
-    """A trial without a number: missing, failed, running, broken, diverged."""
     return Record({"status": status, "reason": reason, "config": ""})
 
 
@@ -332,7 +268,6 @@ def results(plan: dict[str, Any] | Plan, records: Mapping[str, Record] | None = 
 
 
 def untrained(plan: dict[str, Any] | Plan) -> StudyResults:
-    """The study in memory, of which no trial began."""
     ids = [trial.id for arm in Plan.model_validate(plan).arms for trial in arm.trials]
     return results(plan, dict.fromkeys(ids, hole("missing", "not started")))
 
@@ -350,13 +285,11 @@ def with_weights(study: StudyResults) -> StudyResults:
 
 
 def trial_id(plan: Mapping[str, Any], arm: str, seed: int) -> str:
-    """The id of the planned trial."""
     planned = {(one["name"], trial["seed"]): trial["id"] for one in plan["arms"] for trial in one["trials"]}
     return str(planned[arm, seed])
 
 
 def changed(record: Record, **values: Any) -> Record:
-    """The same trial with other values."""
     return replace(record, values={**record.values, **values})
 
 
@@ -370,14 +303,12 @@ def write(runs: Path, plan: dict[str, Any], records: Mapping[str, Record] | None
 
 
 def claimed(trial: store.Trial) -> store.Attempt:
-    """An attempt at a trial that nobody holds."""
     attempt = store.claim(trial, Watch())
     assert attempt is not None
     return attempt
 
 
 def write_trial(trial: store.Trial, record: Record) -> None:
-    """What the runner would leave behind."""
     status, values = record.values["status"], dict(record.values)
     if status == "missing":
         return

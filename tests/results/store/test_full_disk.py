@@ -55,11 +55,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def job() -> Job:
-    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1200, batch=16, evaluations=40)
-    return Job(trial_id(config), config.model_dump(), "a", "s")
-
-
 def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
     """Fill and free the disk at random moments."""
     choose = random.Random(1)
@@ -77,7 +72,8 @@ def test_disk_filled_again_and_again_leaves_no_trace(
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: str
 ) -> None:
     """Trials that wait or are interrupted end with the weights and curves of a disk that was never full."""
-    one = job()
+    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1200, batch=16, evaluations=40)
+    one = Job(trial_id(config), config.model_dump(), "a", "s")
     runner.run([one], Place(tmp_path / "calm", None), Quiet())
     monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
     over, said = threading.Event(), Quiet()

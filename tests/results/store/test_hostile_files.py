@@ -53,18 +53,14 @@ def test_only_folders_of_four_to_nine_digits_are_attempts(trial: store.Trial) ->
     assert other.state().status == "missing"
 
 
-def test_a_file_in_the_place_of_the_next_attempt_is_named(trial: store.Trial) -> None:
-    """The claim fails at once, and nothing half made stays."""
-    (trial.path / "attempts/0002").touch()
+def test_a_claim_that_cannot_make_its_folder_says_why(trial: store.Trial) -> None:
+    """A file has the next name, or no number is left after 999999999; nothing half made stays."""
+    attempts, clock = trial.path / "attempts", [0.0]
+    (attempts / "0002").touch()
     with pytest.raises(OSError, match="attempts/0002"):
         store.claim(trial, lease.Watch())
-    assert sorted(os.listdir(trial.path / "attempts")) == ["0001", "0002"]
-
-
-def test_after_the_last_number_there_is_no_attempt(trial: store.Trial) -> None:
-    """A folder called 999999999 leaves no number, which is an error of one line."""
-    (trial.path / "attempts/999999999").mkdir()
-    clock = [0.0]
+    assert sorted(os.listdir(attempts)) == ["0001", "0002"]
+    (attempts / "999999999").mkdir()
     watch = lease.Watch(lambda: clock[0])
     assert store.claim(trial, watch) is None
     clock[0] = lease.DEAD_SECONDS

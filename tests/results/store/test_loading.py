@@ -80,7 +80,7 @@ def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
         assert (found.correct[key][1] == correct).all()
 
 
-def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The results are those of one process, and an error of any process is raised."""
     (alone,) = load_studies(runs, ["position-embedding"])
     monkeypatch.setattr(record, "SHARE", 5)
@@ -90,14 +90,10 @@ def test_many_trials_are_read_by_several_processes(runs: Path, monkeypatch: pyte
     assert shared.trials.equals(alone.trials)
     assert shared.history.equals(alone.history)
     assert all(np.array_equal(shared.correct[key], of) for key, of in alone.correct.items())
-    newer = next((runs / "trials").iterdir()) / "result.json"
-    before = newer.read_text()
-    newer.write_text('{"schema": 99}')
-    try:
-        with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
-            load_studies(runs)
-    finally:
-        newer.write_text(before)
+    newer = synthetic.write(tmp_path, synthetic.position())
+    (next((newer / "trials").iterdir()) / "result.json").write_text('{"schema": 99}')
+    with pytest.raises(store.NewerSchema, match="schema 99 is newer"):
+        load_studies(newer)
 
 
 ENV = {"code": "aaaa", "device": "cpu", "torch": "2.14.1", "threads": 1, "plugins": {}}
@@ -120,7 +116,6 @@ def resuming(attempt: str, **env: object) -> dict[str, object]:
             {
                 "code": "aaaa then bbbb+eeee then dddd",
                 "device": "cpu",
-                "torch": "2.14.1",
                 "threads": "1 then 2",
                 "plugins": '{"p.py": "eeee"}',
             },

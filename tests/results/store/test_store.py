@@ -48,32 +48,22 @@ def publish(trial: store.Trial) -> None:
 
 
 def test_a_result_is_read_back_and_every_edit_is_noticed(trial: store.Trial) -> None:
-    """A result that is cut anywhere, or has one digit changed, is broken, as its checksum differs."""
+    """A result that is cut anywhere, has one digit changed, or is of another trial is broken."""
     publish(trial)
     state = trial.state()
     assert (state.over, state.result.metrics, state.result.attempt) == (True, RESULT["metrics"], "0001")
     path = trial.path / "result.json"
     text = path.read_text()
-    for cut in (0, 1, 40, -3):
-        path.write_text(text[:cut])
-        assert trial.state().status == "broken"
-        assert "result.json" in trial.state().reason
-    for place in [i for i, letter in enumerate(text) if letter.isdigit()]:
-        edited = text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :]
-        path.write_text(edited)
-        if '"schema": 2' in edited:
-            with pytest.raises(store.NewerSchema):
-                trial.state()
-        else:
-            assert trial.state().status == "broken", edited
-
-
-def test_result_of_another_trial_is_broken(trial: store.Trial) -> None:
-    publish(trial)
     other = store.trial(trial.path.parent.parent, "ba9876543210")
     other.path.mkdir()
-    (other.path / "result.json").write_bytes((trial.path / "result.json").read_bytes())
+    (other.path / "result.json").write_text(text)
     assert other.state().status == "broken"
+    places = [place for place, letter in enumerate(text) if letter.isdigit() and text[:place].count("\n") > 1]
+    edits = [text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :] for place in places]
+    for edited in (*(text[:cut] for cut in (0, 1, 40, -3)), *edits):
+        path.write_text(edited)
+        assert trial.state().status == "broken", edited
+        assert "result.json" in trial.state().reason
 
 
 def test_broken_result_is_moved_aside_and_replaced(trial: store.Trial) -> None:
@@ -88,19 +78,10 @@ def test_newer_schema_is_an_error_and_never_moved(trial: store.Trial) -> None:
     publish(trial)
     path = trial.path / "result.json"
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
-    with pytest.raises(store.NewerSchema, match="schema 2 is newer"):
-        trial.state()
-    with pytest.raises(store.NewerSchema):
-        store.claim(trial, lease.Watch())
+    for read in (trial.state, lambda: store.claim(trial, lease.Watch())):
+        with pytest.raises(store.NewerSchema, match="schema 2 is newer"):
+            read()
     assert path.exists()
-
-
-def test_held_trial_is_not_claimed_again(trial: store.Trial) -> None:
-    first = synthetic.claimed(trial)
-    assert store.claim(trial, lease.Watch()) is None
-    first.release()
-    with synthetic.claimed(trial) as second:
-        assert second.path.name == "0002"
 
 
 def test_only_one_of_many_claimants_wins(trial: store.Trial) -> None:
@@ -126,7 +107,7 @@ def test_lease_of_a_killed_process_is_dead_at_once(trial: store.Trial) -> None:
 
 
 def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -> None:
-    """A process stopped on this host is shown as stopped and loses its attempt after 60 s, if it is fenced."""
+    """It is shown as stopped, and loses its attempt only if it is fenced."""
     clock = [0.0]
     watch, unfenced = lease.Watch(lambda: clock[0]), lease.Watch(lambda: clock[0], fenced=False)
     with holding(trial) as process:
@@ -142,7 +123,6 @@ def test_lease_of_a_stopped_process_is_dead_after_a_minute(trial: store.Trial) -
 
 
 def test_lease_of_another_host_dies_after_a_minute_without_change(tmp_path: Path) -> None:
-    """A foreign lease is dead only when the reader's clock saw no change for 60 s."""
     held = {"host": "elsewhere", "boot": "b", "pid": 1, "started": "1"}
     (tmp_path / "lease.json").write_text(json.dumps(held))
     clock = [0.0]
@@ -187,14 +167,12 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
 
 
 def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:
-    """A worker that continues after its trial was taken over must stop."""
     zombie = synthetic.claimed(trial)
     zombie.release()
     with synthetic.claimed(trial):
-        with pytest.raises(store.Superseded):
-            zombie.save_checkpoint(1, b"old")
-        with pytest.raises(store.Superseded):
-            zombie.publish(RESULT)
+        for write in (lambda: zombie.save_checkpoint(1, b"old"), lambda: zombie.publish(RESULT)):
+            with pytest.raises(store.Superseded):
+                write()
 
 
 def test_second_result_is_refused(trial: store.Trial) -> None:
