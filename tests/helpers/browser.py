@@ -89,8 +89,6 @@ class Browser:
 
 
 class Tab:
-    """An open page."""
-
     def __init__(self, browser: Browser, session: str) -> None:
         self.browser, self.session = browser, session
 
@@ -98,7 +96,6 @@ class Tab:
         return self.browser.call(method, self.session, **params)
 
     def told(self, *methods: str) -> list[Json]:
-        """Return the events of these methods so far."""
         events = self.browser.events
         return [one for one in events if one.get("sessionId") == self.session and one["method"] in methods]
 
@@ -109,15 +106,12 @@ class Tab:
         return found["result"].get("value")
 
     def trouble(self) -> list[Json]:
-        """Return all messages of the console, errors and warnings among them."""
         return [event["params"] for event in self.told(*TROUBLE)]
 
     def requests(self) -> list[str]:
-        """Return the URLs that the page requested."""
         return [event["params"]["request"]["url"] for event in self.told("Network.requestWillBeSent")]
 
     def press_enter(self) -> None:
-        """Press Enter where the focus is."""
         enter = {"key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, **enter)

@@ -104,10 +104,9 @@ def test_common_seeds_of_the_same_split_are_paired() -> None:
 def test_the_same_trial_with_another_number_is_no_identical_one() -> None:
     """Where other code gave another result under an equal id, the trial is tested and named."""
     row = of_none(made(none=[0.77, 0.75, 0.78, 0.76, 0.80]))
-    assert row.identical == [1]
-    assert row.n_pairs == 4
+    assert (row.identical, row.n_pairs) == ([1], 4)
     assert "seeds 0, 2, 3, 4: the same trial gave another number" in row.notes
-    assert "seed 1: the same weights on both sides, left out of the test" in row.notes
+    assert any(note.startswith("seed 1: the same weights on both sides") for note in row.notes)
 
 
 def test_other_seeds_are_compared_by_welch() -> None:
@@ -134,17 +133,16 @@ def test_added_seeds_leave_the_common_trials_identical() -> None:
     more = {name.partition("=")[2]: [*values, *values] for name, values in SEEDS.items()}
     row = of_none(made(synthetic.position(seeds=10), **more))
     assert (row.verdict, row.a.n, row.b.n) == ("identical", 5, 10)
-    assert "identical where both sides have the trial; one side has more seeds" in row.notes
+    assert any("one side has more seeds" in note for note in row.notes)
 
 
 def test_arms_are_matched_by_what_was_trained() -> None:
     plans = synthetic.position(), synthetic.patch_size()
     found = compare(*([synthetic.with_weights(synthetic.results(plan))] for plan in plans))
-    row = of(found, "position=1d")
-    assert row.verdict == "identical"
-    assert row.notes == ["patch=2 of patch-size@digits in B"]
-    assert of(found, "position=none").notes == ["only in A"]
-    assert of(found, "patch=1").notes == ["only in B"]
+    assert of(found, "position=1d").verdict == "identical"
+    notes = {arm: of(found, arm).notes for arm in ("position=1d", "position=none", "patch=1")}
+    expected = (["patch=2 of patch-size@digits in B"], ["only in A"], ["only in B"])
+    assert notes == dict(zip(notes, expected, strict=True))
     assert of(found, "patch=1").a is None
 
 
@@ -177,8 +175,7 @@ def test_what_is_tested_of_a_changed_verdict_is_the_difference_of_differences() 
 
 
 def test_holes_are_named_on_their_side() -> None:
-    b = made(none=[0.80, None, 0.82, 0.79, 0.81])
-    row = of_none(b)
+    row = of_none(made(none=[0.80, None, 0.82, 0.79, 0.81]))
     assert (row.n_pairs, row.b.missing) == (4, 1)
     assert "B: seed 1 missing: not started" in row.notes
 
@@ -191,10 +188,10 @@ def test_provenance_names_what_differs() -> None:
         return replace(study, columns=study.columns | {name: [value] * 20 for name, value in values.items()})
 
     a = made()
-    assert compare([a], [with_all(code="fedcba987654", torch="2.15.0")]).provenance == {
-        "code": {"a": ["0123456789ab"], "b": ["fedcba987654"]},
-        "torch": {"a": ["2.14.1"], "b": ["2.15.0"]},
-    }
+    found = compare([a], [with_all(code="fedcba987654", torch="2.15.0")]).provenance
+    assert found["code"] == {"a": ["0123456789ab"], "b": ["fedcba987654"]}
+    assert found["torch"] == {"a": ["2.14.1"], "b": ["2.15.0"]}
+    assert len(found) == 2
     b = with_all(code="0123456789ab+bbbb", plugins='{"patch.py": "bbbb"}')
     assert compare([a], [b]).provenance == {}
     a.columns["plugins"][0] = '{"patch.py": "aaaa"}'
@@ -238,14 +235,10 @@ def test_provenance_names_recipes_that_differ() -> None:
     """Provenance lists every setting that differs between arms of one name."""
     plan = synthetic.position(recipe="long", name="position-embedding@long", overrides={"width": 64, "lr": 0.1})
     found = compare([made()], [made(plan)]).provenance
-    assert found == {
-        "recipe": {"a": ["digits"], "b": ["long"]},
-        "width": {"a": ["32"], "b": ["64"]},
-        "lr": {"a": ["0.002"], "b": ["0.1"]},
-    }
-    assert compare([made()], [made(synthetic.position(recipe="copy"))]).provenance == {
-        "recipe": {"a": ["digits"], "b": ["copy"]}
-    }
+    differing = {"recipe": ("digits", "long"), "width": ("32", "64"), "lr": ("0.002", "0.1")}
+    assert found == {name: {"a": [a], "b": [b]} for name, (a, b) in differing.items()}
+    copied = compare([made()], [made(synthetic.position(recipe="copy"))]).provenance
+    assert copied == {"recipe": {"a": ["digits"], "b": ["copy"]}}
 
 
 def test_what_could_have_been_seen_has_the_planned_power() -> None:
@@ -259,20 +252,15 @@ def test_what_could_have_been_seen_has_the_planned_power() -> None:
     power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.025 / 2, 4), 4, expected * np.sqrt(5) / bound)
     assert power == pytest.approx(0.8)
     assert resolvable == dict.fromkeys(SEEDS) | dict.fromkeys(["position=1d", "position=2d"], expected)
-    points = f"{np.ceil(expected * 1e4) / 100:.2f} points"
-    assert f"Differences of {points} or more would have been seen (80% power)." in render(found, "md")
-    assert gate_text(found) == (
-        "1 of 2 tested arms worse (position=2d of position-embedding@digits by 5.60 points); "
-        f"differences of {points} or more would have been seen (80% power); 2 identical"
-    )
+    seen = f"ifferences of {np.ceil(expected * 1e4) / 100:.2f} points or more would have been seen (80% power)"
+    assert seen in render(found, "md")
+    worse = "1 of 2 tested arms worse (position=2d of position-embedding@digits by 5.60 points)"
+    assert gate_text(found) == f"{worse}; d{seen}; 2 identical"
 
 
 def test_published_claims_are_judged_and_numbers_shown() -> None:
     found = published.compare_published([made(), synthetic.results(synthetic.pooling())])
-    assert [(claim.claim, claim.verdict) for claim in found.claims] == [
-        ("position=none < position=1d", "agree"),
-        ("position=2d ~ position=1d", "agree"),
-    ]
+    assert {claim.claim: claim.verdict for claim in found.claims} == dict.fromkeys(made().plan.claims, "agree")
     ours = scipy.stats.ttest_rel(SEEDS["position=none"], SEEDS["position=1d"])
     assert found.claims[0].delta_ci95 == pytest.approx(list(ours.confidence_interval()))
     assert found.claims[0].published_delta == pytest.approx(0.61382 - 0.64206)
@@ -328,17 +316,17 @@ def test_the_gate_says_what_it_could_have_seen(tmp_path: Path, monkeypatch: pyte
     """The exit status is 1 where B is worse, 0 where not, and 2 where nothing could be compared."""
     a, b = written(tmp_path / "a"), written(tmp_path / "b", none=[0.70, 0.68, 0.71, 0.69, 0.71])
     seen = r"differences of \d+\.\d\d points or more would have been seen \(80% power\); 3 identical"
-    status, output, errors = called(monkeypatch, "compare", a, b, "--fail-on", "worse", "--json")
-    assert (status, json.loads(output)["verdicts"]) == (1, {"worse": 1, "identical": 3})
-    named = r"1 of 1 tested arms worse \(position=none of position-embedding@digits by 6\.20 points\)"
-    assert re.fullmatch(rf"--fail-on worse: {named}; {seen}\n", errors)
-    status, _, errors = called(monkeypatch, "compare", b, a, "--fail-on", "worse")
-    assert status == 0
-    assert re.fullmatch(rf"--fail-on worse: 0 of 1 tested arms worse; {seen}\n", errors)
-    assert called(monkeypatch, "compare", a, a, "--fail-on", "worse")[0] == 0
     other = str(synthetic.write(tmp_path / "c", synthetic.hybrid_stem(overrides={"width": 64})))
-    status, _, errors = called(monkeypatch, "compare", a, other, "--fail-on", "worse")
-    assert (status, "no arm could be compared" in errors) == (2, True)
+    named = r"1 of 1 tested arms worse \(position=none of position-embedding@digits by 6\.20 points\)"
+    for first, second, expected, said in (
+        (a, b, 1, rf"{named}; {seen}"),
+        (b, a, 0, f"0 of 1 tested arms worse; {seen}"),
+        (a, a, 0, ""),
+        (a, other, 2, "no arm could be compared"),
+    ):
+        status, _, errors = called(monkeypatch, "compare", first, second, "--fail-on", "worse")
+        assert (status, errors.count("\n")) == (expected, 1)
+        assert re.search(f"--fail-on worse: {said}", errors)
 
 
 def test_the_gate_takes_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,8 +382,7 @@ def test_equal_numbers_are_no_identical_trials() -> None:
 def test_compare_takes_the_studies_that_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a = written(tmp_path / "a")
     synthetic.write(tmp_path / "a", synthetic.pooling())
-    status, output, _ = called(monkeypatch, "compare", a, a, "position-embedding", "--json")
-    assert (status, len(json.loads(output)["rows"])) == (0, 4)
-    status, output, _ = called(monkeypatch, "compare", a, "published", "position-embedding", "--format", "json")
-    assert (status, len(json.loads(output)["claims"])) == (0, 2)
+    for b, key, number in ((a, "rows", 4), ("published", "claims", 2)):
+        status, output, _ = called(monkeypatch, "compare", a, b, "position-embedding", "--format", "json")
+        assert (status, len(json.loads(output)[key])) == (0, number)
     assert "no study 'positions'" in refused(monkeypatch, "compare", a, "published", "positions")

@@ -42,34 +42,25 @@ def assert_equal(a: StudyResults, b: StudyResults) -> None:
 
 
 def test_everything_is_read_back(tmp_path: Path) -> None:
-    written = studies()
-    export.write(written, tmp_path / "all.parquet")
-    for a, b in zip(written, export.read(tmp_path / "all.parquet"), strict=True):
-        assert_equal(a, b)
-        assert table(a) == table(b)
-
-
-def test_a_run_directory_and_its_export_are_the_same_studies(tmp_path: Path) -> None:
+    """An export of simulated studies, and of a run directory, holds the studies that were written."""
     for plan in (synthetic.position(), synthetic.patch_size()):
         synthetic.write(tmp_path / "runs", plan)
-    written, file = load_studies(tmp_path / "runs"), tmp_path / "all.parquet"
-    export.write(written, file)
-    for a, b in zip(written, load_studies(file), strict=True):
-        assert_equal(a, b)
+    file = tmp_path / "all.parquet"
+    for written in (studies(), load_studies(tmp_path / "runs")):
+        export.write(written, file)
+        for a, b in zip(written, export.read(file), strict=True):
+            assert_equal(a, b)
+            assert table(a) == table(b)
     assert [study.name for study in load_studies(file, ["patch-size"])] == ["patch-size@digits"]
     assert compare(written, load_studies(file)).verdicts == {"identical": 7}
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_equal_results_are_equal_bytes(suffix: str, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        export.write(studies(), tmp_path / f"{name}.{suffix}")
-    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
-
-
-def test_a_shared_trial_is_one_row(tmp_path: Path) -> None:
-    export.write(studies(), tmp_path / "all.parquet")
-    frame = pd.read_parquet(tmp_path / "all.parquet")
+def test_equal_results_are_equal_bytes_and_a_shared_trial_is_one_row(tmp_path: Path) -> None:
+    for suffix in ("parquet", "csv"):
+        for name in ("a", "b"):
+            export.write(studies(), tmp_path / f"{name}.{suffix}")
+        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+    frame = pd.read_parquet(tmp_path / "a.parquet")
     assert len(frame) == 20 + 15 - 5
     assert frame["id"].is_unique
 
@@ -94,20 +85,20 @@ def test_another_suffix_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_export_is_one_clear_line(tmp_path: Path) -> None:
-    file = tmp_path / "a.parquet"
-    with pytest.raises(ValueError, match="no such run directory or exported file"):
-        load_studies(file)
-    file.write_text("position,accuracy\n")
-    with pytest.raises(ValueError, match=r"a\.parquet: not a whole \.parquet file"):
-        load_studies(file)
-    pq.write_table(pa.table({"a": [1]}), file)
-    with pytest.raises(ValueError, match="a Parquet file, but not one that `ablate export` wrote"):
-        load_studies(file)
-    header = {"schema": 99}
-    metadata = {export.KEY: json.dumps({**header, "checksum": store.checksum(header)})}
-    pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata(metadata), file)
-    with pytest.raises(store.NewerSchema, match="schema 99 is newer than this version reads"):
-        load_studies(file)
+    file, newer = tmp_path / "a.parquet", json.dumps({"schema": 99, "checksum": store.checksum({"schema": 99})})
+    for write, error in (
+        (lambda: None, "no such run directory or exported file"),
+        (lambda: file.write_text("position,accuracy\n"), r"a\.parquet: not a whole \.parquet file"),
+        (lambda: pq.write_table(pa.table({"a": [1]}), file), "a Parquet file, but not one that `ablate export` wrote"),
+        (
+            lambda: pq.write_table(export.SCHEMA.empty_table().replace_schema_metadata({export.KEY: newer}), file),
+            "schema 99 is newer than this version reads",
+        ),
+    ):
+        write()
+        with pytest.raises(ValueError, match=error) as caught:
+            load_studies(file)
+    assert caught.type is store.NewerSchema
 
 
 def test_damage_is_found(tmp_path: Path) -> None:
@@ -126,3 +117,18 @@ def test_damage_is_found(tmp_path: Path) -> None:
                 assert "all.parquet" in str(error)  # noqa: PT017
             else:
                 assert found == expected
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.parquet"
+DEMO = ["position-embedding", "pooling", "patch-size", "data-fraction", "hybrid-stem"]
+
+
+def test_the_example_holds_the_studies_of_make_demo_and_the_verdicts_of_the_readme() -> None:
+    """Every planned trial is finished, in a file of a few hundred KB."""
+    assert f"STUDIES := {' '.join(DEMO)}\n" in (EXAMPLE.parents[1] / "Makefile").read_text()
+    found = {study.plan.study: study for study in load_studies(EXAMPLE)}
+    assert set(found) == set(DEMO)
+    assert {status for study in found.values() for status in study.trials["status"]} == {"finished"}
+    assert EXAMPLE.stat().st_size < 500_000
+    rows = {row.arm: (row.n, row.verdict) for row in table(found["position-embedding"]).rows}
+    assert (rows["position=none"], rows["position=2d"]) == ((5, "worse"), (5, "equivalent"))

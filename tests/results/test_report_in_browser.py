@@ -53,12 +53,11 @@ def test_the_console_is_silent_and_nothing_is_asked_for(tab: Tab, page: Path) ->
 
 
 def test_the_test_would_see_an_error(chromium: Browser, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.html"
     forbidden = "<meta http-equiv='Content-Security-Policy' content=\"script-src 'unsafe-inline'; img-src data:\">"
+    broken = tmp_path / "broken.html"
     broken.write_text(f"{forbidden}<script>nothing.here()</script><img src='http://x.example/y'>")
     trouble = str(chromium.open(broken, DESKTOP).trouble())
-    assert "nothing is not defined" in trouble
-    assert "Content Security Policy" in trouble
+    assert all(text in trouble for text in ("nothing is not defined", "Content Security Policy"))
 
 
 def test_nothing_hangs_over_the_edge_and_commands_are_in_view(tab: Tab) -> None:
@@ -142,8 +141,11 @@ def test_tables_are_sorted_by_mouse_and_keyboard(tab: Tab) -> None:
 
 
 def test_every_column_says_what_it_is(tab: Tab) -> None:
-    assert tab.evaluate("[...document.querySelectorAll('.sortable th button')].every(one => one.textContent.trim())")
-    assert tab.evaluate("[...document.querySelectorAll('.scroll')].every(one => one.ariaLabel && one.tabIndex === 0)")
+    for selector, holds in (
+        (".sortable th button", "one.textContent.trim()"),
+        (".scroll", "one.ariaLabel && one.tabIndex === 0"),
+    ):
+        assert tab.evaluate(f"[...document.querySelectorAll('{selector}')].every(one => {holds})")
 
 
 def test_no_table_of_the_example_is_cut_on_a_laptop(chromium: Browser, tmp_path: Path) -> None:

@@ -100,20 +100,18 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "out").exists()
 
 
-def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="the package mlflow is not installed")
+@pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
+def test_other_trackers_get_a_run_per_trial(tmp_path: Path, tracker: str) -> None:
+    package = pytest.importorskip(tracker, reason=f"the package {tracker} is not installed")
     study = synthetic.results(synthetic.position(seeds=2))
-    trackers.write_mlflow([study], tmp_path)
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name(study.name)
-    assert len(client.search_runs([experiment.experiment_id], max_results=100)) == len(study.trials)
-
-
-def test_wandb_writes_offline_runs(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="the package wandb is not installed")
-    study = synthetic.results(synthetic.position(seeds=1))
-    trackers.write_wandb([study], tmp_path)
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == len(study.trials)
+    trackers.TRACKERS[tracker]([study], tmp_path)
+    if tracker == "wandb":
+        runs = list((tmp_path / "wandb").glob("offline-run-*"))
+    else:
+        client = package.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+        experiment = client.get_experiment_by_name(study.name)
+        runs = client.search_runs([experiment.experiment_id], max_results=100)
+    assert len(runs) == len(study.trials)
 
 
 def test_curves_are_mirrored_while_trials_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -113,12 +113,7 @@ def resuming(attempt: str, **env: object) -> dict[str, object]:
                 ENV | {"code": "cccc", "device": "H200"},  # came to nothing: the last attempt did not resume from it
                 resuming("0002", code="dddd", threads=2),
             ],
-            {
-                "code": "aaaa then bbbb+eeee then dddd",
-                "device": "cpu",
-                "threads": "1 then 2",
-                "plugins": '{"p.py": "eeee"}',
-            },
+            {"code": "aaaa then bbbb+eeee then dddd", "threads": "1 then 2", "plugins": '{"p.py": "eeee"}'},
         ),
         ([ENV, ENV | {"code": "bbbb"}], {"code": "bbbb"}),  # it started again
         # attempts that name each other, themselves or a missing attempt do not hide the others

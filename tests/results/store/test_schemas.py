@@ -58,14 +58,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = two_arms(seeds=5)
     synthetic.write(folder, plan)
     trial = store.Trial(sorted(folder.glob("trials/*"))[0])
-    attempt = trial.path / "attempts/0001"
     plain = {"schema": 1, "id": trial.id, "name": "fewshot", "weights_sha256": None, "metrics": {}, "notes": []}
-    (trial.path / "evals").mkdir()
-    store.write_json(trial.path / "evals/fewshot.json", plain | {"checksum": store.checksum(plain)})
     failure = {"cause": "c", "traceback": "t", "code": "0", "kind": "bug", "where": []}
-    store.write_json(attempt / "failure.json", failure)
-    store.write_json(attempt / "lease.json", {**lease.holder().content(), "nonce": "0" * 32})
+    store.write_json(trial.path / "evals/fewshot.json", plain | {"checksum": store.checksum(plain)})
+    store.write_json(trial.path / "attempts/0001/failure.json", failure)
+    store.write_json(trial.path / "attempts/0001/lease.json", {**lease.holder().content(), "nonce": "0" * 32})
     return folder
+
+
+def write_export(path: Path, rows: list[dict[str, Any]], header: object) -> None:
+    """Write rows under any header as an export, with the checksum that the header has."""
+    metadata = {export.KEY: json.dumps(resealed(header))}
+    pq.write_table(pa.Table.from_pylist(rows, export.SCHEMA.with_metadata(metadata)), path)
+
+
+def header_of(plans: list[Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"schema": store.SCHEMA, "plans": plans, "trials": export.fingerprint(rows), "checksum": ""}
 
 
 def resealed(content: object) -> object:
@@ -106,16 +114,13 @@ LISTS = (None, [], [1, 2, 3], [255])
 def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    studies, path, bad = [synthetic.results(two_arms(seeds=2))], tmp_path / "a.parquet", []
-    rows, plans = export.trial_rows(studies[0]), [store.plan_content(studies[0].plan)]
+    study, path, bad = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet", []
+    rows, plans = export.trial_rows(study), [store.plan_content(study.plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
     every = [(column, value) for column in export.SCHEMA for value in wrong_of(column.type)]
     for place, (column, value) in enumerate(every if EVERY else every[::7]):
         mutated = [{**row, "inspect": "", **({column.name: value} if row is rows[0] else {})} for row in rows]
-        header = {"schema": store.SCHEMA, "plans": plans, "trials": export.fingerprint(mutated)}
-        header["checksum"] = store.checksum(header)
-        metadata = {export.KEY: json.dumps(header)}
-        pq.write_table(pa.Table.from_pylist(mutated, export.SCHEMA.with_metadata(metadata)), path)
+        write_export(path, mutated, header_of(plans, mutated))
         for words in reading if EVERY else reading[place % 2 :][:1]:
             if wrong := ended(monkeypatch, *words):
                 bad.append(f"{column.name}={value!a:.40}: {words[0]}: {wrong}")
@@ -125,19 +130,12 @@ def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(
 def test_a_header_of_an_export_that_breaks_its_schema_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    studies, path, bad = [synthetic.results(two_arms(seeds=2))], tmp_path / "a.parquet", []
-    rows, plan = [row | {"inspect": ""} for row in export.trial_rows(studies[0])], store.plan_content(studies[0].plan)
-    header: dict[str, Any] = {
-        "schema": store.SCHEMA,
-        "plans": [plan],
-        "trials": export.fingerprint(rows),
-        "checksum": "",
-    }
-    table = pa.Table.from_pylist(rows, export.SCHEMA)
+    study, path, bad = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet", []
+    rows, plan = [row | {"inspect": ""} for row in export.trial_rows(study)], store.plan_content(study.plan)
+    header = header_of([plan], rows)
     every = [*mutations(header), *((f"plan {what}", header | {"plans": [one]}) for what, one in mutations(plan))]
     for what, mutated in every if EVERY else every[::7]:
-        metadata = {export.KEY: json.dumps(resealed(mutated))}
-        pq.write_table(table.replace_schema_metadata(metadata), path)
+        write_export(path, rows, mutated)
         if wrong := ended(monkeypatch, "table", "--runs", str(path)):
             bad.append(f"{what}: {wrong}")
     assert not bad
@@ -153,9 +151,7 @@ def wrong_of(kind: pa.DataType) -> Sequence[object]:
 def test_an_export_that_floods_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long text that every row repeats takes little of the file, so its size is checked before it is expanded."""
     rows = [{"id": f"{number:012x}", "config": "x" * 100_000} for number in range(1000)]
-    header: dict[str, object] = {"schema": store.SCHEMA, "plans": [], "trials": "0" * 64}
-    metadata = {export.KEY: json.dumps(header | {"checksum": store.checksum(header)})}
-    pq.write_table(pa.Table.from_pylist(rows, export.SCHEMA.with_metadata(metadata)), tmp_path / "a.parquet")
+    write_export(tmp_path / "a.parquet", rows, {"schema": 1, "plans": [], "trials": "0" * 64, "checksum": ""})
     assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
     for name, most in (("MOST_BYTES", 1 << 24), ("MOST_ROWS", 999), ("MOST_VALUES", 1000)):
         with monkeypatch.context() as patch:
@@ -261,8 +257,8 @@ def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) ->
 
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:
     """No reader waits for the writer of a pipe."""
-    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "metrics.jsonl")
     for read in (store.read_json, partial(store.read_lines, schema=schemas.MetricsLine), read_bytes):
-        with pytest.raises(store.Broken, match="pipe is not a regular file"):
-            read(tmp_path / "pipe")
+        with pytest.raises(store.Broken, match=r"metrics\.jsonl is not a regular file"):
+            read(tmp_path / "metrics.jsonl")
     assert store.read_metrics(tmp_path) == []
