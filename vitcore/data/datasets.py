@@ -1,16 +1,17 @@
 """The built-in datasets, whose pinned sizes and checksums are verified when the images are read.
 
-The digits come with scikit-learn. Torchvision downloads the other datasets, and reads all of them but CIFAR
-(`vitcore.data.cifar`). The checksums of MNIST and Fashion-MNIST are of the archives, and a deleted archive is not
-checked.
+The digits come with scikit-learn. Torchvision downloads the other datasets, and reads all of them but CIFAR, which it
+would unpickle. The checksums of MNIST and Fashion-MNIST are of the archives, and a deleted archive is not checked.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,15 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitcore.data import cifar
-from vitcore.data.files import reason_with_file
+from vitcore.data.files import read_regular, reason_with_file
 
 if TYPE_CHECKING:
-    from torchvision.datasets import MNIST
+    from torchvision.datasets import CIFAR10, MNIST
 
 FOLDS = 5
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
+Part = tuple[Bytes, list[int]]  # images and labels
+LARGEST_BATCH = 1 << 28  # bytes of a file of CIFAR; the published ones have at most 154 million
+ALLOWED = {  # the names in a pickled array
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),  # of NumPy 2
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+}
 
 
 @dataclass(frozen=True)
@@ -153,7 +161,7 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
 
     about, kind = BUILT_IN[name], getattr(torchvision.datasets, TORCHVISION[name])
     try:
-        parts = cifar.read(kind, data_dir) if name.startswith("cifar") else read_mnist(kind, data_dir)
+        parts = read_cifar(kind, data_dir) if name.startswith("cifar") else read_mnist(kind, data_dir)
     except (RuntimeError, OSError) as error:
         raise ValueError(
             f"data={name}: not in {data_dir} ({reason_with_file(error)}); name another directory with --data-dir "
@@ -168,7 +176,45 @@ def read_torchvision(name: str, data_dir: Path) -> Raw:
     return Raw(images, labels, places[: found[0]], places[found[0] :])
 
 
-def read_mnist(kind: type[MNIST], data_dir: Path) -> Sequence[tuple[Bytes, Sequence[int]]]:
+class ArrayUnpickler(pickle.Unpickler):
+    """Unpickler of arrays and builtin containers, which raises UnpicklingError before importing anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"holds {module}.{name}, which is no part of an array")
+        return super().find_class(module, name)
+
+
+def read_cifar(kind: type[CIFAR10], data_dir: Path) -> list[Part]:
+    """Read the training images (M, 3, 32, 32) of CIFAR (Krizhevsky 2009) and their labels, then those for testing.
+
+    Raises OSError if a file cannot be read, ValueError if it is damaged.
+    """
+    parts = []
+    for files in (kind.train_list, kind.test_list):
+        batches = [read_batch(data_dir / kind.base_folder / name, md5) for name, md5 in files]
+        labels = [label for _, labels in batches for label in labels]
+        parts.append((np.concatenate([pixels for pixels, _ in batches]), labels))
+    return parts
+
+
+def read_batch(path: Path, md5: str) -> Part:
+    """Return the images (m, 3, 32, 32) and labels of one file.
+
+    Raises OSError if it cannot be read, ValueError if it has another md5 sum or holds anything but arrays and builtin
+    containers.
+    """
+    content = read_regular(path, LARGEST_BATCH)
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+        raise ValueError(f"{path}: damaged (its md5 sum is not {md5})")
+    try:
+        batch = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return batch["data"].reshape(-1, 3, 32, 32), batch["labels" if "labels" in batch else "fine_labels"]
+
+
+def read_mnist(kind: type[MNIST], data_dir: Path) -> list[Part]:
     """Read training images (M, 1, 28, 28) and their labels, then test images and their labels.
 
     Torchvision reads the unpacked files, and only archives beside them are checked. Raises RuntimeError if files are

@@ -11,7 +11,7 @@ import torch
 from ablations.execution import faults
 from ablations.execution.faults import BUG, INPUT, MACHINE, MEMORY
 from vitcore import Config
-from vitcore.data import cifar
+from vitcore.data.datasets import read_batch
 from vitcore.data.splits import load
 from vitcore.options import ConfigError
 
@@ -88,7 +88,10 @@ def test_modules_that_speak_to_users_exist(module: str) -> None:
 def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(tmp_path: Path) -> None:
     """A ValueError is bad input only if our own modules for data and config raise it."""
     (tmp_path / "batch").write_bytes(b"damaged")
-    readers = (partial(load, Config(data="cifar10"), tmp_path), partial(cifar.read_batch, tmp_path / "batch", "0" * 32))
+    readers = (
+        partial(load, Config(data="cifar10"), tmp_path),
+        partial(read_batch, tmp_path / "batch", "0" * 32),
+    )
     for read in readers:
         with pytest.raises(ValueError) as ours:
             read()

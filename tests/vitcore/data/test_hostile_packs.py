@@ -16,7 +16,7 @@ from hostile_files import ended, mutations
 from photographs import packed, photographs
 from PIL import Image
 
-from vitcore.data import cifar, pack_writer
+from vitcore.data import datasets, pack_writer
 from vitcore.data.pack import Pack, manifest, verify
 from vitcore.data.pack_sources import Member, open_member
 from vitcore.options import ConfigError
@@ -140,7 +140,7 @@ def test_an_index_that_breaks_its_records_ends_in_one_line(root: Path, monkeypat
 def test_a_batch_of_cifar_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data_batch_1")
     with pytest.raises(OSError, match="Not a regular file"):
-        cifar.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
+        datasets.read_batch(tmp_path / "data_batch_1", hashlib.md5(b"").hexdigest())
 
 
 def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) -> None:
