@@ -88,7 +88,7 @@ calibration: $(STAMP)
 bench-aggregate: $(STAMP)
 	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_aggregate.py
 
-# A pack's loader beside timm's, on photographs made of those in ABLATE_DATA, and its memory: about 7 minutes of a core.
+# A pack's loader beside timm's, on generated photographs, and its memory: about 7 minutes of a core.
 bench-loader: $(STAMP)
 	PYTHONPATH=tests/helpers $(BIN)/python tests/benchmarks/bench_loader.py
 

@@ -5,14 +5,12 @@ and the private memory of a training on 4 GiB of streamed images. `--part` runs 
 """
 
 import argparse
-import io
 import os
-import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -42,21 +40,16 @@ POOL = 64  # different images among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
 
 
-def write_photographs(archive: Path, root: Path) -> None:
-    """Write enlarged photographs of CIFAR-10 with grain, so that the JPEGs are as large as real ones."""
-    rng, seen = np.random.default_rng(0), dict[tuple[str, str], int]()
-    grain = rng.normal(0, 12, (512, 512, 1)).astype(np.int16)
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            *_, part, name, _ = ["", "", *member.name.split("/")]
-            number = seen[part, name] = seen.get((part, name), -1) + 1
-            if not member.name.endswith(".jpg") or number >= PHOTOGRAPHS.get(part, 0):
-                continue
-            small = Image.open(io.BytesIO(tar.extractfile(member).read())).convert("RGB")  # type: ignore[union-attr]
-            large = np.asarray(small.resize(SIZES[number % 4], Image.Resampling.BICUBIC)).astype(np.int16)
-            large = large + grain[: large.shape[0], : large.shape[1]]
-            (root / part / name).mkdir(parents=True, exist_ok=True)
-            photo = Image.fromarray(large.clip(0, 255).astype(np.uint8))
+def write_photographs(root: Path) -> None:
+    """Write smooth images with grain, so that the JPEGs are as large as those of photographs."""
+    rng = np.random.default_rng(0)
+    for part, name in product(PHOTOGRAPHS, "0123456789"):
+        (root / part / name).mkdir(parents=True)
+        for number in range(PHOTOGRAPHS[part]):
+            width, height = SIZES[number % 4]
+            colours = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8))
+            grained = colours.resize((width, height), Image.Resampling.BICUBIC) + rng.normal(0, 12, (height, width, 1))
+            photo = Image.fromarray(grained.clip(0, 255).astype(np.uint8))
             photo.save(root / part / name / f"{number:05}.jpg", quality=92)
 
 
@@ -182,22 +175,19 @@ def main() -> None:
     keep_freed()  # as training does; timm's has the same of it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core for all, the threads that read ahead too
     began = time.perf_counter()
-    archive = Path(os.environ.get("ABLATE_DATA", "/nowhere")) / "cifar10-jpg.tar.xz"
-    if arguments.part != "memory" and not archive.exists():
-        sys.exit("no cifar10-jpg.tar.xz in the directory that ABLATE_DATA names")
     splits.room = lambda device: 0.0  # all images are streamed
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         os.environ["ABLATE_DATA"] = folder
         if arguments.part != "memory":
-            beside_timm(archive, home)
+            beside_timm(home)
         if arguments.part != "loaders":
             private_memory(home)
     say(f"all in {time.perf_counter() - began:.0f} s")
 
 
-def beside_timm(archive: Path, home: Path) -> None:
-    write_photographs(archive, home / "folder")
+def beside_timm(home: Path) -> None:
+    write_photographs(home / "folder")
     source = find_source(str(home / "folder"), None)
     files = sum(path.stat().st_size for path in (home / "folder").rglob("*.jpg")) / len(source.labels)
     say(f"{len(source.labels)} photographs of {files:,.0f} B each")

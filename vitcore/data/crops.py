@@ -77,12 +77,12 @@ def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor
 
 
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size) by matrix products."""
+    """Return what `cut` does, by matrix products, for images and boxes on one device."""
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)
     plain = images.to(torch.float32, memory_format=torch.contiguous_format)
-    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size), linear by axis
+    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size), separable by axis
     return pieces.round_().clamp_(0, 255).to(torch.uint8)
 
 

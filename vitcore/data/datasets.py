@@ -201,8 +201,7 @@ def read_cifar(kind: type[CIFAR10], data_dir: Path) -> list[Part]:
 def read_batch(path: Path, md5: str) -> Part:
     """Return the images (m, 3, 32, 32) and labels of one file.
 
-    Raises OSError if it cannot be read, ValueError if it has another md5 sum or holds anything but arrays and builtin
-    containers.
+    Raises OSError if it cannot be read, ValueError if it has another md5 sum or holds more than arrays and containers.
     """
     content = read_regular(path, LARGEST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:

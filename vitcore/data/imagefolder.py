@@ -41,8 +41,8 @@ class Listing:
 def describe_folder(root: Path) -> About:
     """Return the facts about a folder of images; size and channels are those of its first image.
 
-    Every file is read, once per process. Raises ConfigError if the folder is invalid or its first image cannot be read,
-    and OSError if another image file cannot be read.
+    Every file is read, once per process. Raises ConfigError if the folder or its first image is invalid. Raises OSError
+    if another file cannot be read.
     """
     listing = list_folder(root)
     try:
@@ -80,7 +80,7 @@ def read_folder(root: Path, size: int, channels: int) -> Raw:
 def check_images(root: Path, channels: int) -> None:
     """Decode every image of a folder, on all cores.
 
-    Raises ConfigError if the folder is invalid, or if images are broken, with the name of the first and their number.
+    Raises ConfigError if the folder is invalid or images are broken. The message names the first and counts the others.
     """
 
     def failure(file: Path) -> str:
@@ -100,7 +100,7 @@ def check_images(root: Path, channels: int) -> None:
 def list_folder(root: Path) -> Listing:
     """Return the images of a folder, their labels and their split.
 
-    Raises ConfigError if the folder is missing or cannot be read, lacks a part, or has too few classes or images.
+    Raises ConfigError if the folder is missing, unreadable or lacks a part, or has too few classes or images.
     """
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -113,8 +113,8 @@ def list_folder(root: Path) -> Listing:
 def list_parts(root: Path) -> Listing:
     """Return the images of a folder that has train/ and test/, or train/ and val/ if test/ is missing.
 
-    Raises ConfigError if there is neither test/ nor val/, a part has fewer than two classes, a test class is not in
-    train/, or a class has no training image.
+    Raises ConfigError if there is neither test/ nor val/, or a part has fewer than two classes. Also raises it if a
+    class has no training image.
     """
     test = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
     if test is None:

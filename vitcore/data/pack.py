@@ -233,24 +233,21 @@ class Pack:
 
         Raises ValueError, which names the shard, if a shard is damaged.
         """
+        plain = self.manifest.format == "bytes"
         for row in np.argsort(places, kind="stable"):  # in the order on disk
-            self.read_one(int(places[row]), into[row])
-
-    def read_one(self, place: int, into: Bytes) -> None:
-        """Read an image into an array (S, S, C); raise ValueError, which names the shard, if it is damaged."""
-        record, shard = self.records[place], int(self.shard_of[place])
-        path, plain = self.folder / self.manifest.shards[shard].file, self.manifest.format == "bytes"
-        content = into.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
-        got = os.preadv(self.descriptor(shard, path), [content], int(record["offset"]))
-        whole = got == len(content) and (self.checked[place] or zlib.crc32(content) == record["crc"])
-        if not whole:
-            raise ValueError(f"{path}: damaged, at byte {record['offset']} (image {place} of the pack)")
-        self.checked[place] = True
-        if not plain:
-            try:
-                into[:] = decode(content, self.shape)
-            except (OSError, SyntaxError, ValueError) as error:
-                raise ValueError(f"{path}: image {place} of the pack: {error}") from None
+            place, image = int(places[row]), into[row]
+            record, shard = self.records[place], int(self.shard_of[place])
+            path = self.folder / self.manifest.shards[shard].file
+            content = image.reshape(-1).data if plain else memoryview(bytearray(int(record["size"])))
+            got = os.preadv(self.descriptor(shard, path), [content], int(record["offset"]))
+            if got != len(content) or not (self.checked[place] or zlib.crc32(content) == record["crc"]):
+                raise ValueError(f"{path}: damaged, at byte {record['offset']} (image {place} of the pack)")
+            self.checked[place] = True
+            if not plain:
+                try:
+                    image[:] = decode(content, self.shape)
+                except (OSError, SyntaxError, ValueError) as error:
+                    raise ValueError(f"{path}: image {place} of the pack: {error}") from None
 
     def descriptor(self, shard: int, path: Path) -> int:
         """Return a shard's file descriptor, which stays open."""

@@ -141,9 +141,8 @@ def from_members(found: list[Member], origin: str) -> Source:
     """Return a source of the given images, in which each image's folder is its class.
 
     Images whose class folder is in test/, val/ or validation/ are for testing. If there is none of these and no train/,
-    a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if there are no
-    images, fewer than two classes, an image in no class folder, train/ without test images, or a test image's class
-    without training images.
+    a random fifth of each class is for testing. origin: start of the error messages. Raises ValueError if images are
+    missing for a part or a class, or lie in no class folder.
     """
     found = sorted(found, key=lambda one: str(one.path))
     if not found:

@@ -90,11 +90,11 @@ def pack(
     crops therefore never reach the ends of the longer side.
 
     A color image of 256 x 256 pixels takes 196,608 B in format bytes, which is 262 GB for ImageNet-1k. Reading it takes
-    0.2 ms of a core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space, but decoding takes
-    1.2 ms of a core in every epoch.
+    0.2 ms of a core. In format jpeg (quality 95), it takes a tenth to a quarter of the disk space. Decoding it takes
+    1.2 ms of a core.
 
-    advance: called with the number of images packed since the last call. Raises ValueError if the name or an option is
-    invalid, an image is unreadable, or the folder has a finished pack, another unfinished pack or another writer.
+    Raises ValueError if the name, an option or an image is invalid. Also raises it if the folder has a finished pack,
+    another unfinished pack or another writer.
     """
     check(name, options)
     folder = home / name
@@ -135,8 +135,8 @@ def repair(
 ) -> None:
     """Write the `damaged` files of a finished pack again from its source; the manifest and all trial ids stay.
 
-    Raises ValueError if another process is writing there. Also raises it, and keeps the damaged file, if a new file
-    does not match the manifest, because the source has changed.
+    Raises ValueError if another process is writing there. Also raises it, and keeps the file, if the source has changed
+    so that the new file does not match the manifest.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")

@@ -54,8 +54,8 @@ class Stored:
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
         """Read the images and, for a GPU, begin to copy them there in a separate CUDA stream.
 
-        Return the images (n, C, S, S), and the event that marks the end of the copy, or None on a CPU. Any thread may
-        call this method. Raises ValueError, which names the shard, if a shard is damaged.
+        Return the images (n, C, S, S), and the event at the end of the copy or, on a CPU, None. Any thread may call
+        this method. Raises ValueError, which names the shard, if a shard is damaged.
         """
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)

@@ -49,7 +49,7 @@ def rectangles(keys: Tensor, rows: int, columns: int, probability: float) -> Ten
 
 
 def noise(keys: Tensor, images: Tensor) -> Tensor:
-    """Return standard normal noise in the shape of the images (B, C, H, W), a function of each image's key (B,)."""
+    """Return standard normal noise (B, C, H, W), which depends on each image's key (B,) alone."""
     uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
     normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
     return normal.view(images.shape).to(images.dtype)

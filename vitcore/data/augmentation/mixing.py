@@ -27,9 +27,9 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
-    They are an image's weight in mixup, its label's weight, and the edges of CutMix's box (top, bottom, left, right) in
-    pixels. The image's weight is 1 without mixup, its label's weight is 1 if the batch is not mixed, and the edges are
-    0 without CutMix.
+    They are the weights of an image in mixup and of its label, then the top, bottom, left and right edge of CutMix's
+    box in pixels. Without mixup, the image's weight is 1. Without CutMix, the edges are 0. Without both, both weights
+    are 1.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
