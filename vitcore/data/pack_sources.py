@@ -62,30 +62,27 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     data_dir: root of timm's datasets. Raises ValueError if the source is missing or invalid, or a class has too few
     images.
     """
-    found = read_source(source, data_dir)
-    if why := too_small(found.labels, np.arange(found.train), found.classes):
-        raise ValueError(f"source {source}: {why}")
-    return found
-
-
-def read_source(source: str, data_dir: Path | None) -> Source:
-    if source.startswith(TIMM):
-        return from_timm(source.removeprefix(TIMM), data_dir)
     path = Path(os.path.expanduser(source)).resolve()
-    if path.is_file():
-        return from_members(list(members(path)), str(path))
     parts = {name: path / f"{name}.tar" for name in ("train", *TESTS) if (path / f"{name}.tar").is_file()}
-    if "train" in parts:
-        found = [
+    if source.startswith(TIMM):
+        found = from_timm(source.removeprefix(TIMM), data_dir)
+    elif path.is_file():
+        found = from_members(list(members(path)), str(path))
+    elif "train" in parts:
+        listed = [
             replace(member, path=PurePosixPath(part, *member.path.parts[-2:]))  # as if each tar were a folder
             for part, tar in parts.items()
             for member in members(tar)
         ]
-        return from_members(found, str(path))
-    try:
-        return from_folder(path)
-    except ConfigError as error:  # its message begins with data=imagefolder:PATH
-        raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
+        found = from_members(listed, str(path))
+    else:
+        try:
+            found = from_folder(path)
+        except ConfigError as error:  # its message begins with data=imagefolder:PATH
+            raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
+    if why := too_small(found.labels, np.arange(found.train), found.classes):
+        raise ValueError(f"source {source}: {why}")
+    return found
 
 
 def from_folder(root: Path) -> Source:
