@@ -12,17 +12,12 @@ CONCAT = {"position.combine": "concat"}
 BAD: list[tuple[dict[str, object], str]] = [
     ({"widht": 64}, "unknown key 'widht'; did you mean 'width'"),
     ({"lr": float("nan")}, "lr=nan: input should be"),
-    ({"lr": -1.0}, "lr=-1.0: input should be greater than 0"),
-    ({"steps": -5}, "steps=-5: input should be greater than or equal to 1"),
     ({"steps": 1.5}, "steps=1.5: input should be a valid integer"),
     ({"batch": True}, "batch=True: input should be a valid integer"),
-    ({"data_fraction": 0.0}, "data_fraction=0.0: input should be greater than 0"),
     ({"data_fraction": 2.0}, "data_fraction=2.0: input should be less than or equal to 1"),
     ({"width": 30, "heads": 4}, "heads=4 does not divide width=30: one of 1, 2, 3, 5"),
     ({"patch": 3}, "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
     ({"position": "3d"}, "position=3d: one of none, 1d, 2d, relative"),
-    ({"position": "relativ"}, "did you mean 'relative'"),
-    ({"pool": "max"}, "pool=max: one of cls, gap"),
     ({"data": "cifar11"}, "data=cifar11"),
     ({"device": "tpu"}, "device=tpu: one of auto, cpu, cuda"),
     ({"steps": 10, "epochs": 2}, "steps=10 and epochs=2: give one of them"),
@@ -45,22 +40,17 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"epochs": 1e8}, "steps=1010390625: input should be less than or equal to 100000000"),
     ({"data_fraction": 1e-300}, "data_fraction=1e-300: less than one of 1,293 training images"),
     ({"attention": "slow"}, "attention=slow: input should be 'fastest' or 'pinned'"),
-    ({"compile": "sometimes"}, "compile=sometimes"),
     # augmentations
     (CIFAR | {"augment": "crop", "augment.pad": 32}, "augment.pad=32: less than image_size=32"),
-    (CIFAR | {"augment": "crop", "augment.pad": 10**9}, "pad=1000000000: input should be less than"),
     (CIFAR | {"augment": "flip-crop", "augment.pad": 0}, "augment=flip-crop: pad=0"),
-    (CIFAR | {"augment": "flip-crop", "augment.fill": "mean"}, "augment=flip-crop: fill=mean"),
     (CIFAR | {"augment": "randaugment", "augment.magnitude": 31}, "augment=randaugment: magnitude=31"),
     (CIFAR | {"augment": "randaugment", "channels": 4}, "channels=4: augment=randaugment takes 1"),
-    (CIFAR | {"augment": "randaugment", "augment.pad": 4}, "augment=randaugment: unknown key 'pad'"),
     # blocks
     ({"self_attention": "axial"}, "pool=cls: self_attention=axial has no class token"),
     ({"self_attention": "axial", "pool": "gap", "registers": 2}, "registers=2: self_attention=axial"),
     ({"self_attention": "axial", "position": "relative"}, "position=relative: self_attention=axial takes none, 1d"),
     ({"self_attention": "differential", "position": "rope2d"}, "position=rope2d: self_attention=differential takes"),
     ({"self_attention": "differential", "width": 9}, "width=9 over heads=3: self_attention=differential halves"),
-    ({"mlp": "swiglu", "mlp.hidden": 0}, "mlp=swiglu: hidden=0"),
     # positions
     (CONCAT | {"position_at": "shared"}, "position.combine=concat: at position_at=input only, not shared"),
     ({"position.width": 4}, "position.width=4: with position.combine=concat only"),
@@ -72,31 +62,24 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"position": "rope2d", "width": 6}, "width=6, heads=3: position=rope2d needs a multiple of 4 channels"),
     ({"position": "relative", "position_at": "shared"}, "position_at=shared: position=relative: it has no choice"),
     ({"position": "sincos1d", "position_at": "shared"}, "position_at=shared: position=sincos1d: one of input"),
-    ({"position": "rope2d", "position.base": -1.0}, "position=rope2d: base=-1.0: input should be"),
     ({"position": "rope2d", "position.bas": 7.0}, "position=rope2d: unknown key 'bas'; did you mean 'base'"),
     # stems
     ({"stem": "conv", "image_size": 12, "patch": 3}, "patch=3: stem=conv halves the image: a power of two"),
-    ({"stem": "resnet-small", "image_size": 12, "patch": 6}, "patch=6: stem=resnet-small halves the image"),
     ({"stem": "conv", "patch": 8, "stem.channels": [12, 24]}, "stem.channels=[12, 24]: they halve the side"),
     ({"stem": "conv", "stem.channels": [12, 0]}, "stem=conv: channels.1=0: input should be greater than or equal"),
     ({"stem": "conv", "depth": 2, "stem.fewer_blocks": 2}, "stem.fewer_blocks=2: fewer than depth=2"),
-    ({"stem": "conv", "stem.norm": "instance"}, "stem=conv: norm=instance: input should be 'group', 'batch' or"),
-    ({"stem.norm": "batch"}, "stem=patch: unknown key 'norm'"),
     ({"stem": "hmlp", "width": 3}, "width=3: stem=hmlp begins with a quarter of it: at least 4"),
     ({"stem": "resnet", "patch": 2}, "patch=2: stem=resnet divides the side by 4, 8, 16 or 32"),
-    ({"stem": "resnet", "stem.layers": 101}, "stem=resnet: layers=101: input should be 26 or 50"),
     ({"stem.patches": [1, 8]}, "stem.patches=[1, 8]: patch=4, of which the weights are, is one of them"),
     ({"stem.patches": [3, 4]}, "stem.patches=[3, 4]: 3 does not divide image_size=8"),
     ({"stem.patches": [2, 4], "position": "relative"}, "stem.patches=[2, 4]: position=relative: cannot go from a grid"),
     ({"stem.patches": [2, 4], "objective": "masked-patch"}, "objective=masked-patch predicts patches of one size"),
-    ({"stem": "conv", "stem.patches": [2, 4]}, "unknown key 'patches'"),
     # patches that leave
     ({"patch_dropout": 0.5, "position": "rope2d"}, "patch_dropout=0.5: position=rope2d acts where patches are gone:"),
     ({"patch_dropout": 0.5, "position_at": "every-layer"}, "patch_dropout=0.5: position_at=every-layer: input"),
     ({"patch_dropout": 0.5, "self_attention": "axial", "pool": "gap"}, "patch_dropout=0.5: self_attention=axial needs"),
     ({"patch_dropout": 0.5, "objective": "masked-patch"}, "patch_dropout=0.5: objective=masked-patch predicts patches"),
     ({"token_merging": 3, "position": "relative-bias"}, "token_merging=3: position=relative-bias acts where patches"),
-    ({"token_merging": 3, "position_at": "every-layer"}, "token_merging=3: position_at=every-layer"),
     ({"token_merging": 3, "self_attention": "differential"}, "token_merging=3: self_attention=differential is not"),
     ({"token_merging": 3, "block": "parallel"}, "token_merging=3: block=parallel is not defined for merged tokens:"),
     ({"token_merging": 3, "pool": "map"}, "token_merging=3: pool=map is not defined for merged tokens: cls, gap,"),
@@ -106,21 +89,17 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"objective": "masked-patch", "head": "mlp"}, "head=mlp: objective=masked-patch predicts by one layer"),
     ({"objective": "masked-patch", "patch": 8}, "patch=8: objective=masked-patch needs at least two patches"),
     ({"objective": "masked-patch", **TIMM}, "model=timm/test_resnet: objective=masked-patch"),
-    ({"objective": "mae", **TIMM}, "model=timm/test_resnet: objective=mae"),
     ({"objective": "mae", "label_smoothing": 0.1}, "label_smoothing=0.1: objective=mae has no classes"),
     ({"objective": "mae", "stem": "conv"}, "stem=conv: objective=mae needs patches that see no other: patch, hmlp"),
     ({"objective": "mae", "position": "rope2d"}, "objective=mae: position=rope2d acts where patches are gone"),
-    ({"objective": "mae", "self_attention": "axial", "pool": "gap"}, "objective=mae: self_attention=axial"),
     ({"objective": "mae", "patch_dropout": 0.5}, "patch_dropout=0.5: objective=mae leaves patches out itself"),
     ({"objective": "mae", "patch": 1}, "patch=1: objective=mae needs at least two values a patch"),
     ({"objective": "mae", "objective.decoder_width": 10}, "objective.decoder_width=10: a multiple of 4 and of its 3"),
-    ({"teacher": "big"}, "teacher=big: none, the id of a trial"),
     ({"teacher": "timm/resnet18"}, "teacher=timm/resnet18: none, the id of a trial"),
     ({"teacher": TRIAL, "objective": "masked-patch"}, "objective=masked-patch has no classes to teach"),
     ({"teacher": TRIAL, "init_from": "ba9876543210"}, "init_from=ba9876543210 is a trial too: one of both"),
     ({"objective.token": True, "pool": "layers"}, "pool=layers reads every layer's class token alone"),
     ({"objective.token": True, **TIMM}, "objective.token=True: model=timm/test_resnet has no such token"),
-    ({"objective.alpha": 1.5}, "alpha=1.5"),
     ({"init_from": "weights.bin"}, "init_from=weights.bin: none, the id of a trial (12 hex digits), a file"),
     ({"init_from": TRIAL, **TIMM}, "init_from=0123456789ab: model=timm/test_resnet has other parts"),
     # optimizers, micro-batches, ranks
@@ -140,7 +119,6 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"layer_decay": 0.5, **TIMM}, "layer_decay=0.5: the layers of model=timm/test_resnet are not known: 1"),
     ({"model": "timm/test_vit"}, "model=timm/test_vit does not take image_size=8, channels=1: "),
     ({"model": "timm/vgg11", "drop_path": 0.1, "image_size": 32}, "drop_path=0.1: model=timm/vgg11 has none: 0"),
-    ({"model": "Timm/resnet18"}, "model=Timm/resnet18: a size of "),
 ]
 
 
@@ -168,15 +146,13 @@ def test_sizes_are_bounded(field: str) -> None:
 
 
 def test_named_size_fills_its_fields_where_it_is_written() -> None:
-    """A size is sugar of its layer: what a stronger layer says wins, and it wins over weaker layers."""
     expected = {"width": 384, "depth": 3, "heads": 6, "mlp_ratio": 4.0, "patch": 16}
     assert merge({"width": 64, "patch": 2}, {"model": "S/16", "depth": 3}) == expected
     config = Config(model="B/16", image_size=224, channels=3, classes=1000)
     assert (config.width, config.depth, config.heads, config.patch) == (768, 12, 12, 16)
 
 
-def test_size_of_the_data_comes_with_the_data() -> None:
-    """image_size, channels and classes are filled in unless written."""
+def test_size_of_the_data_is_filled_in_unless_written() -> None:
     config = Config(data="cifar100")
     assert (config.image_size, config.channels, config.classes) == (32, 3, 100)
     assert Config(data="cifar100", image_size=64).image_size == 64
@@ -212,5 +188,4 @@ OPTION = {"position": "mine", "position.base": 7.0}
     ],
 )
 def test_options_hold_with_their_variant(layers: list[dict[str, object]], merged: dict[str, object]) -> None:
-    """A layer that chooses another variant drops the options of the one before, and no others."""
     assert merge(*layers) == merged

@@ -40,7 +40,6 @@ def test_entry_keeps_its_contract(slot: str, name: str, check: Contract) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in PARTS for name in VARIANTS[slot]])
 def test_part_is_unchanged_by_inductor(slot: str, name: str) -> None:
-    """The compiler that trainings use, too, keeps logits and gradients."""
     compiles(slot, name, "inductor")
 
 
@@ -57,7 +56,7 @@ TOGETHER = [
     [pytest.param(*parts, marks=pytest.mark.slow if parts[2] in LARGE else ()) for parts in TOGETHER],
 )
 def test_parts_go_together(position: str, pool: str, stem: str) -> None:
-    """Every two of positions, poolings and stems build one model, and a step of training leaves it finite."""
+    """For every two of positions, poolings and stems, a step of training leaves the model finite."""
     others = {"position": position, "position_at": "", "pool": pool}
     training = Training(Config(**merge(tiny("stem", stem).model_dump(), others)), DATA)
     training.advance()
@@ -65,33 +64,25 @@ def test_parts_go_together(position: str, pool: str, stem: str) -> None:
 
 
 class ReadsRegisters(GlobalAverage):
-    """A mean of everything: other registers, another vector."""
-
     numerics = 1
 
     def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
         return x.mean(dim=1)
 
 
-class Deaf(GlobalAverage):
-    """Has a class token and reads the patches alone."""
-
+class ReadsPatchesAlone(GlobalAverage):
     numerics = 1
     class_token = True
 
 
-class Wide(GlobalAverage):
-    """A vector a token, where one an image is asked for."""
-
+class EveryPatch(GlobalAverage):
     numerics = 1
 
     def forward(self, x: torch.Tensor, prefix: int) -> torch.Tensor:
         return x[:, prefix:]
 
 
-class NotBeside(Position):
-    """Gives no numbers where registers stand before the patches."""
-
+class NaNBesideRegisters(Position):
     numerics = 1
 
     def __init__(self, config: Config) -> None:
@@ -113,17 +104,13 @@ class Unused(Position):
 
 
 class Random(Position):
-    """Adds numbers that follow from no key."""
-
     numerics = 1
 
     def tokens(self, x: torch.Tensor, layer: int, grid: tuple[int, int]) -> torch.Tensor:
         return x + torch.rand(()) * 1e-3 if self.training else x
 
 
-class Stuck(Position):
-    """Takes one grid alone."""
-
+class OneGrid(Position):
     numerics = 1
     said = "no"
 
@@ -136,13 +123,18 @@ class Stuck(Position):
 SIZES = "runs at another resolution or says why not"
 BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
     ("pool", ReadsRegisters, "reads patches, or the class token", "pool=mine: reads the tokens before the patches"),
-    ("pool", Deaf, "reads patches, or the class token", "pool=mine: has a class token and does not read it"),
-    ("pool", Wide, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
-    ("position", NotBeside, "works beside prefix tokens", "position=mine: logits are not finite"),
+    (
+        "pool",
+        ReadsPatchesAlone,
+        "reads patches, or the class token",
+        "pool=mine: has a class token and does not read it",
+    ),
+    ("pool", EveryPatch, "trains", r"pool=mine: logits of shape \(8, 16, 10\), not \(B, classes\) = \(8, 10\)"),
+    ("position", NaNBesideRegisters, "works beside prefix tokens", "position=mine: logits are not finite"),
     ("position", Unused, "trains", "position.unused: no gradient reaches it"),
     ("position", Unused, "declares its initial values", "position.unused: its value in __init__ is drawn over"),
     ("position", Unused, "says where a patch is", "position=mine: shuffling the patches leaves the logits as they"),
-    ("position", Stuck, SIZES, "not with a ValueError that names the part or the sizes: no"),
+    ("position", OneGrid, SIZES, "not with a ValueError that names the part or the sizes: no"),
     ("position", Random, "deterministic", "position=mine: two trainings with one seed end differently"),
     ("position", Random, "resumes", "position=mine: a resumed training ends differently"),
 ]
@@ -152,7 +144,6 @@ BROKEN: list[tuple[str, type[nn.Module], str, str]] = [
 def test_contract_catches_a_broken_part(
     slot: str, part: type[nn.Module], what: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part that breaks a contract is told which, in a sentence that names it."""
     monkeypatch.setitem(VARIANTS[slot], "mine", part)
     with pytest.raises(AssertionError, match=message):
         dict(contracts(slot, "mine"))[what](slot, "mine")
@@ -160,14 +151,12 @@ def test_contract_catches_a_broken_part(
 
 @pytest.mark.parametrize("said", ["made for a grid of 4 x 4, not {grid}", "has 16 places and met {count} patches"])
 def test_position_that_cannot_be_resized_names_the_sizes(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any ValueError with them says why, whatever else its words are."""
-    monkeypatch.setitem(POSITION, "mine", Stuck)
-    monkeypatch.setattr(Stuck, "said", said)
+    monkeypatch.setitem(POSITION, "mine", OneGrid)
+    monkeypatch.setattr(OneGrid, "said", said)
     dict(contracts("position", "mine"))[SIZES]("position", "mine")
 
 
 def test_only_the_packages_own_needs_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variant of one's own says what it is; one of this package also where it comes from."""
     check = dict(contracts("position", "1d"))["says what it is"]
     monkeypatch.setitem(POSITION, "mine", Unused)
     check("position", "mine")

@@ -74,7 +74,7 @@ MEMBERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize(("make", "why"), MEMBERS.values(), ids=MEMBERS)
 def test_an_odd_member_is_one_line(make: Callable[[Path], object], why: str, tmp_path: Path) -> None:
-    """`init_from` names the file and the reason in one line, within seconds."""
+    """Within seconds, `init_from` names the file and the reason."""
     path = tmp_path / "w.npz"
     make(path)
     start = time.monotonic()
@@ -88,7 +88,5 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Members larger than half of the memory, by the archive's entries, are refused."""
     write(tmp_path / "w.npz", bytes(2**26))
     monkeypatch.setattr(npz, "host_limits", lambda: [2**27])
-    with pytest.raises(
-        ValueError, match=r"w\.npz: its arrays take 67,\d+,\d+ bytes; this machine has memory for 67,108,864"
-    ):
+    with pytest.raises(ValueError, match=r"w\.npz: its arrays take 67,\d+,\d+ bytes; .* memory for 67,108,864"):
         load_npz(tmp_path / "w.npz")

@@ -1,7 +1,4 @@
-"""Blocks, MLPs, norms and attention against timm, PyTorch's own layers and explicit formulas.
-
-Those that timm has too are compared with timm's in the tests of conversion.
-"""
+"""Blocks, MLPs, norms and attention against timm, PyTorch's own layers and explicit formulas."""
 
 import inspect
 from typing import Any
@@ -37,26 +34,19 @@ def context(model: ViT, keys: Tensor | None = None) -> Context:
     return Context(model.position, model.config.grid, model.prefix, keys)
 
 
-def copied(theirs: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
-    """Another library's module in float64, with these weights under its names: all that it has."""
-    theirs = theirs.double().eval()
-    theirs.load_state_dict(weights)
-    return theirs
-
-
-def renamed(module: nn.Module, names: dict[str, str]) -> dict[str, Tensor]:
-    """The weights of a module of ours, by their names there."""
+def copied(theirs: nn.Module, ours: nn.Module, names: dict[str, str]) -> nn.Module:
+    """Give another library's module the weights of ours, whose parts have other `names` there."""
     found = {}
-    for name, values in module.state_dict().items():
-        for ours, other in names.items():
-            name = name.replace(ours, other)
+    for name, values in ours.state_dict().items():
+        for part, other in names.items():
+            name = name.replace(part, other)
         found[name] = values
-    return found
+    theirs.double().load_state_dict(found)
+    return theirs
 
 
 @torch.no_grad()
 def test_squared_relu_equals_its_formula() -> None:
-    """max(0, x W + b)^2, then down."""
     ours = perturbed(config(mlp="relu2")).encoder.blocks[0].mlp
     hidden = (tokens() @ ours.up.weight.T + ours.up.bias).clamp(min=0) ** 2
     torch.testing.assert_close(ours(tokens()), hidden @ ours.down.weight.T + ours.down.bias)
@@ -65,8 +55,7 @@ def test_squared_relu_equals_its_formula() -> None:
 @pytest.mark.parametrize(("model", "hidden"), [("Ti/16", 512), ("S/16", 1024), ("B/16", 2048)])
 def test_gated_mlps_have_the_parameters_of_the_plain_one(model: str, hidden: int) -> None:
     """Two thirds of the hidden width: the weights are as many, and the biases a third more."""
-    settings = S16 | {"model": model}
-    plain, gated = (Config(**settings, mlp=name) for name in ("gelu", "swiglu"))
+    plain, gated = (Config(**S16 | {"model": model, "mlp": name}) for name in ("gelu", "swiglu"))
     assert MLP["swiglu"].hidden(gated) == hidden
     more = measure(gated).params - measure(plain).params
     assert more == plain.depth * (2 * hidden - MLP["gelu"].hidden(plain))
@@ -74,7 +63,6 @@ def test_gated_mlps_have_the_parameters_of_the_plain_one(model: str, hidden: int
 
 
 def test_norm_is_that_of_queries_and_keys_too() -> None:
-    """One choice for the blocks, the output, and queries and keys; the pooling's own stays a layer norm."""
     model = ViT(config(norm="rms", qk_norm=True, pool="map", embedding_norm=True))
     kinds = {name: type(module).__name__ for name, module in model.named_modules() if "norm" in name}
     assert kinds.pop("pool.norm") == "LayerNorm"
@@ -84,7 +72,6 @@ def test_norm_is_that_of_queries_and_keys_too() -> None:
 
 @torch.no_grad()
 def test_pre_and_post_norm_equal_pytorchs_layer() -> None:
-    """nn.TransformerEncoderLayer, with `norm_first` and without."""
     names = {"attention.out": "self_attn.out_proj", "attention.qkv.": "self_attn.in_proj_", "mlp.up": "linear1",
              "mlp.down": "linear2"}  # fmt: skip
     for name, first in (("pre", True), ("post", False)):
@@ -93,25 +80,27 @@ def test_pre_and_post_norm_equal_pytorchs_layer() -> None:
         layer = nn.TransformerEncoderLayer(
             D, H, 4 * D, dropout=0.0, activation="gelu", layer_norm_eps=1e-6, batch_first=True, norm_first=first
         )
-        theirs = copied(layer, renamed(ours, names)).train()  # eval is another kernel
+        theirs = copied(layer, ours, names)  # in training: evaluation is another kernel
         torch.testing.assert_close(ours(tokens(), context(model)), theirs(tokens()))
 
 
-def biases(**settings: Any) -> set[str]:
-    """Of the first block."""
+NORMS = {"norm1.bias", "norm2.bias"}
+NO_QKV = NORMS | {"attention.out.bias", "mlp.up.bias", "mlp.down.bias"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, NO_QKV | {"attention.qkv.bias"}),
+        ({"bias": "no-qkv"}, NO_QKV),
+        ({"bias": "no-qkv", "self_attention": "gated"}, NO_QKV),
+        ({"bias": "none"}, NORMS),
+        ({"bias": "none", "norm": "rms", "mlp": "swiglu"}, set()),
+    ],
+)
+def test_biases_of_dense_layers_are_left_out_as_asked(settings: dict[str, str], expected: set[str]) -> None:
     block = ViT(config(**settings)).encoder.blocks[0]
-    return {name for name, _ in block.named_parameters() if name.endswith("bias")}
-
-
-def test_biases_of_dense_layers_are_left_out_as_asked() -> None:
-    """Of queries, keys and values alone, or of all dense layers of the blocks; norms keep theirs."""
-    norms = {"norm1.bias", "norm2.bias"}
-    dense = {"attention.qkv.bias", "attention.out.bias", "mlp.up.bias", "mlp.down.bias"}
-    assert biases() == norms | dense
-    assert biases(bias="no-qkv") == norms | dense - {"attention.qkv.bias"}
-    assert biases(bias="none") == norms
-    assert biases(bias="none", norm="rms", mlp="swiglu") == set()
-    assert biases(bias="no-qkv", self_attention="gated") == norms | dense - {"attention.qkv.bias"}
+    assert {name for name, _ in block.named_parameters() if name.endswith("bias")} == expected
 
 
 @torch.no_grad()
@@ -122,13 +111,12 @@ def test_gated_attention_equals_timms() -> None:
         pytest.skip("this timm's Attention has no gate")
     model = perturbed(config(self_attention="gated"))
     ours = model.encoder.blocks[0].attention
-    theirs = copied(Attention(D, H, qkv_bias=True, gated=True), renamed(ours, {"out": "proj"}))
+    theirs = copied(Attention(D, H, qkv_bias=True, gated=True), ours, {"out": "proj"})
     torch.testing.assert_close(ours(tokens(), context(model)), theirs(tokens()))
 
 
 @torch.no_grad()
 def test_value_residual_averages_with_the_first_layers_values() -> None:
-    """A loop over both layers with explicit softmax."""
     model = perturbed(config(self_attention="value-residual"))
     where, x, first = context(model), tokens(), None
     for block in model.encoder.blocks:
@@ -147,14 +135,10 @@ def test_axial_attention_is_masked_full_attention(position: str) -> None:
     """Full attention in which a patch sees its row alone, in the next layer its column, on grids that are no square."""
     model, full = (perturbed(config(self_attention=name, position=position, width=48)) for name in ("axial", "full"))
     full.load_state_dict(model.state_dict())
-    grid = (2, 3)
-    x = torch.randn(2, 6, 48, dtype=torch.float64)
-    rows, columns = torch.arange(6) // 3, torch.arange(6) % 3
-    for layer, line in enumerate((rows, columns)):
-        where = Context(model.position, grid)
+    x, where = torch.randn(2, 6, 48, dtype=torch.float64), Context(model.position, (2, 3))
+    for layer, line in enumerate((torch.arange(6) // 3, torch.arange(6) % 3)):
         q, k, v, _ = full.encoder.blocks[layer].attention.inputs(x, where)
-        same = line[:, None] == line
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=same)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=line[:, None] == line)
         attention = model.encoder.blocks[layer].attention
         torch.testing.assert_close(attention(x, where), attention.out(mixed.transpose(1, 2).flatten(2)))
 
@@ -162,18 +146,14 @@ def test_axial_attention_is_masked_full_attention(position: str) -> None:
 def test_axial_block_of_the_paper_is_two_of_ours() -> None:
     """D.6: twice the blocks' parameters and products; attention over 14 instead of 196 patches."""
     common = S16 | {"pool": "gap"}
-    full, axial = Config(**common), Config(**common, self_attention="axial", depth=24)
-    block = 12 * (measure(Config(**common, depth=2)).params - measure(Config(**common, depth=1)).params)
-    assert measure(axial).params - measure(full).params == block
-    attention = 2 * 2 * 384 * 196  # of a query per key: q k and the weighted sum, 2 FLOPs each
-    dense = measure(full).flops - 12 * 196 * attention
-    one = 12 * 2 * 196 * 12 * 384**2  # the blocks' dense layers
-    assert measure(axial).flops == dense + one + 24 * 14 * attention
+    full, twice = (measure(Config(**common, depth=depth)) for depth in (12, 24))
+    axial = measure(Config(**common, self_attention="axial", depth=24))
+    assert axial.params == twice.params > full.params
+    assert axial.flops == twice.flops - 24 * (196 - 14) * 2 * 2 * 384 * 196  # q k and the weighted sum, 2 FLOPs each
 
 
 @pytest.mark.parametrize("name", SELF_ATTENTION)
 def test_attention_dropout_is_keyed_by_image(name: str) -> None:
-    """Images alone and together have the same masks; evaluation has none."""
     model = perturbed(config(self_attention=name, attention_dropout=0.4, head_init="lecun-normal")).train()
     images, keys = torch.randn(4, 1, 8, 8, dtype=torch.float64), torch.arange(4) * 7919
     whole = model(images, keys)
@@ -199,10 +179,10 @@ def test_attention_dropout_drops_weights() -> None:
 @pytest.mark.parametrize("mlp", MLP)
 @pytest.mark.parametrize("self_attention", SELF_ATTENTION)
 def test_parts_of_a_block_go_together(self_attention: str, mlp: str, block: str) -> None:
-    """Every block, MLP and attention build one model with finite logits and gradients, in training with dropout."""
+    """Every block, MLP and attention build one model with finite gradients, in training with dropout."""
     noise = {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.1}
-    settings = {"self_attention": self_attention, "mlp": mlp, "block": block, "norm": "rms", "bias": "none"}
-    model = ViT(config(**settings, **noise, qk_norm=True, embedding_norm=True)).train()
+    parts = {"self_attention": self_attention, "mlp": mlp, "block": block, "norm": "rms", "bias": "none"}
+    model = ViT(config(**parts, **noise, qk_norm=True, embedding_norm=True)).train()
     model(torch.randn(2, 1, 8, 8), torch.arange(2)).sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 

@@ -46,7 +46,7 @@ def test_images_are_cut_into_patches_of_the_size(form: str) -> None:
 
 @pytest.mark.parametrize("position", [name for name in POSITION if name != "relative"])
 def test_every_step_draws_a_size_and_every_position_goes_along(position: str) -> None:
-    """Tokens of three grids, by a draw that only seed and step decide; evaluations have the model's own patch."""
+    """By a draw that only seed and step decide; evaluations have the model's own patch."""
     training = Training(config := flexible(position=position, steps=30), load(flexible()))
     seen: list[int] = []
     training.model.stem.register_forward_hook(lambda module, inputs, tokens: seen.append(tokens.shape[1]))
@@ -63,7 +63,6 @@ def test_every_step_draws_a_size_and_every_position_goes_along(position: str) ->
 
 
 def test_sizes_are_equally_likely_and_drawn_anew_by_each_seed() -> None:
-    """300 steps, a third each; another seed has another order."""
     drawn: list[list[int]] = [[], []]
     for seed, sizes in enumerate(drawn):
         training = Training(config := flexible(seed=seed), load(flexible()))
@@ -80,8 +79,7 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     outcome = train(config, run)
     model = restored(config, run.weights)
     assert at_patch(model, 2).metrics["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
-    native = ViT(Config(**config.model_dump() | {"patch": 4, "options": {}})).eval()
-    state = model.state_dict()
+    native, state = ViT(Config(**config.model_dump() | {"patch": 4, "options": {}})).eval(), model.state_dict()
     theirs = resample_patch_embed(state["stem.weight"], [4, 4], interpolation="bilinear", antialias=False)
     native.load_state_dict(state | {"stem.weight": theirs})
     data = load(config)
@@ -91,7 +89,6 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
 
 
 def test_training_costs_the_mean_over_the_sizes() -> None:
-    """FLOPs of a trained step; those of the model are at its own patch."""
     config = flexible()
     each = [measure(Config(**config.model_dump() | {"patch": size, "options": {}})).flops for size in (1, 2, 4)]
     assert training_flops(config) == 3 * round(sum(each) / 3) * config.batch

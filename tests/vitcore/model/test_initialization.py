@@ -1,6 +1,7 @@
 """Initial values: each group of parameters against its definition, and pinned."""
 
 import math
+from itertools import product
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ TABLES = {"unit-positions": 1.0, "paper": 0.02, "big-vision": 1 / math.sqrt(WIDT
 
 @pytest.mark.parametrize("init", INIT)
 def test_values_follow_their_law(init: str) -> None:
-    """Kolmogorov and Smirnov for every group that is random; the tables of positions alone depend on `init`."""
+    """The tables of positions alone depend on `init`."""
     drawn = parameters(init, registers=4)
     laws = LAWS | {"position.table": stats.norm(0, TABLES[init])}
     for place, projection in enumerate(drawn["encoder.blocks.0.attention.qkv.weight"].chunk(3)):
@@ -84,27 +85,17 @@ def test_constants_are_constant(init: str) -> None:
     ],
 )
 def test_values_of_parts_follow_their_law(settings: dict[str, Any], name: str, law: Any) -> None:
-    """With big-vision tables measure by the model's width and biases of logits are 0.02; its MAP head; flax's Dense."""
     values = parameters("big-vision", **settings)[name].double().numpy()
     assert stats.kstest(values, law.cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("settings", "same"),
-    [
-        ({"position": "1d"}, True),
-        ({"position": "sincos2d"}, True),
-        ({"position": "2d"}, False),
-        ({"position": "1d", "position.combine": "concat"}, False),
-        ({"position": "relative"}, False),
-        ({"position": "relative-bias"}, False),
-    ],
-)
-def test_only_what_moved_has_another_id(settings: dict[str, Any], same: bool) -> None:
+def test_only_what_moved_has_another_id() -> None:
     """The version of the part is raised for big-vision's tables that were drawn by their own width, and no others."""
-    for init in INIT:
-        version = POSITION[settings["position"]].version(Config(init=init, **settings))
-        assert (version == 1) == (same or init != "big-vision")
+    for init, (name, combine) in product(INIT, [*((name, "add") for name in POSITION), ("1d", "concat")]):
+        settings = {"position.combine": combine} if combine == "concat" else {}
+        version = POSITION[name].version(Config(init=init, position=name, **settings))
+        moved = combine == "concat" or name in ("2d", "relative", "relative-bias")
+        assert version == 1 + (moved and init == "big-vision"), name
 
 
 # Sum of all absolute values; the first two of each of position.table, stem.weight, the first qkv.weight and mlp.up.

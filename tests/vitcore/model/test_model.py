@@ -37,22 +37,18 @@ def test_named_sizes_have_the_published_parameters(settings: dict[str, Any], par
         assert sum(p.numel() for p in ViT(Config(**settings, **IMAGENET)).parameters()) == params
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("SoViT-400m/14", "vit_so400m_patch14_siglip_gap_224"),
-        ("g/14", "vit_giant_patch14_224"),
-        ("G/14", "vit_gigantic_patch14_224"),
-    ],
-)
-def test_largest_sizes_have_timms_parameters(model: str, name: str) -> None:
-    """The blocks, the patches and the final norm; timm's heads and poolings differ."""
+LARGEST = {"SoViT-400m": "so400m_patch14_siglip_gap", "g": "giant_patch14", "G": "gigantic_patch14"}
+
+
+@pytest.mark.parametrize("size", LARGEST)
+def test_largest_sizes_have_timms_parameters(size: str) -> None:
+    """In blocks and patches; timm's heads and poolings differ."""
     timm = pytest.importorskip("timm")
     with torch.device("meta"):
-        theirs = timm.create_model(name, num_classes=1000)
-        ours = ViT(Config(model=model, pool="gap", **IMAGENET))
-    expected = sum(p.numel() for part in (theirs.blocks, theirs.patch_embed) for p in part.parameters())
-    assert sum(p.numel() for part in (ours.encoder.blocks, ours.stem) for p in part.parameters()) == expected
+        theirs = timm.create_model(f"vit_{LARGEST[size]}_224", num_classes=1000)
+        ours = ViT(Config(model=f"{size}/14", pool="gap", **IMAGENET))
+    for part, other in ((ours.encoder.blocks, theirs.blocks), (ours.stem, theirs.patch_embed)):
+        assert sum(p.numel() for p in part.parameters()) == sum(p.numel() for p in other.parameters())
 
 
 SMALL = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
@@ -111,7 +107,6 @@ def test_flops_equal_the_closed_form() -> None:
 @pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
 @pytest.mark.parametrize("registers", [0, 1])
 def test_images_that_do_not_fit_are_named(stem: str, registers: int) -> None:
-    """Patches that do not divide them, or other channels: one line that says so, whatever the parts."""
     model = ViT(Config(width=16, depth=1, heads=2, patch=2, stem=stem, registers=registers)).eval()
     with pytest.raises(ConfigError, match=r"^images of 8 x 9 pixels: patch=2 does not divide them$"):
         model(torch.zeros(1, 1, 8, 9))

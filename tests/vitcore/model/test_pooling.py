@@ -13,16 +13,12 @@ from vitcore.model.position import Context
 SMALL: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 3, "heads": 3}
 
 
-def double(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, dtype=torch.float64)
-
-
 @torch.no_grad()
 def test_gem_is_the_generalised_mean() -> None:
     """(mean max(x, 1e-6)^p)^(1/p); 3 at the start; near the maximum for a large p."""
     pool = ViT(Config(pool="gem", **SMALL)).double().pool
     assert pool.p.tolist() == [3.0]
-    x = double(2, 16, 48)
+    x = torch.randn(2, 16, 48, dtype=torch.float64)
     torch.testing.assert_close(pool(x, 0), (x.clamp(min=1e-6) ** 3).mean(dim=1) ** (1 / 3))
     pool.p.fill_(1.0)
     torch.testing.assert_close(pool(x, 0), x.clamp(min=1e-6).mean(dim=1))
@@ -46,10 +42,9 @@ def test_gem_of_nothing_positive_is_no_nan() -> None:
 def test_layers_mix_the_class_token_of_every_layer(final_norm: str) -> None:
     """Softmax weights over the outputs of the blocks, normed before or after, from a loop over the blocks."""
     model = perturbed(Config(pool="layers", final_norm=final_norm, **SMALL))
-    images = double(2, 3, 32, 32)
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     weights = model.pool.logits.softmax(dim=0)
-    assert len(weights) == 3
-    assert weights.unique().numel() == 3
+    assert len(weights) == len(weights.unique()) == 3
     context = Context(model.position, (4, 4), prefix=1)
     x, expected = model.embed(images, context), torch.zeros(2, 48, dtype=torch.float64)
     for layer, block in enumerate(model.encoder.blocks):

@@ -28,9 +28,7 @@ KINDS = [
 EVERY = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: ",".join(map(str, kind.values())))
 
 
-@torch.no_grad()
 def made(**settings: Any) -> ViT:
-    """A small model in float64, away from its initial values."""
     return perturbed(Config(**(SMALL | settings)))
 
 
@@ -58,26 +56,6 @@ def test_learned_table_enters_where_the_paper_says(name: str, at: str) -> None:
     assert bool(model.position.class_token(token).any()) == (at == "input")
 
 
-@pytest.mark.parametrize(
-    ("kind", "rows"),
-    [
-        ({"position": "none"}, 0),
-        ({"position": "1d"}, 197),
-        ({"position": "1d", "position_at": "every-layer"}, 12 * 196),
-        ({"position": "1d", "position_at": "shared"}, 196),
-        ({"position": "2d"}, 15),
-        ({"position": "2d", "position_at": "every-layer"}, 12 * 14),
-        ({"position": "2d", "position_at": "shared"}, 14),
-        ({"position": "relative"}, 12 * 391 / 12),
-    ],
-)
-def test_cells_of_table_8_have_the_parameters_of_their_tables(kind: dict[str, Any], rows: float) -> None:
-    """B/16 at 224 pixels: so many rows of width 768 beyond those of the model without position."""
-    with torch.device("meta"):
-        model = ViT(Config(model="B/16", image_size=224, channels=3, **kind))
-    assert sum(p.numel() for p in model.position.parameters()) == rows * 768
-
-
 def sincos1d(patch: int, channel: int) -> float:
     angle = patch / 10_000 ** (channel // 2 * 2 / 16)
     return math.cos(angle) if channel % 2 else math.sin(angle)
@@ -100,12 +78,10 @@ def sincos2d(patch: int, channel: int) -> float:
     ],
 )
 def test_fixed_vector_is_its_formula(name: str, formula: Any) -> None:
-    """Each channel of each patch, from the sources' formulas, at the input only and at any grid."""
+    """At the input only, and at any grid."""
     model = made(position=name)
-    expected = [[formula(patch, channel) for channel in range(16)] for patch in range(PATCHES)]
-    torch.testing.assert_close(
-        added(model, 0, (ROWS, COLUMNS)), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6
-    )
+    expected = torch.tensor([[formula(patch, channel) for channel in range(16)] for patch in range(PATCHES)]).double()
+    torch.testing.assert_close(added(model, 0, (ROWS, COLUMNS)), expected, rtol=0, atol=1e-6)
     assert not added(model, 1, (ROWS, COLUMNS)).any()
 
 
@@ -114,12 +90,9 @@ def test_relative_bias_is_the_entry_of_the_offset() -> None:
     """A scalar a head and layer, from row (dy + R - 1) (2C - 1) + dx + C - 1 of the layer's table."""
     model = made(position="relative-bias")
     bias = model.position.bias(torch.zeros(1, 2, 16, 8, dtype=torch.float64), 1, (4, 4))
-    for (row, column), (key_row, key_column), head in product(
-        product(range(4), range(4)), product(range(4), range(4)), range(2)
-    ):
-        entry = (row - key_row + 3) * 7 + column - key_column + 3
-        expected = model.position.tables[1][entry, head]
-        assert bias[0, head, row * 4 + column, key_row * 4 + key_column] == expected
+    for query, key, head in product(range(16), range(16), range(2)):
+        entry = (query // 4 - key // 4 + 3) * 7 + query % 4 - key % 4 + 3
+        assert bias[0, head, query, key] == model.position.tables[1][entry, head]
 
 
 EIGHT = [2.0**-power for power in range(1, 9)]  # 12 heads add every other one of the series of 16
@@ -181,35 +154,23 @@ def test_cpe_is_a_convolution_of_each_channel_beside_the_tokens() -> None:
     assert model.position.between(x, 1, (ROWS, COLUMNS)) is x
 
 
-@pytest.mark.parametrize(("images", "heads"), [(1, 1), (1, 2), (3, 1), (3, 2)])
-def test_attention_with_a_learned_bias_is_the_softmax_written_out(images: int, heads: int) -> None:
-    """Output and every gradient equal those of the formula, whatever the bias is expanded over."""
-    torch.manual_seed(0)
-    bias = torch.randn(images, heads, 5, 5, dtype=torch.float64, requires_grad=True)
-    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    explicit = (torch.einsum("bhid,bhjd->bhij", q, k) / 2 + bias).softmax(-1)
-    expected = torch.einsum("bhij,bhjd->bhid", explicit, v)
-    found = attend(q, k, v, bias)
-    torch.testing.assert_close(found, expected)
-    wanted, gradients = (torch.autograd.grad(one.square().sum(), (q, k, v, bias)) for one in (expected, found))
-    torch.testing.assert_close(gradients, wanted)
-
-
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [None, (1, 1), (1, 2), (3, 1), (3, 2)])
 @pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("bias", [None, torch.float32, torch.bfloat16])
-def test_attention_in_bf16_is_that_of_float32_on_a_cpu(bias: torch.dtype | None, learned: bool) -> None:
-    """Of the same bf16 values, with and without what is added to the logits; gradients are in bf16 again."""
+def test_attention_is_the_softmax_written_out(shape: Any, learned: bool, dtype: torch.dtype) -> None:
+    """Output and gradients are the formula's, whatever the bias is expanded over; bf16 is float32's on a CPU."""
     torch.manual_seed(0)
-    q, k, v = (torch.randn(3, 2, 5, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    mask = None if bias is None else torch.randn(1, 2, 5, 5, dtype=bias, requires_grad=learned)
-    explicit = torch.einsum("bhid,bhjd->bhij", q.double(), k.double()) / 2
-    expected = torch.einsum("bhij,bhjd->bhid", (explicit + (0 if mask is None else mask)).softmax(-1), v.double())
-    with torch.autocast("cpu", torch.bfloat16):
-        found = attend(q, k, v, mask)
-    assert found.dtype == torch.float32
+    q, k, v = (torch.randn(3, 2, 5, 4, dtype=dtype, requires_grad=True) for _ in range(3))
+    bias = torch.randn(*shape, 5, 5, dtype=dtype, requires_grad=learned) if shape else None
+    logits = torch.einsum("bhid,bhjd->bhij", q.double(), k.double()) / 2 + (0 if bias is None else bias)
+    expected = torch.einsum("bhij,bhjd->bhid", logits.softmax(-1), v.double())
+    with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+        found = attend(q, k, v, bias)
+    assert found.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-    wanted = torch.autograd.grad(expected.sum(), (q, k, v))
-    torch.testing.assert_close(torch.autograd.grad(found.sum(), (q, k, v)), wanted)
+    inputs = [q, k, v, bias] if shape and learned else [q, k, v]
+    wanted, gradients = (torch.autograd.grad(one.double().square().sum(), inputs) for one in (expected, found))
+    torch.testing.assert_close(gradients, wanted)
 
 
 @EVERY
@@ -236,20 +197,17 @@ def test_resampling_equals_timm(old: tuple[int, int], new: tuple[int, int]) -> N
     table = torch.randn(math.prod(old), 6)
     theirs = timm.resample_abs_pos_embed(table[None], list(new), list(old), num_prefix_tokens=0)[0]
     torch.testing.assert_close(resample(table, old, new), theirs, rtol=0, atol=1e-6)
-    (rows, columns), (new_rows, new_columns) = old, new
-    offsets = torch.randn((2 * rows - 1) * (2 * columns - 1), 3)
-    shape = ((2 * new_rows - 1) * (2 * new_columns - 1), 3)
-    known = inspect.signature(timm.resize_rel_pos_bias_table).parameters
-    if rows != columns and "old_window_size" not in known:  # added in timm 1.0.30
+    offsets, shape = (((2 * rows - 1) * (2 * columns - 1), 3) for rows, columns in (old, new))
+    offsets = torch.randn(offsets)
+    known = "old_window_size" in inspect.signature(timm.resize_rel_pos_bias_table).parameters  # added in timm 1.0.30
+    if old[0] != old[1] and not known:
         pytest.skip("this timm takes every old grid for a square")
-    at_old = {"old_window_size": old} if "old_window_size" in known else {}
-    theirs = timm.resize_rel_pos_bias_table(offsets, new, shape, **at_old)
+    theirs = timm.resize_rel_pos_bias_table(offsets, new, shape, **({"old_window_size": old} if known else {}))
     torch.testing.assert_close(resample_offsets(offsets, old, new), theirs, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("old", "new"), [*GRIDS, ((4, 4), (8, 1)), ((4, 4), (1, 1))])
 def test_axes_resampled_alone_are_the_resampled_grid(old: tuple[int, int], new: tuple[int, int]) -> None:
-    """A table that depends on one axis: interpolated along it, or spread over the grid and interpolated there."""
     x, y = (torch.randn(size, 6, dtype=torch.float64) for size in reversed(old))
     both = torch.cat([x.expand(*old, 6), y[:, None].expand(*old, 6)], dim=-1).flatten(0, 1)
     across = resample(x, (1, old[1]), (1, new[1])).expand(*new, 6)
@@ -267,9 +225,7 @@ def test_model_runs_at_another_size_as_if_it_had_been_made_there(kind: dict[str,
             small(images)
         return
     large = made(**kind, image_size=16)
-    there = dict(small.named_parameters())
-    for name, parameter in large.named_parameters():
-        values = there[name]
+    for (name, parameter), values in zip(large.named_parameters(), small.parameters(), strict=True):
         if parameter.shape != values.shape:  # a table of places or of offsets
             old, new = ((1, 4), (1, 8)) if "x_" in name or "y_" in name else ((4, 4), (8, 8))
             method = resample_offsets if kind["position"] == "relative-bias" else resample
