@@ -163,7 +163,6 @@ class Config(Options):
 
     @model_validator(mode="after")
     def possible(self) -> "Config":
-        """Return this config after checking its variants and filling in the defaults of their options."""
         from vitcore.validation import complete_parts  # late: the parts are torch modules
 
         complete_parts(self)

@@ -93,7 +93,6 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
 
 
 def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
-    """Return the names of the model's parameters that belong to the variant."""
     kind = VARIANTS[slot][name]
     inside = {f"{module}." for module, one in model.named_modules() if type(one) is kind} | {f"{slot}."}
     return {parameter for parameter, _ in model.named_parameters() if parameter.startswith(tuple(inside))}
@@ -127,7 +126,6 @@ def declares_its_values(slot: str, name: str) -> None:
 
 
 def deterministic(slot: str, name: str) -> None:
-    """Check that two trainings with equal seeds end with bitwise equal weights."""
     first, second = Memory(), Memory()
     train(tiny(slot, name), first)
     train(tiny(slot, name), second)
@@ -135,7 +133,6 @@ def deterministic(slot: str, name: str) -> None:
 
 
 def resumes(slot: str, name: str) -> None:
-    """Check that a training that is stopped halfway and resumed ends with the weights of an uninterrupted training."""
     config, whole, halves = tiny(slot, name), Memory(), Memory()
     train(config, whole)
     left = iter(range(config.steps // 2))
@@ -167,7 +164,6 @@ def reads_its_tokens(slot: str, name: str) -> None:
 
 @torch.no_grad()
 def says_where(slot: str, name: str) -> None:
-    """Check that permuting the patches changes the logits if and only if the position embedding is not "none"."""
     config = tiny(slot, name)
     model, images = perturbed(config), some_images(config)
     moved = (model(images) - model(shuffled(images, config.patch))).abs().max().item()
@@ -224,7 +220,6 @@ def names_size(text: str, image: tuple[int, int], patch: int) -> bool:
 
 
 def independent(slot: str, name: str) -> None:
-    """Check that choosing the variant leaves the initial values of all other parameters unchanged."""
     other = next(one for one in VARIANTS[slot] if one != name)  # and so of all others: each is compared with the first
     mine, theirs = (drawn_outside(slot, one) for one in (name, other))
     changed = [key for key in mine.keys() & theirs.keys() if not torch.equal(mine[key], theirs[key])]
@@ -238,7 +233,6 @@ def drawn_outside(slot: str, name: str) -> dict[str, nn.Parameter]:
 
 
 def exports(slot: str, name: str) -> None:
-    """Check that reloaded weights, and the graph that torch.export makes, give the model's logits."""
     config = tiny(slot, name)
     model, copy = perturbed(config).eval(), ViT(config).double().eval()
     copy.load_state_dict(safetensors.torch.load(safetensors.torch.save(model.state_dict())))
@@ -252,7 +246,6 @@ def exports(slot: str, name: str) -> None:
 
 
 def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
-    """Check that torch.compile makes a single graph with the logits and gradients of the eager model."""
     config = tiny(slot, name)
     model = perturbed(config)
     use_private_cache()
@@ -318,7 +311,6 @@ def learns_an_image_alone(slot: str, name: str) -> None:
 
 
 def finite_rates(slot: str, name: str) -> None:
-    """Check that the learning rate is finite and not negative at every step of a training of 1, 2 or 100 steps."""
     for steps in (1, 2, 100):
         config = tiny(slot, name).model_copy(update={"steps": steps})
         for step in range(steps):

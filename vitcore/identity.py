@@ -83,7 +83,6 @@ def options(config: Config) -> Settings:
 
 
 def digest(fields: Settings) -> str:
-    """Return a hash of `fields`: the first 12 hexadecimal digits of the SHA-256 of their canonical JSON."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -99,7 +98,6 @@ def arm_key(config: Config) -> str:
 
 
 def unseeded(config: Config) -> Settings:
-    """Return the identity of a trial without `seed` and `data_seed`."""
     return {name: value for name, value in identity(config).items() if name not in ("seed", "data_seed")}
 
 

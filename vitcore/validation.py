@@ -89,7 +89,6 @@ def check_sizes(config: Config) -> None:
 
 
 def check_names(config: Config) -> None:
-    """Raise ConfigError if the device, a variant, `init` or the slot of an option has an unknown name."""
     named: dict[str, Iterable[str]] = {"device": ("auto", "cpu", "cuda"), **VARIANTS, "init": INIT}
     for field, known in named.items():
         if (name := getattr(config, field)) not in known:
@@ -113,7 +112,6 @@ def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -
 
 
 def check_teacher(config: Config) -> None:
-    """Raise ConfigError if a setting does not work with a teacher or the distillation token."""
     if config.teacher != NONE and config.objective != "classification":
         raise ConfigError(f"teacher={config.teacher}: objective={config.objective} has no classes to teach: none")
     if is_trial(config.teacher) and is_trial(config.init_from):
@@ -146,7 +144,6 @@ def place_of_position(config: Config) -> str:
 
 
 def check_token_merging(config: Config) -> None:
-    """Raise ConfigError if a chosen variant, or the site of the position embedding, does not allow merged tokens."""
     what = f"token_merging={config.token_merging}"
     check_patches_may_leave(config, what)
     attentions = [name for name, kind in SELF_ATTENTION.items() if kind.merges]
@@ -160,7 +157,6 @@ def check_token_merging(config: Config) -> None:
 
 
 def check_patches(config: Config) -> None:
-    """Raise ConfigError if the objective or the position embedding does not support several patch sizes."""
     sizes = f"stem.patches={config.patches}"
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"{sizes}: objective={config.objective} predicts patches of one size: []")
@@ -179,7 +175,6 @@ def divisors(number: int, near: int) -> list[int]:
 
 
 def check_reference(config: Config) -> None:
-    """Raise ConfigError if timm has no such model, or if it does not support the images or a setting of `config`."""
     import timm  # late: takes seconds
 
     name = config.model.removeprefix(REFERENCE)

@@ -70,7 +70,6 @@ def model_key(config: Config) -> str:
 
 
 def count(config: Config) -> Cost:
-    """Return the cost of the model of `config`, from a forward pass of one image on the meta device."""
     model, images = on_meta(config)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(images)

@@ -126,7 +126,6 @@ def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
 
 
 def check_size(config: Config, size: int) -> None:
-    """Raise ConfigError if the model of `config` does not accept images of `size` x `size` pixels."""
     if not config.model and (size < config.patch or size % config.patch):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
     model, images = on_meta(config, size)
@@ -139,7 +138,6 @@ def check_size(config: Config, size: int) -> None:
 
 
 def check_merge(config: Config, count: int) -> None:
-    """Raise ConfigError if the model of `config` cannot merge `count` patches in each layer."""
     if config.model:
         raise ConfigError(f"token_merging={count}: model={config.model} has none")
     type(config)(**config.model_dump() | {"token_merging": count})

@@ -54,7 +54,6 @@ class Probe:
 
 
 def with_bias(x: Tensor) -> Tensor:
-    """Return x (n, D) with the constant feature BIAS appended: (n, D + 1)."""
     return F.pad(x, (0, 1), value=BIAS)
 
 

@@ -259,7 +259,6 @@ def summary(config: Config) -> list[PartCost]:
 
 
 def parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the name and the module of each part, in the order of the forward pass."""
     yield "stem", model.stem
     yield "position", model.position
     if model.encoder.embedding_norm is not None:

@@ -201,7 +201,6 @@ def timm_arguments(config: Config) -> dict[str, Any]:
 
 
 def blocks_of_timm(config: Config) -> dict[str, Any]:
-    """Return the arguments of timm's VisionTransformer that choose the classes of its blocks, by name."""
     from timm.layers.mlp import GluMlp, Mlp
     from timm.layers.norm import LayerNorm, RmsNorm
     from timm.models.vision_transformer import Block, ParallelScalingBlock
@@ -218,7 +217,6 @@ def blocks_of_timm(config: Config) -> dict[str, Any]:
 
 
 def check_together(config: Config) -> None:
-    """Raise ValueError if `config` combines parts that timm's VisionTransformer has only separately."""
     biased, attention = config.options.get("stem.bias", True), config.self_attention
     gated, parallel, pooled = MLP[config.mlp].ups > 1, config.block == "parallel", config.pool == "map"
     for impossible, why in (
@@ -273,7 +271,6 @@ def load_npz(path: str | PathLike[str]) -> ViT:
 
 
 def config_of_timm(model: Any) -> Config:
-    """Return the Config of timm's model, from its attributes; `check_alike` finds other differences."""
     from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,), "blocks.0": (Block, ParallelScalingBlock)})
@@ -372,7 +369,6 @@ def stem_of_timm(model: Any) -> Values:
 
 
 def config_of_torchvision(model: Any) -> Config:
-    """Return the Config of torchvision's model, from its attributes; `check_alike` finds other differences."""
     from torchvision.models import VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,)})
@@ -490,7 +486,6 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
 
 
 def with_weights(config: Config, weights: Weights) -> ViT:
-    """Return `ViT(config)` with copies of `weights`, which keep their dtype and device."""
     with torch.device("meta"):
         model = ViT(config)
     copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}

@@ -167,7 +167,6 @@ def unstacked(tensors: Weights) -> Weights:
 
 
 def config_of(arrays: Arrays) -> Config:
-    """Return the Config that the shapes of the arrays describe."""
     layout = arrays.layout
     width = arrays.get(PATCHES, 4).shape[3]
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
@@ -206,7 +205,6 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def side(arrays: Arrays) -> int:
-    """Return the number of patches on a side of the image, from the number of their position embeddings."""
     name = arrays.layout.positions
     places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
     rows = math.isqrt(places)

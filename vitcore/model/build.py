@@ -76,7 +76,6 @@ class Reference(nn.Module):
             return self.model(images)  # type: ignore[no-any-return]
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), called pre-logits."""
         return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator, no-any-return]
 
 

@@ -54,7 +54,6 @@ class Dropout(nn.Module):
         return x * (self.mask(x, keys).to(x.dtype) / (1 - self.rate))
 
     def mask(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Return a random mask of the elements to keep, in a shape that expands to that of x."""
         return kept(keys, self.site, x[0].numel(), self.rate).view(x.shape)
 
 

@@ -40,7 +40,6 @@ class Head(Part):
         self.bias = nn.Parameter(torch.empty(config.classes))
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the input of the last layer (B, D), called pre-logits, which few-shot probes read."""
         return x
 
     def forward(self, x: Tensor) -> Tensor:

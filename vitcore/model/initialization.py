@@ -35,14 +35,11 @@ def initialise(model: nn.Module, seed: int, init: str, width: int) -> None:
         if parameter.is_meta:
             continue
         owner, own_name = nearest_owner(model, name)
+        key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        generator = Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
         values = torch.empty_like(parameter, device="cpu")
-        owner.initial(own_name, values, generator(seed, name))
+        owner.initial(own_name, values, generator)
         parameter.copy_(values)
-
-
-def generator(seed: int, name: str) -> Generator:
-    key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
 
 
 def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
@@ -103,12 +100,10 @@ class Part(Variant, Initial):
 
 
 def normal(std: float) -> Draw:
-    """Return a function that draws a parameter from a normal distribution of mean 0."""
     return partial(fill_normal, std=std)
 
 
 def constant(value: float) -> Draw:
-    """Return a function that fills a parameter with one value."""
     return partial(fill, value=value)
 
 

@@ -45,7 +45,6 @@ class FeedForward(Part):
 
     @classmethod
     def hidden_by_ratio(cls, config: Config) -> int:
-        """Return the hidden width that follows from `mlp_ratio`."""
         return round(config.width * config.mlp_ratio)
 
     @classmethod

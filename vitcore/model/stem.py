@@ -160,7 +160,6 @@ class ConvStem(Stem):
 
     @classmethod
     def convolutions(cls, config: Config) -> list[tuple[int, int]]:
-        """Return the number of output channels and the stride of each 3x3 convolution."""
         if not (channels := cls.options(config).channels):
             return halvings(config)
         changes = [2 if after != before else 1 for before, after in pairwise(channels)]

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from vitcore.config import Config
 
 
-Table = nn.Parameter | nn.ParameterList
-
-
 class Absolute(Position):
     """Base class: a vector for each location is added to the patch token, or concatenated with a narrower token."""
 
@@ -82,7 +79,6 @@ class Learned(Absolute):
     """
 
     places = ("input", "every-layer", "shared")
-    class_row: nn.Parameter | None
 
     class Options(Absolute.Options):
         class_row: bool = True  #: Whether the class token has a row.
@@ -103,22 +99,21 @@ class Learned(Absolute):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.layers = config.layers if config.position_at == "every-layer" else 0
+        for name, rows in self.rows(config.grid).items():
+            count = config.layers if config.position_at == "every-layer" else 1
+            tables = [nn.Parameter(torch.empty(rows, self.width // self.even_parts)) for _ in range(count)]
+            setattr(self, name, nn.ParameterList(tables) if config.position_at == "every-layer" else tables[0])
+        has_row = self.allows_class_row(config) and config.options_of(self.slot, self.Options).class_row
+        self.class_row = nn.Parameter(torch.empty(config.width)) if has_row else None
 
-    def new_table(self, *size: int) -> Table:
-        """Return an uninitialized table of shape `size`, or a list with a table for each layer."""
-        if not self.layers:
-            return nn.Parameter(torch.empty(size))
-        return nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(self.layers))
+    @staticmethod
+    def rows(grid: Grid) -> dict[str, int]:
+        """Return the number of rows of each table, by parameter name."""
+        raise NotImplementedError
 
-    def at(self, layer: int, table: Table) -> Tensor:
-        """Return the table of `layer`."""
-        return table[layer] if isinstance(table, nn.ParameterList) else table
-
-    def new_class_row(self, config: Config) -> nn.Parameter | None:
-        """Return an uninitialized row (D,) for the class token, or None if it has no row."""
-        wanted = self.allows_class_row(config) and config.options_of(self.slot, self.Options).class_row
-        return nn.Parameter(torch.empty(config.width)) if wanted else None
+    def table_of(self, layer: int, name: str = "table") -> Tensor:
+        table = getattr(self, name)
+        return table[layer] if isinstance(table, nn.ParameterList) else table  # type: ignore[no-any-return]
 
     def class_token(self, token: Tensor) -> Tensor:
         return token if self.class_row is None else token + self.class_row
@@ -129,13 +124,12 @@ class Learned1D(Learned):
 
     numerics = 1
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.table = self.new_table(math.prod(config.grid), self.width)
-        self.class_row = self.new_class_row(config)
+    @staticmethod
+    def rows(grid: Grid) -> dict[str, int]:
+        return {"table": math.prod(grid)}
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        return resample(self.at(layer, self.table), self.grid, grid)
+        return resample(self.table_of(layer), self.grid, grid)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
         return resample(table, square(len(table)), self.grid)
@@ -150,17 +144,14 @@ class Learned2D(Learned):
     numerics = 1
     even_parts = 2
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        rows, columns = config.grid
-        self.x_table = self.new_table(columns, self.width // 2)
-        self.y_table = self.new_table(rows, self.width // 2)
-        self.class_row = self.new_class_row(config)
+    @staticmethod
+    def rows(grid: Grid) -> dict[str, int]:
+        return {"x_table": grid[1], "y_table": grid[0]}
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
         (old_rows, old_columns), (rows, columns) = self.grid, grid
-        across = resample(self.at(layer, self.x_table), (1, old_columns), (1, columns))
-        down = resample(self.at(layer, self.y_table), (1, old_rows), (1, rows))
+        across = resample(self.table_of(layer, "x_table"), (1, old_columns), (1, columns))
+        down = resample(self.table_of(layer, "y_table"), (1, old_rows), (1, rows))
         both = [across.expand(rows, columns, -1), down[:, None].expand(rows, columns, -1)]
         return torch.cat(both, dim=-1).flatten(0, 1)
 

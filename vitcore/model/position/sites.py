@@ -96,7 +96,6 @@ class Formula(Position):
         raise NotImplementedError
 
     def register_table(self) -> None:
-        """Keep the table of the training's grid, in float32."""
         self.register_buffer("table", self.formula(self.grid).float(), persistent=False)
 
     def table_at(self, grid: Grid) -> Tensor:
@@ -106,7 +105,7 @@ class Formula(Position):
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all layers of a forward pass share, with methods that apply the position embedding to patches.
+    """The state that all layers of a forward pass share, with methods that apply the sites of Position to the patches.
 
     grid: rows and columns of the images' patches. prefix: number of tokens before the patches. keys: random keys of the
     images (B,) in training (vitcore.keyed_random). shared: tensors that a layer leaves for later layers.
@@ -119,15 +118,12 @@ class Context:
     shared: dict[str, Tensor] = field(default_factory=dict)
 
     def tokens(self, x: Tensor, layer: int) -> Tensor:
-        """Return the tokens (B, T, D) that enter `layer`, with the position embedding of the patches."""
         return self.on_patches(self.position.tokens, x, layer)
 
     def rotate(self, x: Tensor, layer: int) -> Tensor:
-        """Return queries or keys (B, H, T, d_h), rotated by the location of their patches."""
         return self.on_patches(self.position.rotate, x, layer)
 
     def between(self, x: Tensor, layer: int) -> Tensor:
-        """Return the tokens (B, T, D) that leave `layer`, with the position embedding of the patches."""
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
