@@ -41,15 +41,14 @@ class Computed:
 
 
 class Eval(NamedTuple):
-    """An entry of EVAL.
+    """An entry of EVAL. The integer in the eval's name is passed on, 0 without one.
 
-    metrics: the names of its metrics. compute: called with the model, the integer in the eval's name (0 without one)
-    and the data directory; raises ValueError if data are missing or the eval does not apply. check: called with the
-    config and the integer; raises ConfigError if the eval does not apply to the model.
+    compute: raises ValueError if data are missing or the eval does not apply. check: raises ConfigError if the eval
+    does not apply to the model.
     """
 
-    metrics: tuple[str, ...]
-    compute: Callable[[Model, int, Path | None], Computed]
+    metrics: tuple[str, ...]  # their names
+    compute: Callable[[Model, int, Path | None], Computed]  # from the model, the integer and the data directory
     check: Callable[[Config, int], None] = lambda config, number: None
 
 
@@ -59,10 +58,9 @@ def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
-    """Return the internals of a ViT, such as attention distances, on test images.
+    """Return the internals of a ViT, such as attention distances, on up to `images` test images (0: IMAGES).
 
-    images: the largest number of images, or 0 for the default IMAGES. Raises ValueError if the model is a reference
-    model from timm or merges tokens, or if data are missing or damaged.
+    Raises ValueError if the model is from timm or merges tokens, or if data are missing or damaged.
     """
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")

@@ -108,8 +108,7 @@ def from_timm(model: TimmViT) -> ViT:
     A class token that is not pooled becomes a register. Raises ValueError, which names the part, if this ViT lacks one.
     """
     config = config_of_timm(model)
-    mlp: Any = getattr(model.blocks[0], "mlp", None)
-    check_alike(model, timm_skeleton(config, type(mlp)))
+    check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))
     theirs = packed(dict(model.state_dict()))
     if config.block == "parallel":
         theirs = separated(theirs, MLP[config.mlp].hidden(config))
@@ -129,21 +128,11 @@ def to_timm(model: ViT) -> TimmViT:
     """
     from timm.models.vision_transformer import VisionTransformer
 
-    theirs = VisionTransformer(**timm_arguments(model.config)).to(model.head.weight)
-    theirs.load_state_dict(to_timm_state_dict(model))
-    return theirs.train(model.training)
-
-
-def to_timm_state_dict(model: ViT) -> Weights:
-    """Return the model's weights for timm's VisionTransformer made with `timm_arguments`.
-
-    Raises ValueError if timm's model lacks a part of the ViT.
-    """
     config = model.config
-    check_has(config, TIMM_HAS, "timm")
+    theirs = VisionTransformer(**timm_arguments(config)).to(model.head.weight)
     ours = dict(model.state_dict())
     tokens = {"class_token": "cls_token", "registers": "reg_token"}
-    weights = {theirs: ours.pop(name) for name, theirs in tokens.items() if name in ours}
+    weights = {other: ours.pop(name) for name, other in tokens.items() if name in ours}
     rows = [ours.pop("position.table")] if "position.table" in ours else []
     if "position.class_row" in ours:
         row = ours.pop("position.class_row")
@@ -156,7 +145,8 @@ def to_timm_state_dict(model: ViT) -> Weights:
     if "pool.probe" in ours:
         ours["pool.probe"] = ours["pool.probe"][None, None]
     weights |= {timm_name(config, name): values for name, values in ours.items()}
-    return joined(weights) if config.block == "parallel" else weights
+    theirs.load_state_dict(joined(weights) if config.block == "parallel" else weights)
+    return theirs.train(model.training)
 
 
 def timm_arguments(config: Config) -> dict[str, Any]:
@@ -263,9 +253,8 @@ def to_torchvision(model: ViT) -> TorchvisionViT:
 def load_npz(path: str | PathLike[str]) -> ViT:
     """Load a checkpoint of google-research/vision_transformer or big_vision as a ViT, in float32.
 
-    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened.
-    Raises ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to a part that this
-    ViT lacks.
+    Sizes come from the shapes of the arrays, and nothing is unpickled. Raises OSError if the file cannot be opened, and
+    ValueError, which names the array, if one is missing, has an unexpected shape, or belongs to no part of this ViT.
     """
     return with_weights(*read_npz(path))
 
@@ -310,11 +299,9 @@ def plain_block(model: Any) -> Values:
     block = model.blocks[0]
     if getattr(block.mlp, "gate_last", False):
         raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
-    hidden = block.mlp.fc2.in_features
-    if type(block.mlp) is Mlp:
-        mlp = {"mlp_ratio": hidden / model.embed_dim}
-    else:
-        mlp = {"mlp": "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu", "mlp.hidden": hidden}
+    hidden, gate = block.mlp.fc2.in_features, "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu"
+    plain = type(block.mlp) is Mlp
+    mlp = {"mlp_ratio": hidden / model.embed_dim} if plain else {"mlp": gate, "mlp.hidden": hidden}
     attention = "full" if type(block.attn) is Attention else "differential"
     common = in_any_block(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm)
     return {"heads": block.attn.num_heads, "self_attention": attention, **mlp, **common}
@@ -396,7 +383,7 @@ def config_of_torchvision(model: Any) -> Config:
     )
 
 
-def timm_skeleton(config: Config, mlp: type[nn.Module] | None = None) -> TimmViT:
+def timm_skeleton(config: Config, mlp: type) -> TimmViT:
     """Return timm's model for `config`, on the meta device. mlp: class of the original's MLP."""
     from timm.layers.mlp import SwiGLU
     from timm.models.vision_transformer import VisionTransformer

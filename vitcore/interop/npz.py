@@ -105,8 +105,7 @@ class Arrays:
 def read_npz(path: Path) -> tuple[Config, Weights]:
     """Read a checkpoint as a Config and weights under the parameter names of this package's ViT.
 
-    Raises OSError if the file cannot be opened. Raises ValueError, which names the array, if one is missing, has an
-    unexpected shape, or belongs to no part of this ViT.
+    Raises OSError if the file cannot be opened, and ValueError, which names the array, if one is unexpected or missing.
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:

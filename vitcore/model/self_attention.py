@@ -221,7 +221,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             return attend(q.float(), k.float(), v.float(), None if bias is None else bias.float())
     if bias is None or not bias.requires_grad or bias.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        mask = bias[None] if bias is not None and bias.ndim == 1 else bias  # kernels need two dimensions
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     B, H, T, d = q.shape
     q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # (B H, T, d_h)
     logits = torch.baddbmm(bias.expand(B, H, T, T).flatten(0, 1), q, k.transpose(1, 2), alpha=d**-0.5)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.model.position import POSITION, Context, Position
+from vitcore.model.position import POSITION, Context
 from vitcore.model.position.resample import resample, resample_offsets
 from vitcore.model.self_attention import attend
 from vitcore.options import ConfigError
@@ -249,30 +249,17 @@ def test_concatenated_position_takes_channels_of_the_stem(stem: str, width: int,
     assert torch.equal(tokens[:, 1:, 16 - own :], model.position.table.expand(2, 16, own))
 
 
-class KeyBias(Position):
-    """A learned scalar a key, the same for all queries, heads and images: shape (*shape, N)."""
-
-    numerics = 1
-    shape: tuple[int, ...] = ()
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.table = nn.Parameter(torch.empty(math.prod(config.grid)))
-
-    def bias(self, q: Tensor, layer: int, grid: tuple[int, int]) -> Tensor:
-        return self.table.view(*self.shape, -1)
-
-
-@pytest.mark.parametrize("shape", [(), (1, 1), (1, 1, 1)])
-@pytest.mark.parametrize("registers", [0, 2])
+@pytest.mark.parametrize("shape", [(16,), (1, 1, 16), (1, 1, 1, 16)])
+@pytest.mark.parametrize("prefix", [{"pool": "gap"}, {"pool": "cls", "registers": 2}])
 def test_bias_may_be_of_any_shape_that_expands(
-    shape: tuple[int, ...], registers: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], prefix: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written out or expanded it is the same bias, beside prefix tokens too, whose pairs get none."""
-    monkeypatch.setitem(POSITION, "key", KeyBias)
-    monkeypatch.setattr(KeyBias, "shape", shape)
-    model = made(position="key", pool="cls" if registers else "gap", registers=registers)
-    images = torch.randn(2, 2, 8, 8, dtype=torch.float64)
-    short = model(images)
-    monkeypatch.setattr(KeyBias, "bias", lambda self, q, layer, grid: self.table.expand(2, 2, 16, 16))
-    torch.testing.assert_close(short, model(images))
+    model, images = made(position="none", **prefix), torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    of_keys, found = torch.randn(16, dtype=torch.float64), []
+    for bias in (of_keys.view(shape), of_keys.expand(2, 2, 16, 16)):
+        monkeypatch.setattr(model.position, "bias", lambda q, layer, grid, bias=bias: bias)
+        found.append(model(images))
+    torch.testing.assert_close(*found)
+    monkeypatch.undo()
+    assert not torch.allclose(model(images), found[0])

@@ -1,13 +1,10 @@
 """Reference models: a classifier of timm's in the same loop, table and plot."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from in_process import called
-from serial import called_serially
 
 from ablations.study.confounds import model_differences
 from vitcore import Config
@@ -95,28 +92,3 @@ def test_cost_is_that_of_timms_model() -> None:
     ours = measure(Config(**SHORT))
     notes = [*model_differences(cost, ours), *model_differences(ours, cost)]
     assert [note.split()[0] for note, _ in notes] == ["parameters", "FLOPs"] * 2
-
-
-STUDY = "{question: 'Which?', baseline: {pool: gap}, arms: {resnet: {model: timm/test_resnet}}}"
-RECIPE = """
-description: Small.
-config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, steps: 20, batch: 16}
-seeds: 1
-"""
-
-
-@pytest.mark.slow
-def test_arm_of_a_study_runs_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the same plan, runner and table; no footnote has tokens; alone it is the same trial."""
-    monkeypatch.chdir(tmp_path)
-    Path("s.yaml").write_text(STUDY)
-    Path("r.yaml").write_text(RECIPE)
-    assert called_serially(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml")[0] == 0
-    _, table, _ = called(monkeypatch, "table", "s.yaml", "--recipe", "r.yaml", "--format", "json")
-    rows = {row["arm"]: row for row in json.loads(table)["rows"]}
-    assert {row["n"] for row in rows.values()} == {1}
-    assert rows["resnet"]["params"] == measure(Config(model="timm/test_resnet", **SHORT)).params
-    assert not any("token" in note for note in rows["resnet"]["notes"])
-    trials = {*Path("runs/trials").iterdir()}
-    assert called_serially(monkeypatch, "train", "model=timm/test_resnet", "--recipe", "r.yaml")[0] == 0
-    assert {*Path("runs/trials").iterdir()} == trials
