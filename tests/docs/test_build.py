@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow  # a minute of a core, with which `make docs` says
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of HTML pages."""
     out = tmp_path_factory.mktemp("docs")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", out / "doctrees"]
     done = subprocess.run([*command, ROOT / "docs", out / "html"], capture_output=True, text=True)

@@ -57,11 +57,8 @@ def test_the_tutorials_position_works_inside_the_package(tmp_path: Path) -> None
     own = own.replace("    class Options", "    numerics = 1\n\n    class Options")
     with open(tmp_path / "vitcore/model/position/__init__.py", "a") as file:
         file.write("\n\n" + own)
-    code = (
-        "from vitcore.contracts import contracts\n"
-        "for what, check in contracts('position', 'fourier'): check('position', 'fourier')"
-    )
-    python(tmp_path, "-c", code)
+    checks = "for what, check in contracts('position', 'fourier'): check('position', 'fourier')"
+    python(tmp_path, "-c", f"from vitcore.contracts import contracts\n{checks}")
     (tmp_path / "s.yaml").write_text("{question: 'Which?', baseline: {position: 1d}, factors: {position: [fourier]}}")
     assert "position=fourier" in python(tmp_path, "-m", "ablations.cli", "plan", "s.yaml")
 

@@ -14,7 +14,6 @@ Ablate = Callable[..., tuple[int, str, str]]  # the command, by its words: exit 
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
-    """Exit status, standard output and error of `ablate WORDS`."""
     monkeypatch.setattr(sys, "argv", ["ablate", *words])
     for name in ("ABLATE_DATA", "ABLATE_MORE_DATA", "ABLATE_PACKS"):  # it says to its own process where data lie
         monkeypatch.setenv(name, os.environ.get(name, ""))

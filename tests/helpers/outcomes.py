@@ -16,9 +16,9 @@ class Quiet:
         self.said: list[str] = []
         self.events: list[tuple[str, str]] = []
 
-    def running(self, slot: int, job: Job, step: int, accuracy: float | None) -> None: ...
-    def compiling(self, slot: int, job: Job) -> None: ...
-    def idle(self, slot: int) -> None: ...
+    def running(self, *_: object) -> None: ...
+
+    compiling = idle = running
 
     def over(self, job: Job, end: Ended) -> None:
         self.events.append((job.arm, end.kind))
@@ -32,10 +32,8 @@ def outcomes(runs: Path, jobs: list[Job]) -> dict[str, Any]:
     found = {}
     for job in jobs:
         state = store.trial(runs, job.id).state()
-        assert state.result is not None, state
-        assert state.attempt is not None
-        lines = store.read_metrics(state.attempt)
-        curve = [{key: value for key, value in line.content().items() if key != "seconds"} for line in lines]
+        assert state.result, state
+        curve = [line.content() | {"seconds": None} for line in store.read_metrics(state.attempt)]
         found[job.id] = (state.result.weights_sha256, state.result.metrics, curve)
     return found
 

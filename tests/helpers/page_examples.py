@@ -48,7 +48,6 @@ class Example:
 
 
 def examples(page: str) -> Iterator[Example]:
-    """The files and shell blocks of a page, in its order."""
     for block in BLOCK.finditer(page):
         if block["setup"]:
             yield Example("setup", block["setup"])
@@ -65,13 +64,12 @@ def trains(page: str) -> bool:
 
 def run(page: str, folder: Path) -> None:
     """Follow the page in an empty folder. Raises AssertionError with the output of the block that fails."""
-    binaries = folder / "bin"
+    binaries, work = folder / "bin", folder / "work"
     binaries.mkdir()
+    work.mkdir()
     (binaries / "ablate").write_text(ABLATE)
     (binaries / "ablate").chmod(stat.S_IRWXU)
     path = os.pathsep.join([str(binaries), str(Path(sys.executable).parent), os.environ["PATH"]])
-    work = folder / "work"
-    work.mkdir()
     for example in examples(page):
         if example.file:
             (work / example.file).parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,6 @@ STUDY = """
 
 @pytest.fixture
 def ablate(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Return the command, in a folder with a study and a recipe."""
     monkeypatch.delenv("ABLATE_DATA", raising=False)
     (tmp_path / "r.yaml").write_text(dedent(RECIPE))
     (tmp_path / "s.yaml").write_text(dedent(STUDY))
@@ -52,8 +51,7 @@ def test_a_trial_that_compiles_says_so_and_for_how_long(monkeypatch: pytest.Monk
     job, file = Job("id", {"seed": 0, "steps": 9}, "arm", ""), io.StringIO()
     Live(Console(file=file), 2).compiling(0, job)
     assert "arm seed 0: compiling" in file.getvalue()
-    now = 100.0
-    display = Live(Console(file=io.StringIO(), force_terminal=True, width=120), 2)
+    now, display = 100.0, Live(Console(file=io.StringIO(), force_terminal=True, width=120), 2)
     monkeypatch.setattr(display.progress, "get_time", lambda: now)
 
     def drawn() -> str:
@@ -79,14 +77,9 @@ BAD = [
     ("run s.yaml --recipe digitz", "unknown recipe 'digitz'"),
     ("run missing.yaml --recipe r.yaml", "missing.yaml: no such file"),
     ("run s.yaml --recipe r.yaml widht=8", "unknown key 'widht'; did you mean 'width'?"),
-    ("run s.yaml --recipe r.yaml heads=3", "heads=3 does not divide width=16: one of 1, 2, 4, 8, 16"),
     ("run s.yaml --recipe r.yaml patch=3", "patch=3 does not divide image_size=8: one of 1, 2, 4, 8"),
     ("plan s.yaml --recipe r.yaml classes=7", "position=none: classes=7: data=digits has 10"),
-    ("run s.yaml --recipe r.yaml channels=3", "position=none: channels=3: data=digits has 1"),
-    ("train --recipe r.yaml classes=7", "classes=7: data=digits has 10"),
-    ("run s.yaml --recipe r.yaml steps=-3", "steps=-3: input should be greater than or equal to 1"),
-    ("run s.yaml --recipe r.yaml data_fraction=0", "data_fraction=0: input should be greater than 0"),
-    ("run s.yaml --recipe r.yaml lr=nan", "lr=nan: input should be a valid number"),
+    ("train --recipe r.yaml channels=3", "channels=3: data=digits has 1"),
     ("run s.yaml --recipe r.yaml lr=1 lr=2", "lr is set twice"),
     ("run s.yaml --recipe r.yaml position=2d", "position is what the study 's' varies"),
     ("run s.yaml --recipe r.yaml seed=3", "--seeds"),
@@ -100,7 +93,6 @@ BAD = [
     ("run s.yaml --seeds 0", "Invalid value for '--seeds'"),
     ("submit s.yaml", "ablate submit: Missing option '--profile' / '-p' (see ablate submit -h)"),
     ("pln s.yaml", "ablate: No such command 'pln'"),
-    ("data dwonload cifar10", "ablate data: No such command 'dwonload'"),
     ("train s.yaml", "'s.yaml' is not key=value"),
     ("bench step --rounds 1", "Invalid value for '--rounds'"),
     ("run s", "unknown name 's'; did you mean the file 's.yaml'?"),
@@ -141,7 +133,6 @@ def test_without_a_command_there_is_the_help(ablate: Ablate, words: str) -> None
 
 
 def test_bad_plugin_is_refused(ablate: Ablate, tmp_path: Path) -> None:
-    """tests/ablations/study/test_plugins.py has the other reasons for a refusal."""
     (tmp_path / "mine.py").write_text("import nothing_of_this_name")
     message = "does not import: ModuleNotFoundError: No module named 'nothing_of_this_name'"
     status, _, errors = ablate("run", "s.yaml", "--recipe", "r.yaml", "--plugin", "mine.py")
@@ -162,8 +153,7 @@ def test_settings_file_is_checked(ablate: Ablate, tmp_path: Path, text: str, mes
 
 
 def test_list_names_every_study_and_recipe(ablate: Ablate) -> None:
-    status, output, _ = ablate("list")
-    listing = json.loads(ablate("list", "--json")[1])
+    (status, output, _), listing = ablate("list"), json.loads(ablate("list", "--json")[1])
     assert status == 0
     assert all(f"  {one['name']} " in output for one in [*listing["studies"], *listing["recipes"]])
 
@@ -196,7 +186,6 @@ def test_list_names_every_variant_and_option(ablate: Ablate, tmp_path: Path, req
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a finished small study, its run directory and its export."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "r.yaml").write_text(dedent(RECIPE))
     (folder / "s.yaml").write_text(dedent(STUDY))
@@ -209,7 +198,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def there(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Return a function that runs the command in the folder with the finished study."""
     monkeypatch.chdir(finished)
     return lambda *words: called_serially(monkeypatch, *words)
 
@@ -238,9 +226,7 @@ def test_what_was_not_run_is_named_as_it_was_written(there: Ablate, words: str, 
 
 
 READING = [
-    "table s --recipe r.yaml --runs all.parquet",
     "table s --recipe r.yaml --runs all.parquet --format latex",
-    "plot --runs all.parquet --out figures --format svg",
     "plot --runs all.parquet --out figures --format svg --x epoch",
     "report --runs all.parquet --out report.html",
     "compare all.parquet all.parquet",
@@ -249,8 +235,6 @@ READING = [
     "table s --recipe r.yaml",
     "list",
 ]
-
-
 EACH = """
 import sys
 from ablations.extras import EXTRAS
@@ -350,8 +334,7 @@ def test_a_login_node_gets_two_processes_and_is_told_why(
 def test_check_tells_what_moves_in_each_arm(ablate: Ablate) -> None:
     status, output, _ = ablate("check", "s.yaml", "r.yaml", "--recipe", "r.yaml")
     assert (status, output.splitlines()[0]) == (0, "s.yaml on recipe r")
-    assert "position=1d: baseline" in output
-    assert "30 steps" in output
+    assert re.search("position=1d: baseline.*30 steps", output, re.DOTALL)
 
 
 def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,13 +342,13 @@ def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monke
     few = {"studies": ["pooling"], "recipes": ["digits", "imagenet"]}
     monkeypatch.setattr(check, "packaged", few.__getitem__)
     status, output, _ = ablate("check", "all")
+    lines = [f"ok      {slot}={name}: is tried" for slot, parts in VARIANTS.items() for name in parts]
+    for line in (*lines, "\npooling on recipe digits", "\ndigits\n  ok", "\nimagenet\n  skipped"):
+        assert line in output
     assert status == 0
-    assert all(f"  ok      {slot}={name}: is tried\n" in output for slot, parts in VARIANTS.items() for name in parts)
-    assert all(f"\n{line}" in output for line in ("pooling on recipe digits", "digits\n  ok", "imagenet\n  skipped"))
     status, output, _ = ablate("check", "all", "--recipe", "nowhere")
     assert status == 1
-    assert "pooling\n  FAILED  unknown recipe 'nowhere'" in output
-    assert "digits\n  ok" in output
+    assert all(line in output for line in ("pooling\n  FAILED  unknown recipe 'nowhere'", "digits\n  ok"))
 
 
 def test_a_mistake_of_ours_is_one_line_and_a_log(
@@ -381,8 +364,7 @@ def test_a_mistake_of_ours_is_one_line_and_a_log(
     status, _, errors = ablate()
     (log,) = tmp_path.glob("ablate-*.log")
     assert (status, errors.count("\n")) == (1, 1)
-    assert "unexpected KeyError" in errors
-    assert str(log) in errors
+    assert all(text in errors for text in ("unexpected KeyError", str(log)))
     assert "in broken" in log.read_text()
 
 
@@ -419,7 +401,6 @@ def test_several_recipes_of_a_study_are_named(there: Ablate, tmp_path: Path) -> 
 
 
 def test_a_margin_may_be_declared_on_the_command_line(there: Ablate, tmp_path: Path) -> None:
-    """The plan keeps its name. Commands that read results take no margin."""
     shutil.copytree("runs", tmp_path / "runs")
     where = ["--runs", str(tmp_path / "runs")]
     assert there("run", "s.yaml", "margin=0.25", "--recipe", "r.yaml", *where)[0] == 0
@@ -437,9 +418,7 @@ def test_a_plan_of_some_arms_counts_those(there: Ablate) -> None:
     view = json.loads(there(*words, "--json")[1])
     assert view["trials"] == {"planned": 5, "finished": 3, "shared": 0, "todo": 2}
     assert list(view["confounds"]) == ["position=none"]
-    output = there(*words)[1]
-    assert "1 arm x 5 seeds = 5 trials" in output
-    assert "position=1d " not in output
+    assert "1 arm x 5 seeds = 5 trials" in there(*words)[1]
     both = json.loads(there(*words, "--arm", "position=1*", "--json")[1])
     assert (both["trials"]["planned"], both["trials"]["todo"]) == (10, 4), "given again: the union"
 
@@ -449,7 +428,6 @@ def test_every_setting_is_listed_with_its_meaning(ablate: Ablate) -> None:
     assert list(lines) == list(Config.model_fields)
     assert all(text.endswith((".", ")")) for text in lines.values())
     assert lines["depth"] == "[12] Blocks of the encoder."
-    assert lines["init"].startswith("[unit-positions] Initial values of ")
     assert json.loads(ablate("list", "--settings", "--json")[1])["settings"] == lines
 
 
@@ -478,12 +456,9 @@ def test_a_run_ends_with_the_commands_that_come_next(there: Ablate) -> None:
 
 
 def test_a_study_is_shown_with_its_last_answer(there: Ablate) -> None:
-    status, output, _ = there("show", "s.yaml", "--recipe", "r.yaml")
-    assert status == 0
+    output = there("show", "s.yaml", "--recipe", "r.yaml")[1]
     for text in ("matter?", "none, 1d", "position=none: 60.00%", "position=none < position=1d", "s@r: On "):
         assert text in output
-    status, output, _ = there("show", "model-shape")
-    assert status == 0
-    assert "results   none in " in output
+    assert "results   none in " in there("show", "model-shape")[1]
     shown = json.loads(there("show", "s.yaml", "--recipe", "r.yaml", "--json")[1])
     assert (shown["recipe"], list(shown["answers"])) == ("r", ["s@r"])

@@ -33,9 +33,7 @@ def test_the_demo_ends_in_a_table_a_figure_and_a_report(
     status, output, errors = ablate("demo")
     assert status == 0, errors
     before, _, after = output.partition("| arm")
-    assert "6 of 6 trials" in before
-    assert "torch" in before
-    assert "GB" in before
+    assert all(text in before for text in ("6 of 6 trials", "torch", "GB"))
     assert "position=2d" in after
     for kind in ("figure", "report"):
         (line,) = (line for line in after.splitlines() if line.startswith(kind))
@@ -62,7 +60,7 @@ def test_the_table_fills_in_as_trials_end(tmp_path: Path) -> None:
         table.over(job)
     with console.capture() as capture:
         console.print(display.progress.get_renderable())
-    lines = [line for line in capture.get().splitlines() if asked[0].arm in line]
+    line = next(line for line in capture.get().splitlines() if asked[0].arm in line)
     result = store.trial(tmp_path, asked[0].id).state().result
-    assert f"{100 * result.metrics['test_accuracy']:.2f}" in lines[0]
+    assert f"{100 * result.metrics['test_accuracy']:.2f}" in line
     assert "seed 9" in capture.get()

@@ -33,7 +33,6 @@ def test_the_command_of_a_report_runs_as_printed(
 ) -> None:
     """The study, recipe, plug-in and images are the user's, in a folder with a space; the command works elsewhere."""
     here, elsewhere = tmp_path / "my work", tmp_path / "elsewhere"
-    here.mkdir()
     elsewhere.mkdir()
     photographs(here / "pets", {"cat": 5, "dog": 5}, size=(8, 8))
     for name, text in (("mine.py", PLUGIN), ("s.yaml", STUDY), ("r.yaml", RECIPE)):

@@ -3,11 +3,13 @@
 import csv
 import io
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic
@@ -27,15 +29,14 @@ from vitcore.data.imagefolder import list_classes
 
 HOSTILE = "a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
 SHOWN = r"a\x1b[2J\x9b31m\x07\u202e\u2066\u200bz"
-
 DRAWN = SHOWN.replace(r"\x07", "")  # Rich leaves the bell out
 
 
-def hostile(tmp_path: Path) -> Path:
-    """Write a run directory with hostile text in the question and in the name of an arm."""
+def hostile(text: str = HOSTILE) -> dict[str, Any]:
+    """Return a plan with this text in the question and in the name of an arm."""
     plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=2)
-    plan["arms"][1]["name"] = HOSTILE
-    return synthetic.write(tmp_path / "runs", plan | {"question": HOSTILE})
+    plan["arms"][1]["name"] = text
+    return plan | {"question": text}
 
 
 def test_plain_text_keeps_what_prints() -> None:
@@ -49,7 +50,7 @@ def test_plain_text_keeps_what_prints() -> None:
 def test_commands_print_no_control_characters_of_others(
     tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, said, errors = called(monkeypatch, *words, "--runs", str(hostile(tmp_path)))
+    status, said, errors = called(monkeypatch, *words, "--runs", str(synthetic.write(tmp_path, hostile())))
     assert status == 0, errors
     assert SHOWN in said
     assert set(said) - {"\n"} == {c for c in said if c.isprintable()}
@@ -57,10 +58,8 @@ def test_commands_print_no_control_characters_of_others(
 
 def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
     runs = synthetic.write(tmp_path, synthetic.position())
-    command = [sys.executable, "-m", "ablations.cli", "table", "--runs", str(runs)]
-    done = subprocess.run(
-        command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    )
+    command, own = [sys.executable, "-m", "ablations.cli"], {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([*command, "table", "--runs", str(runs)], capture_output=True, env=os.environ | own)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b" ? " in done.stdout
 
@@ -71,58 +70,39 @@ def test_rich_draws_colors_of_ours_alone(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == f"\x1b[31m{DRAWN}\x1b[0m\n"
 
 
-def until_cursor(terminal: io.FileIO) -> str:
-    """Return what was drawn until the cursor came back, which Rich does last."""
-    drawn = b""
-    while b"\x1b[?25h" not in drawn:
-        drawn += terminal.read(2**16)
-    return drawn.decode()
-
-
-def drawn_with_bars(monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
-    """Return what a terminal gets while a trial ends and these lines are printed."""
+def test_a_terminal_gets_bars_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich replaces standard output and error while it draws; a line break of Rich would stay in copied text."""
+    row, drawn = "| position=relative,position_at=every-layer " * 5, b""
     terminal, ours = os.openpty()
     with open(terminal, "rb", buffering=0) as shown, open(ours, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         monkeypatch.setattr(sys, "stderr", stream)
         with plain_output(), Live(PlainConsole(stderr=True, width=80), 1) as display:
             display.over(Job("0" * 12, {"seed": 0, "steps": 2}, "a", "s"), Ended("finished"))
-            print("\n".join(lines))
+            print(f"{HOSTILE}\n{row}")
         stream.flush()
-        return until_cursor(shown)
-
-
-def test_a_terminal_gets_bars_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rich replaces standard output and error while it draws; a line break of Rich would stay in copied text."""
-    row = "| position=relative,position_at=every-layer " * 5
-    drawn = drawn_with_bars(monkeypatch, HOSTILE, row)
-    assert "\x1b[2K" in drawn
-    assert "\\x1b[2K" not in drawn
-    assert r"a\x9b31m\u202e" in drawn  # Rich removes foreign escape sequences
-    assert "\x1b[2J" not in drawn
-    assert row.rstrip() in drawn
-
-
-def test_a_table_goes_into_its_file_while_bars_are_drawn_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    _, ours = os.openpty()
-    with open(ours, "w") as terminal, open(tmp_path / "table.md", "w") as file:
-        monkeypatch.setattr(sys, "stdout", file)
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with plain_output(), Live(PlainConsole(stderr=True, width=80), 1):
-            print("| arm |")
-    assert (tmp_path / "table.md").read_text() == "| arm |\n"
+        while b"\x1b[?25h" not in drawn:  # the cursor comes back, which Rich does last
+            drawn += shown.read(2**16)
+    text = drawn.decode()
+    assert "\x1b[2K" in text
+    assert "\\x1b[2K" not in text
+    assert r"a\x9b31m\u202e" in text  # Rich removes foreign escape sequences
+    assert "\x1b[2J" not in text
+    assert row.rstrip() in text
 
 
 def test_output_into_a_file_has_no_bars_whatever_colors_are_forced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with open(tmp_path / "log", "w") as stream:
-        monkeypatch.setattr(sys, "stderr", stream)
-        with plain_output():
-            assert not PlainConsole(stderr=True).is_terminal
+    _, ours = os.openpty()
+    with open(ours, "w") as terminal, open(tmp_path / "table.md", "w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with plain_output(), Live(PlainConsole(stderr=True, width=80), 1):
+            print("| arm |")
+            assert not PlainConsole().is_terminal
+    assert (tmp_path / "table.md").read_text() == "| arm |\n"
 
 
 def test_progress_shows_names_as_they_are_on_one_line() -> None:
@@ -135,8 +115,7 @@ def test_progress_shows_names_as_they_are_on_one_line() -> None:
             display.over(job, Ended("failed", HOSTILE))
         said = console.file.getvalue()  # type: ignore[attr-defined]
         assert f"[/x]{DRAWN} seed 0: {DRAWN}" in said
-        assert "\u202e" not in said
-        assert "\x1b[2J" not in said
+        assert not re.search("\u202e|\x1b\\[2J", said)
 
 
 def test_logs_hold_no_control_characters(tmp_path: Path) -> None:
@@ -153,13 +132,10 @@ with output_to_file(Path({str(tmp_path / "log")!r})):
     assert (tmp_path / "log").read_text() == f"{SHOWN}\n{SHOWN}\n"
 
 
-def test_figure_of_any_text_is_xml(tmp_path: Path) -> None:
-    plan = synthetic.make_plan("s", {"position": ["1d", "2d"]}, {"position": "1d"}, seeds=3)
-    plan["arms"][1]["name"] = "a\x1b\x07\u202ez"
-    content = study_figure.picture(synthetic.results(plan | {"question": "a\x1b\x00\u202ez"}), "svg")
+def test_figure_of_any_text_is_xml() -> None:
+    content = study_figure.picture(synthetic.results(hostile("a\x1b\x00\x07\u202ez")), "svg").decode()
     ElementTree.fromstring(content)
-    assert b"\x1b" not in content
-    assert "\u202e" not in content.decode()
+    assert not {"\x1b", "\u202e"} & {*content}
 
 
 def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
@@ -179,8 +155,8 @@ def test_cells_and_headers_of_a_csv_are_no_formulas() -> None:
 def test_unreadable_folder_is_called_unreadable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str, reader: Callable[[Path], object]
 ) -> None:
-    for name in ("studies", "trials"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "trials").mkdir()
 
     def refused(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))

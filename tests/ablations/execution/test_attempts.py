@@ -35,7 +35,7 @@ def end(trial: store.Trial, how: str, step: int | None = 0, code: str = CODE, wh
 
 
 def chances(trial: store.Trial, code: str = CODE) -> str:
-    """Return why there is no further attempt, as the next attempt reads it under its claim; "" if there is one."""
+    """Return why there is no further attempt; "" if there is one."""
     with synthetic.claimed(trial) as current:
         return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, current.path, code))
 
@@ -68,9 +68,8 @@ def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
 
 
 def test_attempts_killed_before_they_read_a_checkpoint_count(trial: store.Trial) -> None:
-    end(trial, "killed", saves=50)
-    for _ in range(2):
-        end(trial, "killed", step=None)
+    for step in (0, None, None):
+        end(trial, "killed", step, saves=50 if step == 0 else 0)
     assert chances(trial) == ""
     end(trial, "killed", step=None)
     assert chances(trial) != ""
@@ -109,13 +108,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
 
 @pytest.mark.parametrize(
     ("before", "now", "again"),
-    [
-        ([], "a", True),
-        (["a"], "a", False),
-        (["a"], "b", True),
-        (["a", "b"], "c", False),
-        (["a", "b"], "b", False),
-    ],
+    [([], "a", True), (["a"], "a", False), (["a"], "b", True), (["a", "b"], "c", False)],
 )
 def test_same_traceback_twice_or_three_exceptions_end_it(
     trial: store.Trial, before: list[str], now: str, again: bool
@@ -136,7 +129,6 @@ def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial
 
 
 def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> None:
-    """The old result stays in the attempt that moved it, and the trial is to do again, unless it has a new result."""
     with synthetic.claimed(trial) as attempt:
         attempt.publish({"status": "diverged", "metrics": {}})
     assert store.claim(trial, lease.Watch()) is None
@@ -152,9 +144,7 @@ def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> Non
 
 def test_the_machines_faults_are_given_time_to_pass() -> None:
     """Each pause is five times the previous one, up to a limit; bugs and kills add none."""
-    fault, bug, killed = (
-        attempts.EndedAttempt(*how, 0) for how in ((True, "ECC"), (False, "bug"), (True, attempts.KILLED))
-    )
-    first = attempts.PAUSE_SECONDS
-    pauses = [attempts.retry_delay([bug, killed, killed] + [fault] * count) / first for count in range(6)]
-    assert pauses == [0, 1, 5, 25, 30, 30]
+    others = [attempts.EndedAttempt(False, "bug", 0), attempts.EndedAttempt(True, attempts.KILLED, 0)]
+    faults = [attempts.EndedAttempt(True, "ECC", 0)] * 5
+    pauses = [attempts.retry_delay(others + faults[:count]) for count in range(6)]
+    assert pauses == [attempts.PAUSE_SECONDS * times for times in (0, 1, 5, 25, 30, 30)]

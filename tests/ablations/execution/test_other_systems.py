@@ -18,8 +18,6 @@ LINUX = ("/proc", "/sys")
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide /proc, /sys and CPU affinity."""
-
     def hidden(read: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *rest: Any, **named: Any) -> Any:
             if str(path).startswith(LINUX):
@@ -45,7 +43,6 @@ def test_cores_memory_and_processor_are_known() -> None:
 
 
 def test_a_lease_is_judged_by_its_changes(tmp_path: Path) -> None:
-    """Whether its process lives is unknown, so a lease is at first neither free nor held."""
     trial = Trial(tmp_path / ("0" * 12))
     trial.create({"config": {}})
     with synthetic.claimed(trial):

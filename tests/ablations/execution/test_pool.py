@@ -19,8 +19,6 @@ from results.store.standing import Kind, Standing, Standings, Start
 from vitcore.config import Config
 from vitcore.identity import trial_id
 
-Json = dict[str, Any]
-
 
 @pytest.mark.parametrize(
     ("ranks", "gpus", "cores", "number"),
@@ -34,12 +32,10 @@ def test_one_trial_a_gpu_or_a_core_by_default(ranks: int, gpus: int, cores: int,
 @pytest.mark.parametrize(
     ("visible", "found"),
     [
-        ("0,1", ["0", "1"]),
         ("3, 5", ["3", "5"]),
         ("GPU-1a2b,MIG-3c4d", ["GPU-1a2b", "MIG-3c4d"]),
         ("0,-1,2", ["0"]),
         ("0,,2", ["0"]),
-        ("-1", []),
         ("", []),
         ("NoDevFiles", []),
     ],
@@ -61,33 +57,34 @@ def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def jobs(count: int) -> list[Job]:
-    """Return jobs of a small config with several seeds."""
     settings = {"width": 16, "heads": 2, "depth": 1, "patch": 4, "pool": "gap", "steps": 6, "batch": 16}
     configs = [Config(**settings, seed=seed) for seed in range(count)]
     return [Job(trial_id(config), config.model_dump(), "arm", "study") for config in configs]
 
 
-def visible(monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trials_per_gpu: int = 1) -> list[str]:
-    """Return the GPU of each worker for nine trials on a machine with 16 cores."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(slots, "cores", lambda: 16)
+@pytest.mark.parametrize(
+    ("gpus", "asked", "trials_per_gpu", "of_workers"),
+    [
+        ("0,1", None, 1, "01"),
+        ("0,1", None, 2, "0101"),
+        ("0,1", 5, 1, "01010"),
+        ("0,1", 1, 2, "0"),
+        ("0", 12, 1, "0" * 9),
+    ],
+)
+def test_workers_are_spread_over_the_gpus(
+    monkeypatch: pytest.MonkeyPatch, gpus: str, asked: int | None, trials_per_gpu: int, of_workers: str
+) -> None:
+    monkeypatch.setenv(slots.VISIBLE, gpus)
     found = slots.make_slots(jobs(9), asked, trials_per_gpu)
-    return [slot.environment[slots.VISIBLE] for slot in found]
-
-
-def test_workers_are_spread_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert visible(monkeypatch, "0,1", None) == ["0", "1"]
-    assert visible(monkeypatch, "0,1", None, trials_per_gpu=2) == ["0", "1", "0", "1"]
-    assert visible(monkeypatch, "0,1", 5) == ["0", "1", "0", "1", "0"]
-    assert visible(monkeypatch, "0,1", 1, trials_per_gpu=2) == ["0"]
-    assert visible(monkeypatch, "0", 12) == ["0"] * 9
+    assert "".join(slot.environment[slots.VISIBLE] for slot in found) == of_workers
 
 
 def pool(folder: Path, some: Sequence[Job], workers: int) -> Pool:
     """Return a pool with objects in place of worker processes."""
-    places = [Slot(number, {}) for number in range(workers)]
+    places, worker = [Slot(number, {}) for number in range(workers)], {"send": lambda job: None, "close": lambda: None}
     made = Pool(some, Place(folder, None), places, Quiet(), lambda job: None, RunSummary())
-    made.start = lambda slot: SimpleNamespace(send=lambda job: None)  # type: ignore[method-assign]
+    made.start = lambda slot: SimpleNamespace(**worker)  # type: ignore[method-assign]
     return made
 
 
@@ -109,12 +106,13 @@ def test_no_more_workers_are_started_than_trials_wait(tmp_path: Path) -> None:
     assert at_work(made) == [None, first]
     hear(made, 0, Ready())
     assert at_work(made) == [second, first]
+    hear(made, 1, Ended("stopped"))
+    assert at_work(made) == [second, first], "a stopped trial waits again"
 
 
 def test_killed_starts_are_not_counted_as_crashes(tmp_path: Path) -> None:
     """A slot survives fewer than 20 SIGKILLs and fewer than three crashes in a row, whatever their order."""
     made = pool(tmp_path, jobs(2), 1)
-    made.start = lambda slot: SimpleNamespace(close=lambda: None)  # type: ignore[method-assign]  # no processes
     for code in (-9, -9, -9, 1, -9, 0):
         made.tick()
         hear(made, 0, Exited(code))
@@ -123,26 +121,13 @@ def test_killed_starts_are_not_counted_as_crashes(tmp_path: Path) -> None:
         hear(made, 0, Exited(1))
 
 
-def test_a_stopped_trial_waits_again(tmp_path: Path) -> None:
-    first, second = some = jobs(2)
-    made = pool(tmp_path, some, 1)
-    made.tick()
-    hear(made, 0, Ready())
-    assert at_work(made) == [first]
-    hear(made, 0, Ended("stopped"))
-    assert at_work(made) == [second]
-    assert [one.job for one in made.trials.values() if one.state is PoolTrialState.WAITING] == [first]
-
-
 def test_workers_leave_before_the_last_trial_is_published(tmp_path: Path) -> None:
     """A study is published after its last trial; workers that have nothing left to train exit in the meantime."""
-    some, order = jobs(2), []
+    some, order = jobs(2), list[Any]()
     made = pool(tmp_path, some, 1)
-    made.start = lambda slot: SimpleNamespace(  # type: ignore[method-assign]
-        send=lambda job: None, close=lambda: order.append("closed")
-    )
     made.on_over = order.append
     made.tick()
+    made.slots[0].worker.close = lambda: order.append("closed")
     hear(made, 0, Ready())
     for _ in some:
         made.tick()

@@ -19,7 +19,7 @@ ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A study in which one trial failed of a bug, one of memory, and one diverged."""
+    """Write a study in which one trial failed of a bug, one of memory, and one diverged."""
     plan = synthetic.position()
     holes = {synthetic.trial_id(plan, "position=none", 3): synthetic.hole("diverged")}
     holes |= {synthetic.trial_id(plan, *cell): synthetic.hole("missing") for cell in ARMS.values()}
@@ -33,7 +33,6 @@ def runs(tmp_path: Path) -> Path:
 
 
 def states(runs: Path) -> dict[str, str]:
-    """The statuses of the three."""
     plan = synthetic.position()
     cells = {**ARMS, "diverged": ("position=none", 3)}
     return {name: store.trial(runs, synthetic.trial_id(plan, *cell)).state().status for name, cell in cells.items()}
@@ -48,7 +47,6 @@ LEFT = {"bug": "failed", "memory": "failed", "diverged": "diverged"}
     [
         ([], "2 trials may be run again", ["bug", "memory"]),
         (["--oom"], "1 trials may be run again", ["memory"]),
-        (["--oom", "--diverged"], "2 trials may be run again", ["memory", "diverged"]),
         (["--failed", "--diverged"], "3 trials may be run again", ["bug", "memory", "diverged"]),
     ],
 )
@@ -96,7 +94,7 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     for kind, arm in (("bug", "position=none seed 1"), ("memory", "position=2d seed 2")):
         lines = [f"failed    1 trial: of {kind}", "Traceback ...", arm, advice(kind, plan)]
         assert "\n            ".join(lines) in text
-    assert "ablate retry position-embedding --oom" in advice("memory", "position-embedding")
+    assert f"ablate retry {plan} --oom" in text
 
 
 def test_trial_and_its_eval_that_failed_are_both_forgiven(runs: Path, ablate: Ablate) -> None:

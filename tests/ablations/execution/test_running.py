@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from serial import serve_all
 from small_study import command
 
 from ablations.cli.running import failures
-from ablations.execution import machine, pool, runner
+from ablations.execution import attempts, machine, pool, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, read_event
 from ablations.execution.pool import Pool, RunSummary, Slot
@@ -51,25 +52,22 @@ STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [non
 
 
 def plan(folder: Path, steps: int = 40, study: str = STUDY, seeds: int = 2) -> Plan:
-    """Write a study and its recipe, which commands in the folder use too; return the plan."""
     return planning.build(design(folder, study, RECIPE.replace("STEPS", str(steps))), range(seeds))
 
 
 def with_plugin(folder: Path, source: str) -> Place:
-    """Return a place whose workers load a plug-in of this source."""
     path = folder / "plugin.py"
     path.write_text(source)
     return Place(folder / "runs", None, {str(path): hashlib.sha256(path.read_bytes()).hexdigest()[:12]})
 
 
 def wait_for(folder: Path, pattern: str) -> None:
-    """Wait for a file in the run directory."""
     until(lambda: any((folder / "runs/trials").glob(pattern)), pattern, 60, every=0.05)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], Path, Quiet]:
-    """Two jobs of a second or more each, their run directory, and what the run displayed."""
+    """Return two jobs of a second or more each, their run directory, and what the run displayed."""
     folder, display = tmp_path_factory.mktemp("undisturbed"), Quiet()
     jobs = jobs_of([plan(folder, 300, seeds=1)])
     assert sorted(runner.run(jobs, Place(folder, None), display, workers=1).done) == sorted(job.id for job in jobs)
@@ -83,11 +81,10 @@ def test_failures_are_reported_with_cause_and_command() -> None:
         return Plan.model_construct(study=study, name=f"{study}@digits+54cd58", seeds=[0], arms=[arm])
 
     plans = [plan("one", "abcd"), plan("other", "xyz")]
-    few = {"a": "OSError: no", "b": "OSError: no"}
-    assert failures(few, plans) == "2 trials failed (OSError: no): `ablate retry a b` lets them run again"
+    said = failures(dict.fromkeys("ab", "OSError: no"), plans)
+    assert "2 trials failed (OSError: no): `ablate retry a b`" in said
     many = dict.fromkeys("abc", "OSError: no") | {"d": "KeyError: 'x'"}
-    said = "4 trials failed (3 of them: OSError: no): `ablate retry one@digits+54cd58` lets them run again"
-    assert failures(many, plans) == said
+    assert "(3 of them: OSError: no): `ablate retry one@digits+54cd58`" in failures(many, plans)
     assert "`ablate retry a b c d`" in failures(many, [])
 
 
@@ -121,10 +118,7 @@ def bad_jobs(folder: Path, action: str) -> Iterator[tuple[list[Job], Place]]:
 
 
 def test_failed_trials_are_recorded_and_stop_no_other(tmp_path: Path) -> None:
-    """The attempt records the cause; only other code tries again.
-
-    Without a GPU, a trial that asks for a GPU fails at once with the reason, and never trains on the CPU.
-    """
+    """Only other code tries again. Without a GPU, a trial that asks for one fails at once."""
     with bad_jobs(tmp_path, "raise RuntimeError('no such thing')") as (jobs, place):
         config = Config(device="auto" if machine.gpus() else "cuda", steps=2, width=16, depth=1, heads=2)
         bad, good, gpu = jobs = [*jobs, Job(trial_id(config), config.model_dump(), "a", "s")]
@@ -143,20 +137,20 @@ def test_failed_trials_are_recorded_and_stop_no_other(tmp_path: Path) -> None:
 
 
 def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial whose workers die without progress is given up; lack of memory is named where the kernel counts it."""
     monkeypatch.setattr(pool, "oom_kills", itertools.count().__next__)
     display = Quiet()
     with bad_jobs(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)") as (jobs, place):
         tally = runner.run(jobs, place, display, workers=1)
     assert tally.done == [jobs[1].id]
-    why = "the last was killed (perhaps out of memory), or its machine failed: nothing was recorded"
-    assert tally.failed == {jobs[0].id: f"3 attempts without progress: {why}"}
+    assert tally.failed == {jobs[0].id: f"3 attempts without progress: the last was {attempts.KILLED}"}
     assert any("died (signal SIGKILL: out of memory)" in line for line in display.said)
 
 
 def test_processes_that_the_kernel_killed_for_memory_are_counted() -> None:
     """In a control group of 100 MB, where one can be made, the kernel kills a process that takes 200 MB."""
-    group = own_group() / f"test-{os.getpid()}"
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    groups = [group.lstrip("/") for _, controllers, group in lines if controllers == "memory"]
+    group = Path("/sys/fs/cgroup/memory", *groups[:1], f"test-{os.getpid()}")
     try:
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(10**8))
@@ -171,19 +165,12 @@ def test_processes_that_the_kernel_killed_for_memory_are_counted() -> None:
     ended = [subprocess.run(some).returncode for some in words]
     print(ended, oom_kills() - before)
     """
-    command = [sys.executable, "-c", dedent(code), str(group)]
+    words = [sys.executable, "-c", dedent(code), str(group)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
     finally:
         group.rmdir()
     assert done.stdout.splitlines() == ["1000000", "[0, -9] 1"]
-
-
-def own_group() -> Path:
-    """Return this process's control group of memory."""
-    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    groups = [group.lstrip("/") for _, controllers, group in lines if controllers == "memory"]
-    return Path("/sys/fs/cgroup/memory", *groups[:1])
 
 
 ONCE = "once = __import__('pathlib').Path(__file__).with_name('once'); first = not once.exists(); once.touch()"
@@ -207,7 +194,7 @@ def test_lost_cuda_context_takes_another_process(tmp_path: Path, monkeypatch: py
     with bad_jobs(tmp_path, f"raise RuntimeError({error!r})") as (jobs, place):
         tally = runner.run(jobs, place, Quiet(), workers=1)
     assert tally.done == [jobs[1].id]
-    assert tally.failed == {jobs[0].id: f"3 attempts without progress: the last was RuntimeError: {error}"}
+    assert error in tally.failed[jobs[0].id]
     tried = store.trial(place.runs, jobs[0].id).attempts()
     assert len({json.loads((path / lease.RELEASED).read_text())["pid"] for path in tried}) == 3
 
@@ -228,8 +215,7 @@ def test_slot_whose_workers_do_not_start_is_given_up_alone(tmp_path: Path, monke
     runner.drive(both, math.inf, lambda: False)
     assert len(tally.done) == len(jobs)
     (said,) = display.said
-    assert said.startswith("worker 2 does not start: ")
-    assert "no such library; 1 go on without it" in said
+    assert re.fullmatch("worker 2 does not start: .*no such library; 1 go on without it", said)
 
 
 def test_workers_that_never_start_end_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +282,7 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
 def test_interrupted_run_continues_where_it_was(
     tmp_path: Path, undisturbed: tuple[list[Job], Path, Quiet], number: signal.Signals
 ) -> None:
-    """Ctrl-C and SIGTERM end with checkpoints and a line on how to go on; the next run ends with equal results."""
+    """The next run ends with equal results."""
     jobs, calm, _ = undisturbed
     plan(tmp_path, steps=300)
     process = start_run(tmp_path, "--seeds", "1", "--jobs", "1")
@@ -354,7 +340,6 @@ def test_stopped_worker_is_killed_and_its_trial_resumed(
 
 
 def test_run_that_was_stopped_kills_no_worker(tmp_path: Path) -> None:
-    """Time in which the run itself was stopped counts as one second of silence at most."""
     slot = Slot(0, {})
     made = Pool([], Place(tmp_path, None), [slot], Quiet(), lambda job: None, RunSummary())
     with subprocess.Popen(["sleep", "60"], text=True) as slot.worker:
@@ -366,7 +351,6 @@ def test_run_that_was_stopped_kills_no_worker(tmp_path: Path) -> None:
 
 
 def test_worker_that_reaches_no_step_ends_after_its_parent(tmp_path: Path) -> None:
-    """It ends although its main thread is busy in PyTorch when the parent is killed."""
     busy = dedent("""
         import os, torch
         from ablations.execution import worker

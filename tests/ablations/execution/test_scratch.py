@@ -3,7 +3,6 @@
 import shutil
 import signal
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import synthetic
@@ -41,9 +40,16 @@ def test_checkpoints_lie_on_scratch_space_alone(trial: store.Trial, tmp_path: Pa
         assert store.read_json(attempt.path / "env.json")["resumed_from"] == {"attempt": "0001", "step": 3}
 
 
-def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> None:
+def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial, tmp_path: Path) -> None:
+    """Scratch space may be another node's, or cleaned: the trial goes on from what is left, if anything."""
     inside = store.Trial(trial.path)
+    with synthetic.claimed(trial) as attempt:
+        attempt.log({"step": 4})
+        attempt.save_checkpoint(5, b"gone")
+    shutil.rmtree(tmp_path / "scratch")
+    assert trial.step() == 4  # the metrics still tell how far it came
     with synthetic.claimed(inside) as attempt:
+        assert attempt.checkpoint() is None
         attempt.save_checkpoint(7, b"inside")
     with synthetic.claimed(trial) as attempt:
         assert attempt.checkpoint() == b"inside"
@@ -51,18 +57,6 @@ def test_checkpoints_in_the_run_directory_are_found_too(trial: store.Trial) -> N
         assert attempt.checkpoint() == b"outside"
     with synthetic.claimed(inside) as attempt:
         assert attempt.checkpoint() == b"inside"
-
-
-def test_scratch_space_that_is_gone_is_a_start_from_what_is_left(trial: store.Trial, tmp_path: Path) -> None:
-    """Scratch space may be another node's, or cleaned: the trial starts anew without an error."""
-    with synthetic.claimed(trial) as attempt:
-        attempt.log({"step": 4})
-        attempt.save_checkpoint(5, b"state")
-    shutil.rmtree(tmp_path / "scratch")
-    assert trial.step() == 4  # the metrics still tell how far it came
-    with synthetic.claimed(trial) as attempt:
-        assert attempt.checkpoint() is None
-        attempt.save_checkpoint(1, b"anew")
 
 
 def test_another_run_directory_on_the_same_scratch_space_is_another(trial: store.Trial, tmp_path: Path) -> None:
@@ -85,14 +79,10 @@ def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) 
     assert ablate_toml.scratch("~/scratch") == Path.home() / "scratch"
 
 
-def job(steps: int = 20) -> Job:
-    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=steps, batch=16, evaluations=2)
-    return Job(trial_id(config), config.model_dump(), "a", "s")
-
-
 @pytest.mark.slow
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
-    one = job(1500)
+    config = Config(width=16, depth=1, heads=2, patch=2, pool="gap", steps=1500, batch=16, evaluations=2)
+    one = Job(trial_id(config), config.model_dump(), "a", "s")
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
     display.running = lambda *_: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
@@ -111,10 +101,7 @@ def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keep", "baseline", "other"), [("all", True, True), ("baseline", True, False), ("none", False, False)]
 )
-def test_weights_are_kept_of_whom_they_should(
-    keep: Literal["all", "baseline", "none"], baseline: bool, other: bool
-) -> None:
-    """A trial that is the baseline of any study counts as baseline."""
+def test_weights_are_kept_of_whom_they_should(keep: cleaning.Keep, baseline: bool, other: bool) -> None:
     plan = synthetic.position()
     ids = [synthetic.trial_id(plan, arm, 0) for arm in (plan["baseline"], "position=none")]
     assert [*map(cleaning.kept_weights(keep, [Plan.model_validate(plan)]), ids)] == [baseline, other]

@@ -12,11 +12,11 @@ from outcomes import workers_of
 from small_study import command, results
 
 KILLS = 20
-STUDIES = ["position-embedding", "pooling", "patch-size", "data-fraction", "hybrid-stem"]
+STUDIES = "position-embedding pooling patch-size data-fraction hybrid-stem"
 
 
 def start(runs: Path) -> "subprocess.Popen[bytes]":
-    words = command("run", *STUDIES, "--runs", str(runs))
+    words = command("run", *STUDIES.split(), "--runs", str(runs))
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
