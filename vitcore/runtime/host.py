@@ -45,7 +45,6 @@ def host_limits() -> Iterator[float]:
 
 
 def process_limits() -> Iterator[float]:
-    """Yield the limits in bytes that ulimit -v and -d set, if any."""
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             yield limit
@@ -60,7 +59,6 @@ def group_limits(root: Path, group: Path) -> Iterator[float]:
 
 
 def host_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -46,8 +46,7 @@ class Teacher(nn.Module):
 def teacher_for(config: Config, data: Data, ranks: Ranks, trained: Trained | None) -> Teacher | None:
     """Return the teacher on the data's device, or None if the config has no teacher.
 
-    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if the trial is missing,
-    or timm's model cannot be loaded.
+    trained: the trial that `config.teacher` names, needed by rank 0 only. Raises ConfigError if a teacher is missing.
     """
     if config.teacher == NONE:
         return None

@@ -157,7 +157,6 @@ class Replica(Generic[Batch]):
             raise OutOfMemory(f"out of memory at a micro-batch of {size}: {indivisible or 'it had fitted'}") from error
 
     def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-        """Return `objective(batch)`, whose backward pass may exchange gradients with the other ranks."""
         return self.parallel(objective, batch) if self.parallel else objective(batch)
 
     def each(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
@@ -221,8 +220,7 @@ def check_ranks(config: Config) -> None:
 
 
 def refuse_batch_norm(count: int, device: str) -> None:
-    """Raise ConfigError on a CPU, because PyTorch synchronizes batch norm only on GPUs."""
-    if device == "cpu":
+    if device == "cpu":  # PyTorch synchronizes batch norm only on GPUs
         raise ConfigError(f"gpus={count}: batch norm ties the images of a batch together: on CPUs gpus=1")
 
 

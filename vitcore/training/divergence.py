@@ -32,5 +32,4 @@ class Suspicion:
         return Suspicion(step, self.step or self.refuted_step, self.count + 1)
 
     def refuted(self) -> Suspicion:
-        """Return the state after the suspected step was recomputed without a divergence."""
         return Suspicion(0, self.step, self.count)

@@ -13,25 +13,17 @@ Status = Literal["finished", "diverged", "stopped"]
 
 
 class Run(Protocol):
-    """The interface through which a training saves results and reads a checkpoint back.
+    """The interface through which a training saves results and reads a checkpoint back; payloads are safetensors.
 
     `results.store.Attempt` implements it with files in the run directory, `Memory` with attributes.
     """
 
     def checkpoint(self) -> bytes | None:
-        """Return the newest valid checkpoint as safetensors, or None without one.
-
-        Only the metrics up to the checkpoint's step remain, and none without a checkpoint.
-        """
+        """Return the newest valid checkpoint, if any, and drop the metrics of later steps."""
 
     def save_checkpoint(self, step: int, payload: bytes) -> None: ...
-
-    def log(self, line: Metrics) -> None:
-        """Add a line to the metrics (metrics.jsonl)."""
-
-    def save_weights(self, payload: bytes) -> None:
-        """Save the final weights, given as safetensors."""
-
+    def log(self, line: Metrics) -> None: ...
+    def save_weights(self, payload: bytes) -> None: ...
     def save_correct(self, index: np.ndarray[Any, Any], correct: np.ndarray[Any, Any]) -> None:
         """Save which test images were classified correctly (n,), as uint8, and their int32 indices in the data (n,)."""
 

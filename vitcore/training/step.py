@@ -290,7 +290,6 @@ class TrainStep:
         return bool(off <= TOLERANCE[self.config.precision] * whole)
 
     def state(self) -> list[Tensor]:
-        """Return every tensor that a step changes."""
         moments = (value for state in self.optimizer.state.values() for value in state.values())
         mean = self.average.mean if self.average else []
         return [*self.model.state_dict().values(), *mean, *(value for value in moments if isinstance(value, Tensor))]

@@ -128,10 +128,7 @@ class MAE(Masking):
         return F.mse_loss(logits, targets)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return two mean squared errors (B, 2) of each image: of the prediction, and of 0 for all pixels.
-
-        They take less memory than the predicted pixels.
-        """
+        """Return each image's mean squared errors (B, 2), of the prediction and of 0: less memory than the pixels."""
         return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:
@@ -145,8 +142,7 @@ class MAE(Masking):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P). Without keys, every image has
-    the key 0.
+    It maps images (B, C, H, W) and their random keys (B,), 0 if there are none, to predictions (B, M, C P P).
     """
 
     def __init__(self, config: Config) -> None:

@@ -53,7 +53,6 @@ class Objective(Variant):
         raise NotImplementedError
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss over the images of a batch."""
         return F.cross_entropy(logits, targets, label_smoothing=self.config.label_smoothing)
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -55,6 +55,5 @@ class Average:
 
 @torch.no_grad()
 def copy(source: list[Tensor], target: list[Tensor]) -> None:
-    """Write the values of `source` into the tensors of `target`."""
     for values, tensor in zip(source, target, strict=True):
         tensor.copy_(values)
