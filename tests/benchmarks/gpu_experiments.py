@@ -7,7 +7,7 @@ equal those of the step as it is; one that cannot run, or computes something els
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -58,22 +58,16 @@ class Experiment:
 
     def pair(self, name: str, config: Config) -> tuple[Changed, Changed]:
         """Return the product's step and the changed one. Raises ValueError if their first losses differ."""
+
+        @contextmanager
+        def change() -> Iterator[None]:
+            with compiled_as(name, **self.compiling), self.change():
+                yield
+
         today = Changed(config := telling(config))
-        change = together(compiled_as(name, **self.compiling), self.change)
         other = Changed(config.model_copy(update=self.update), change)
         refuse_unequal("the experiment", today.losses[:CHECKED], other.losses[:CHECKED], TOLERANCE[config.precision])
         return today, other
-
-
-def together(*changes: Change) -> Change:
-    @contextmanager
-    def change() -> Iterator[None]:
-        with ExitStack() as stack:
-            for one in changes:
-                stack.enter_context(one())
-            yield
-
-    return change
 
 
 def flexible() -> AbstractContextManager[Any]:
@@ -153,7 +147,7 @@ def kernel(backend: SDPBackend) -> Change:
     return lambda: patch.object(device, "attending", attending)
 
 
-def compiled_as(name: str, **how: Any) -> Change:
+def compiled_as(name: str, **how: Any) -> AbstractContextManager[Any]:
     """Compile under another cache key, since PyTorch's cache does not see the change. On a CPU only trace."""
 
     def compiled(model: nn.Module, attention: str) -> Callable[..., Any]:
@@ -162,7 +156,7 @@ def compiled_as(name: str, **how: Any) -> Change:
         traced = next(model.parameters()).device.type == "cpu"
         return torch.compile(model, dynamic=False, **({"backend": "eager"} if traced else how))
 
-    return lambda: patch.object(step, "compiled", compiled)
+    return patch.object(step, "compiled", compiled)
 
 
 SMALL = {"width": 192, "depth": 6, "heads": 3, "batch": 256}

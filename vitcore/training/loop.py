@@ -80,10 +80,10 @@ def train(
             check_memory(dict(config), measure(config), capacity(torch_device(config)))
         data = load(config, data_dir).to(torch_device(config))
         start = weights_for(config, ranks.broadcast(lambda: parent))
-        make = partial(Training, config, data, start, ranks, teacher_for(config, data, ranks, teacher))
+        model = teacher_for(config, data, ranks, teacher)
         suspicion: Suspicion | None = None
         while True:
-            training = make()
+            training = Training(config, data, start, ranks, model)
             training.restore(ranks.broadcast(run.checkpoint))
             if suspicion is not None:
                 training.suspicion = suspicion
@@ -156,11 +156,11 @@ class Training:
         self.train_step = TrainStep(config, data, start, ranks, teacher)
         self.objective, self.model = self.train_step.objective, self.train_step.model
         self.optimizer = self.train_step.optimizer
-        self.part = ranks.part(config.batch)
+        self.part = part = ranks.part(config.batch)
         self.average = self.train_step.average
-        self.order = Order(len(data.train), config.seed, config.augment_repeats)
-        # No bound method: a reference cycle would keep the tensors in memory until the next garbage collection.
-        self.places = partial(places, self.order, config.batch, self.part)
+        self.order = order = Order(len(data.train), config.seed, config.augment_repeats)
+        # This rank's images in a step. A method would keep all tensors in memory until the next garbage collection.
+        self.places: Callable[[int], Indices] = lambda step: order.places(step * config.batch, config.batch)[part]
         self.images = data.train.reader(self.places, config.steps)
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
@@ -367,11 +367,6 @@ class Training:
             micro_batch=self.train_step.reported_micro_batch,
             suspect_hardware=self.suspicion.refuted_step or None,
         )
-
-
-def places(order: Order, batch: int, part: Indices, step: int) -> Indices:
-    """Return the indices (b,) in the training data of a rank's images in a step; `part` (b,) are those in a batch."""
-    return order.places(step * batch, batch)[part]
 
 
 def evaluation_batch(config: Config, device: torch.device) -> int:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -55,19 +56,17 @@ class Fragile(Memory):
     writes: int = 0
 
     def log(self, line: dict[str, Any]) -> None:
-        self.die()
-        super().log(line)
-        self.die()
+        self.around(super().log, line)
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
-        self.die()
-        super().save_checkpoint(step, payload)
-        self.die()
+        self.around(super().save_checkpoint, step, payload)
 
-    def die(self) -> None:
-        self.writes += 1
-        if self.writes == self.dies_at:
-            raise Killed
+    def around(self, write: Callable[..., None], *content: Any) -> None:
+        for act in (lambda: None, lambda: write(*content)):
+            act()
+            self.writes += 1
+            if self.writes == self.dies_at:
+                raise Killed
 
 
 @pytest.mark.parametrize("at", [1, 2, 31, 42])

@@ -183,7 +183,7 @@ def test_an_augmentation_of_its_own_is_made_before_the_graph(monkeypatch: pytest
     monkeypatch.setitem(AUGMENT, "brightest", Brightest)
     run = finished(tiny(augment="brightest"))
     assert run.facts == {"cuda_graph": "the step after augmentation"}
-    assert run.weights == finished(tiny(augment="brightest", cuda_graph="off")).weights
+    assert_same(run, finished(tiny(augment="brightest", cuda_graph="off")))
 
 
 def test_out_of_memory_halves_the_micro_batch_before_the_capture(monkeypatch: pytest.MonkeyPatch, graphs: Mock) -> None:
@@ -246,12 +246,11 @@ def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_each_attempt_leaves_its_untimed_step_out_of_the_images_per_second() -> None:
     """A checkpoint has the seconds of all steps, as if the first had been timed: the rate stays the same."""
-    first = Training(config := tiny(), load(config))
+    first, second = (Training(tiny(), load(tiny())) for _ in range(2))
     first.advance_untimed()
     first.advance()
     first.advance()
     first.seconds = 8.0
-    second = Training(config, load(config))
     second.restore(safetensors.torch.save(first.state()))
     assert second.seconds == pytest.approx(12, abs=0.5)
     second.advance_untimed()
