@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from vitcore import Config, ViT, train
+from vitcore.data.splits import load
 from vitcore.keyed_random import Keys, image_keys
+from vitcore.training.loop import Training
 from vitcore.training.run import Memory
 
 TINY: dict[str, Any] = {
     "width": 16, "depth": 1, "heads": 2, "pool": "gap", "steps": 6, "batch": 10, "evaluations": 2
 }  # fmt: skip
-
 
 GPU_FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
@@ -23,6 +24,14 @@ GPU_FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 Gi
 def tiny(**settings: Any) -> Config:
     """Return the config of a training of a small ViT on digits, which takes a fraction of a second."""
     return Config(**(TINY | settings))
+
+
+def advanced(config: Config, steps: int = 0) -> Training:
+    """Return a training that has taken so many steps."""
+    training = Training(config, load(config))
+    for _ in range(steps):
+        training.advance()
+    return training
 
 
 def keys(images: int, seed: int = 0, epoch: int = 0) -> Tensor:

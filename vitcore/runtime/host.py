@@ -1,4 +1,4 @@
-"""The CPU of this machine, the memory that this process may use, and what a training needs. Loads no torch."""
+"""The CPU of this machine, the memory that this process may use, and what a training needs; without torch."""
 
 import os
 import platform

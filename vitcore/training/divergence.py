@@ -8,7 +8,7 @@ VERIFICATIONS = 3  # suspicions after which any divergence is confirmed: steps a
 
 
 class DivergedError(Exception):
-    """The error that the loss of a step, counted from 1, or of the validation images after it is not finite."""
+    """The loss of a step, counted from 1, or of the validation images after it is not finite."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"diverged at step {step}")

@@ -69,8 +69,8 @@ def train(
     every step. ranks: the `config.gpus` processes that call this function together. Only rank 0 needs `run`, `parent`,
     `teacher` and `stop`.
 
-    Raises ValueError if data, weights or checkpoint are missing or do not fit, if `config.gpus` is not the number of
-    ranks, or if the model cannot fit into memory. Raises OutOfMemory if the smallest possible batch does not.
+    Raises ValueError if data, weights or checkpoint are missing or do not fit `config`, or if the model cannot fit into
+    memory. Raises ValueError if `config.gpus` is not the number of ranks. Raises OutOfMemory if no batch size fits.
     """
     if config.gpus != ranks.count:
         raise ConfigError(f"gpus={config.gpus}: here is 1 process of {ranks.count}; `ablate train` starts the others")

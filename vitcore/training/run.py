@@ -79,7 +79,7 @@ class Outcome:
     """The outcome of a training, which has finished, diverged or been stopped.
 
     metrics: test_accuracy, test_loss, val_accuracy, val_loss and train_loss; empty unless finished. train_loss is the
-    mean over the steps since the previous evaluation, with label smoothing and mixed images, unlike the other losses.
+    mean over the steps since the previous evaluation. It alone includes label smoothing and mixed images.
     """
 
     status: Status

@@ -85,8 +85,8 @@ class Batch(NamedTuple):
 class TrainStep:
     """A training step with its model and optimizer, which runs eagerly or as one CUDA graph, compiled or not.
 
-    start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: how steps
-    are computed, and why not otherwise. The training loop records them in env.json, then empties the dict.
+    start: weights to start from, or None for initial values. teacher: the model to distill, or None. facts: whether
+    steps are compiled or a CUDA graph, and why not. The training loop records them in env.json, then empties the dict.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from trainings import assert_same, finished
+from trainings import advanced, assert_same, finished
 
 from vitcore import Config, train
 from vitcore.config import merge
@@ -51,8 +51,7 @@ def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
 
 def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
     """Dropout, stochastic depth, augmentation and mixed images: the whole batch's gradient in float64, and its loss."""
-    config = tiny(**(EVERYTHING | {"head_init": "lecun-normal"}))
-    training = Training(config, load(config))
+    training = advanced(tiny(**(EVERYTHING | {"head_init": "lecun-normal"})))
     training.model.double()
     images, targets, keys = training.batch()
     batch = Batch(images.double(), targets.double(), keys)
@@ -79,8 +78,7 @@ def test_augmented_images_reach_the_model() -> None:
 
 def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
     """Logits and parameters are float32, dense layers in between are not; the loss is near that of float32."""
-    config = tiny(precision="bf16", head_init="lecun-normal")
-    training = Training(config, load(config))
+    training = advanced(tiny(precision="bf16", head_init="lecun-normal"))
     seen: list[torch.dtype] = []
     up = training.model.encoder.blocks[0].mlp.up
     up.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 import trainings
-from trainings import after, assert_same, finished
+from trainings import advanced, after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
 from vitcore import ViT, train
 from vitcore.analysis.restore import restored
 from vitcore.data.splits import load
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
-from vitcore.training.loop import Training, evaluation_steps
+from vitcore.training.loop import evaluation_steps
 from vitcore.training.run import Memory
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=20, batch=48)
@@ -118,7 +118,7 @@ def test_a_step_equals_adamw_written_out(clip_norm: float) -> None:
     """Gradient clipped or not, bias-corrected moments, decoupled decay: the first step in plain arithmetic."""
     settings = {"clip_norm": clip_norm, "optimizer.eps": 1e-3}  # an epsilon that tells gradients of other norms apart
     config = tiny(**settings, weight_decay=0.3, lr=0.01, warmup=0.0, label_smoothing=0.1)
-    training = Training(config, load(config))
+    training = advanced(config)
     before = {name: p.detach().clone() for name, p in training.model.named_parameters()}
     images, labels, _ = training.batch()
     targets = 0.9 * torch.nn.functional.one_hot(labels, 10) + 0.01

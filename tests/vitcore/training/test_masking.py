@@ -9,14 +9,13 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
-from trainings import keys, tiny
+from trainings import advanced, keys, tiny
 
 from vitcore import Config, train
 from vitcore.analysis.cost import measure
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.position import POSITION, Context
-from vitcore.training.loop import Training
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_autoencoder import normalized_patches
 from vitcore.training.objectives.masked_patches import Corruption, MaskedViT, corrupted, mean_colors
@@ -55,7 +54,7 @@ def test_target_is_the_3_bit_mean_color(channels: int, levels: int, patch: int) 
 
 def test_digits_use_all_eight_shades() -> None:
     """Bytes of 0 to 16 are cut into 8 shades over their own range, not over that of photographs."""
-    training = Training(config := masked(), load(config))
+    training = advanced(masked())
     colors = mean_colors(training.data.train.pixels, 2, training.objective.levels)  # type: ignore[attr-defined]
     assert set(colors.unique().tolist()) == set(range(8))
 
@@ -182,7 +181,7 @@ def test_masks_are_keyed() -> None:
     assert stats.chisquare(torch.bincount(left.flatten(), minlength=16).numpy()).pvalue > 1e-3
     for other in (keys(2000, epoch=1), keys(2000, seed=1)):
         assert not torch.equal(masked_places, options.split(other, 16)[1])  # type: ignore[arg-type]
-    training = Training(config := mae(), load(config))
+    training = advanced(mae())
     assert training.evaluate()["val_loss"] == training.evaluate()["val_loss"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from in_process import called
 from outcomes import Quiet
-from trainings import GPU_FULL, after, finished, lack_memory, tiny
+from trainings import GPU_FULL, advanced, after, finished, lack_memory, tiny
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -20,7 +20,6 @@ from ablations.planning.jobs import Job
 from results import store
 from vitcore import Config, contracts, train
 from vitcore.analysis.cost import measure
-from vitcore.data.splits import load
 from vitcore.identity import trial_id
 from vitcore.model.build import build
 from vitcore.options import ConfigError
@@ -120,7 +119,7 @@ def test_batch_norm_out_of_memory_asks_for_a_lower_batch(
 ) -> None:
     """Halving would change what is learned: it ends as out of memory, for which `retry --oom` is there."""
     config = Config(steps=2, batch=10, evaluations=1, micro_batch=10, **settings)  # the only size besides 0
-    training = Training(config, load(config))
+    training = advanced(config)
     monkeypatch.setattr(training.train_step, "gradients", Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(OutOfMemory, match=r"^out of memory at a batch of 10: batch norm ties .*: lower batch$"):
         training.advance()

@@ -12,10 +12,9 @@ import safetensors.torch
 import torch
 import trainings
 from torch import nn
+from trainings import advanced
 
 from vitcore import Config, ViT
-from vitcore.data.splits import load
-from vitcore.training.loop import Training
 from vitcore.training.optimization.ema import Average
 from vitcore.training.optimization.optimizers import OPTIMIZER, layer_id, optimizer, set_rate
 from vitcore.training.optimization.schedules import SCHEDULE, learning_rate
@@ -92,7 +91,7 @@ def test_layers_are_counted_as_beit_does() -> None:
 
 
 def test_each_group_steps_at_its_share_of_the_rate() -> None:
-    training = Training(config := tiny(layer_decay=0.5, warmup=0.5), load(tiny()))
+    training = advanced(config := tiny(layer_decay=0.5, warmup=0.5))
     for step in range(3):
         training.advance()
         for group in training.optimizer.param_groups:
@@ -100,7 +99,6 @@ def test_each_group_steps_at_its_share_of_the_rate() -> None:
 
 
 MADE = [
-    ("adamw", {}, torch.optim.AdamW, {"betas": (0.9, 0.999), "eps": 1e-8}),
     ("adamw", {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3}, torch.optim.AdamW, {"betas": (0.8, 0.95), "eps": 1e-3}),
     ("adam", {"beta2": 0.99}, torch.optim.Adam, {"betas": (0.9, 0.99), "eps": 1e-8}),
     ("sgd", {}, torch.optim.SGD, {"momentum": 0.9, "nesterov": False}),
@@ -166,8 +164,7 @@ def test_muon_steps_as_timms() -> None:
 
 def test_muon_orthogonalizes_the_matrices_of_blocks_alone() -> None:
     """Embeddings, head, norms and biases have AdamW's state, the blocks' matrices a momentum."""
-    training = Training(config := tiny(optimizer="muon"), load(config))
-    training.advance()
+    training = advanced(tiny(optimizer="muon"), 1)
     for name, parameter in training.model.named_parameters():
         hidden = name.startswith("encoder.blocks.") and parameter.ndim == 2
         assert training.optimizer.state[parameter].keys() == (
@@ -197,9 +194,7 @@ def test_schedule_free_equals_its_algorithm() -> None:
 
 def test_schedule_free_keeps_the_average() -> None:
     """What is tested and saved is x; the weights that train on are y, bit for bit."""
-    training = Training(config := tiny(optimizer="schedule-free"), load(config))
-    for _ in range(3):
-        training.advance()
+    training = advanced(tiny(optimizer="schedule-free"), 3)
     before = [parameter.detach().clone() for parameter in training.train_step.parameters]
     kept = safetensors.torch.load(training.weights())
     with training.average.in_place():
@@ -210,8 +205,7 @@ def test_schedule_free_keeps_the_average() -> None:
 
 def test_schedule_free_counts_on_the_host_after_a_resumption() -> None:
     """It reads its scalars at each step: on a GPU each would be waited for."""
-    training = Training(config := tiny(optimizer="schedule-free"), load(config))
-    training.advance()
+    training = advanced(tiny(optimizer="schedule-free"), 1)
     payload = safetensors.torch.save(training.state())
     training.device = torch.device("meta")  # stands for a GPU
     training.restore(payload)
@@ -255,17 +249,15 @@ def test_average_equals_its_formula(read: Callable[[float], float | torch.Tensor
 
 def test_averaged_weights_are_evaluated_and_kept() -> None:
     """Validation, test and the file are of the average; the weights that train are another thing."""
-    training = Training(config := trainings.tiny(ema=0.99, steps=12), data := load(config))
-    for _ in range(8):
-        training.advance()
+    training = advanced(trainings.tiny(ema=0.99, steps=12), 8)
     live = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    loss, correct = training.score(data.val)
+    loss, correct = training.score(training.data.val)
     assert all(torch.equal(tensor, live[name]) for name, tensor in training.model.state_dict().items())
     kept = safetensors.torch.load(training.weights())
     assert not torch.equal(kept["head.weight"], live["head.weight"])
-    plain = Training(trainings.tiny(steps=12), data)
+    plain = advanced(trainings.tiny(steps=12))
     plain.model.load_state_dict(kept)
-    again, same = plain.score(data.val)
+    again, same = plain.score(training.data.val)
     assert (loss, correct.tolist()) == (again, same.tolist())
 
 

@@ -10,18 +10,16 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from trainings import assert_same, finished, lack_memory
+from trainings import advanced, assert_same, finished, lack_memory
 
 from vitcore import Config, train
 from vitcore.config import merge
 from vitcore.contracts import tiny as small_training
 from vitcore.data.augmentation.augment import AUGMENT
-from vitcore.data.splits import load
 from vitcore.keyed_random import Keys
 from vitcore.model.build import build
 from vitcore.model.vit import ViT
 from vitcore.training import step
-from vitcore.training.loop import Training
 from vitcore.training.optimization.optimizers import optimizer
 from vitcore.training.run import Memory
 from vitcore.training.step import WARM_UP, TrainStep, why_eager
@@ -85,7 +83,7 @@ def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: Mock, settings: dict[
 
 def test_nothing_but_its_inputs_changes_between_replays(graphs: Mock) -> None:
     """Every tensor that the graph reads or writes stays where it is in memory."""
-    training = Training(config := tiny(augment="flip-crop", mixup=0.2, ema=0.9), load(config))
+    training = advanced(tiny(augment="flip-crop", mixup=0.2, ema=0.9))
     seen = set()
     for _ in range(STEPS):
         training.advance()
@@ -95,17 +93,6 @@ def test_nothing_but_its_inputs_changes_between_replays(graphs: Mock) -> None:
             read = [*(group["lr"] for group in training.optimizer.param_groups), training.train_step.share]
             seen.add(tuple(tensor.data_ptr() for tensor in [*held, *read, training.train_step.loss]))
     assert len(seen) == 1
-
-
-def test_a_replay_moves_weights_moments_and_average(graphs: Mock) -> None:
-    training = Training(config := tiny(ema=0.9), load(config))
-    for _ in range(WARM_UP + 1):
-        training.advance()
-    before = [tensor.clone() for tensor in training.train_step.state()]
-    training.train_step.replay()
-    after = training.train_step.state()
-    assert len(after) == 5 * len(training.train_step.parameters)  # themselves, average, two moments, steps
-    assert not any(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("at", [1, WARM_UP, WARM_UP + 1, STEPS - 1])
@@ -165,9 +152,7 @@ def test_a_value_of_the_host_in_the_graph_is_found(graphs: Mock) -> None:
         return frozen_replay, loss
 
     graphs.side_effect = frozen
-    training = Training(config := tiny(head_init="lecun-normal"), load(config))
-    for _ in range(STEPS):
-        training.advance()
+    training = advanced(config := tiny(head_init="lecun-normal"), STEPS)
     assert training.train_step.facts == {"cuda_graph": "none: its gradients differ from an eager step's"}
     assert training.train_step.loss.numel() == 0  # nothing keeps the graph's memory
     assert training.weights() == finished(config.model_copy(update={"cuda_graph": "off"})).weights
@@ -246,7 +231,7 @@ def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_each_attempt_leaves_its_untimed_step_out_of_the_images_per_second() -> None:
     """A checkpoint has the seconds of all steps, as if the first had been timed: the rate stays the same."""
-    first, second = (Training(tiny(), load(tiny())) for _ in range(2))
+    first, second = advanced(tiny()), advanced(tiny())
     first.advance_untimed()
     first.advance()
     first.advance()

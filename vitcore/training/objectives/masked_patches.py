@@ -152,9 +152,10 @@ def of_places(x: Tensor, places: Tensor) -> Tensor:
 
 
 def mean_colors(pixels: Tensor, patch: int, levels: int) -> Tensor:
-    """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1; the first channel is the highest digit.
+    """Return the class (B, N) of each patch's mean color, from 0 to 8^C - 1.
 
-    pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel, in which 8 shades have equal width.
+    The first channel is the most significant digit. pixels: uint8 images (B, C, H, W). levels: number of possible
+    values of a pixel, which 8 shades share equally.
     """
     cut = patches_of(pixels, patch).to(torch.int64)  # integers: rounding never changes a class
     shades = cut.sum(dim=(4, 5)).flatten(1, 2) * SHADES // (levels * patch**2)  # (B, N, C)
