@@ -2,8 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_wrong_profiles.py \
-	test_profile_keys.py test_scancel.py test_stages.py test_unclear_answers.py
+CLUSTER := test_devcluster.py test_ranks.py test_submit.py test_status.py test_queue.py test_profile_keys.py
 TESTS := -m pytest -q -n 2 --dist worksteal -m 'not slow' $(addprefix --ignore tests/slurm/,$(CLUSTER))
 OLDEST := .venv-oldest
 STUDIES := position-embedding pooling patch-size data-fraction hybrid-stem

@@ -1,30 +1,10 @@
 """Submission of any list of tasks to SLURM, each exactly once.
 
-The package imports submitit and knows nothing of models. Its public names load on first use.
+The package imports submitit, on first use, and knows nothing of models.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from slurm.profiles.profile import Profile
+from slurm.queries.queue import QueuedJob
+from slurm.submission.arrays import Tasks, send
 
-if TYPE_CHECKING:
-    from slurm.profiles.profile import Profile as Profile
-    from slurm.queries.queue import QueuedJob as QueuedJob
-    from slurm.submission.arrays import Tasks as Tasks
-    from slurm.submission.arrays import send as send
-
-HOME = {
-    "Profile": "slurm.profiles.profile",
-    "QueuedJob": "slurm.queries.queue",
-    "Tasks": "slurm.submission.arrays",
-    "send": "slurm.submission.arrays",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in HOME:
-        raise AttributeError(f"module 'slurm' has no attribute {name!r}")
-    return getattr(import_module(HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(HOME)
+__all__ = ["Profile", "QueuedJob", "Tasks", "send"]

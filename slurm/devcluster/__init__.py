@@ -13,6 +13,6 @@ neither systemd nor cgroups.
 from slurm.devcluster.cluster import Cluster
 from slurm.devcluster.config import Settings
 from slurm.devcluster.processes import until
-from slurm.devcluster.requirements import Unavailable, unmet
+from slurm.devcluster.requirements import unmet
 
-__all__ = ["Cluster", "Settings", "Unavailable", "unmet", "until"]
+__all__ = ["Cluster", "Settings", "unmet", "until"]

@@ -90,9 +90,8 @@ def run(given: argparse.Namespace) -> int:
             cluster = Cluster(given.dir, settings(given))
             cluster.up()
             chosen = "" if given.dir == DEFAULT else f" --dir {shlex.quote(str(given.dir))}"
-            print(
-                f"up in {time.monotonic() - began:.1f} s in {cluster.folder}; sbatch, squeue, sacct speak to it after"
-            )
+            seconds = time.monotonic() - began
+            print(f"up in {seconds:.1f} s in {cluster.folder}; sbatch, squeue, sacct speak to it after")
             print(f'eval "$(python -m slurm.devcluster env{chosen})"')
         case "down":
             Cluster(given.dir).down()

@@ -14,7 +14,6 @@ from pathlib import Path
 from slurm.devcluster import config, processes, requirements
 from slurm.devcluster.config import ACCOUNT, CLUSTER, FILE, USER, Daemon, Settings
 from slurm.devcluster.processes import until
-from slurm.devcluster.requirements import Unavailable
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -52,12 +51,11 @@ class Cluster:
     def up(self, guarded: bool = False) -> None:
         """Start all daemons and wait until a job could run. After an error nothing is left behind.
 
-        guarded: end the cluster when this process ends. Raises Unavailable if the machine lacks a program, root or
-        free ports. Raises ValueError if the directory is not empty or a port is taken. Raises RuntimeError with a line
-        of the log if a daemon does not start.
+        guarded: end the cluster when this process ends. Raises ValueError if the directory is not empty or a port is
+        taken. Raises RuntimeError if the machine lacks a program, root or free ports, or if a daemon does not start.
         """
         if reason := requirements.unmet(self.settings.accounting):
-            raise Unavailable(reason)
+            raise RuntimeError(reason)
         if not (port := self.settings.port):
             port = requirements.free_ports(len(self.settings.ports))
         elif taken := requirements.taken(self.settings.ports):
@@ -95,10 +93,7 @@ class Cluster:
         if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists():
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
         processes.kill_all(self.folder)
-        for path in (
-            *self.folder.glob("*/"),
-            self.folder,
-        ):  # the settings go last: they tell a cluster from other files
+        for path in (*self.folder.glob("*/"), self.folder):  # the settings, which tell a cluster, go last
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path)
         if self._guard:
@@ -108,15 +103,12 @@ class Cluster:
     def _start_all(self) -> None:
         for daemon in self.daemons:
             if daemon.name == "mariadbd":
-                self._create_database()
+                options = ("--auth-root-authentication-method=socket", f"--auth-root-socket-user={USER}")
+                defaults = f"--defaults-file={self.folder}/my.cnf"
+                self._launch("mariadb-install-db", ("mariadb-install-db", defaults, *options, "--skip-test-db"))
             self.start(daemon.name)
             if daemon.name == "slurmdbd":
                 self._create_account()
-
-    def _create_database(self) -> None:
-        options = ["--auth-root-authentication-method=socket", f"--auth-root-socket-user={USER}"]
-        defaults = f"--defaults-file={self.folder}/my.cnf"
-        self._launch("mariadb-install-db", ("mariadb-install-db", defaults, *options, "--skip-test-db"))
 
     def _create_account(self) -> None:
         self.run("sacctmgr", "-iQ", "add", "cluster", CLUSTER)
@@ -142,20 +134,18 @@ class Cluster:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
         return found
 
-    def start(self, name: str, wait: bool = True) -> None:
-        """Start the daemons of this name that do not run. slurmctld continues from its saved state.
+    def start(self, name: str) -> None:
+        """Start the daemons of this name that do not run, and wait for their answer. slurmctld keeps its saved state.
 
-        wait: return only when the daemons answer. Raises ValueError if no daemon has this name. Raises RuntimeError if
-        a daemon does not start or answer.
+        Raises RuntimeError if a daemon does not start or answer.
         """
         for daemon in self.named(name):
             if self.pid(daemon) is None:
                 self._launch(daemon.name, daemon.command)
-        if wait:
-            self.wait(name)
+        self.wait(name)
 
     def kill(self, name: str) -> None:
-        """Kill the daemons of this name with SIGKILL, and wait until they have ended."""
+        """Kill the daemons of this name with SIGKILL, and wait for their end."""
         self.send(name, signal.SIGKILL)
         until(lambda: all(self.pid(each) is None for each in self.named(name)), f"{name}: its end", every=0.02)
 
@@ -179,14 +169,14 @@ class Cluster:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process.pid, number)
 
-    def wait(self, name: str | None = None, timeout: float = START_SECONDS) -> None:
+    def wait(self, name: str | None = None) -> None:
         """Wait until the daemons of this name answer, or all daemons if `name` is None.
 
-        timeout: seconds for each daemon. Raises RuntimeError with a line of the log if a daemon is dead or silent.
+        Raises RuntimeError with a line of the log if a daemon is dead or silent.
         """
         for daemon in self.named(name) if name else self.daemons:
             try:
-                until(partial(self._answers_or_died, daemon, time.monotonic()), f"{daemon.name} answers", timeout)
+                until(partial(self._answers_or_died, daemon, time.monotonic()), f"{daemon.name} answers", START_SECONDS)
             except TimeoutError as error:
                 raise RuntimeError(f"{error}{self._last_words(daemon.name)}") from None
 
@@ -198,24 +188,20 @@ class Cluster:
             raise RuntimeError(f"{daemon.name} is dead{self._last_words(daemon.name)}")
         return False
 
-    def answers(self, daemon: Daemon, timeout: float = 5.0) -> bool:
+    def answers(self, daemon: Daemon) -> bool:
         try:
-            reply = self.run(*daemon.question, timeout=timeout, check=False)
+            reply = self.run(*daemon.question, timeout=5.0, check=False)
         except subprocess.TimeoutExpired:
             return False
         return reply.returncode == 0 and re.search(daemon.answer, reply.stdout, re.MULTILINE) is not None
 
     def pid(self, daemon: Daemon) -> int | None:
-        """Return the daemon's process id, or None if it does not run.
-
-        The pid file alone is not trusted, because the system may have given the number to another process.
-        """
-        try:
+        """Return the daemon's process id, or None if it does not run."""
+        with contextlib.suppress(OSError, ValueError):
             pid = int((self.folder / "run" / f"{daemon.name}.pid").read_text())
-        except (OSError, ValueError):
-            return None
-        alive = {process.pid: process.name for process in processes.owned(self.folder)}
-        return pid if alive.get(pid) == daemon.program else None
+            if any(one.pid == pid and one.name == daemon.program for one in processes.owned(self.folder)):
+                return pid
+        return None
 
     def _launch(self, name: str, command: tuple[str, ...]) -> None:
         environment = self.environment | {"MYSQL_UNIX_PORT": f"{self.folder}/run/mariadb.socket"}
@@ -246,19 +232,15 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of this process's environment, with SLURM_CONF set to the cluster's slurm.conf.
-
-        PATH is extended by the directories of daemons. Other variables of SLURM, which an enclosing job may have set,
-        are left out.
-        """
+        """The environment of this process, with the cluster's SLURM_CONF, without variables of an enclosing job."""
         own = {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
         return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
 
     def run(self, *command: str, timeout: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command with the cluster's environment, in the cluster's folder `work`. Return the completed process.
 
-        timeout: in seconds. Raises RuntimeError if the command fails and `check` is true. Raises TimeoutExpired if it
-        takes too long.
+        Raises RuntimeError if the command fails and `check` is true, TimeoutExpired if it takes longer than `timeout`
+        seconds.
         """
         done = subprocess.run(
             command,
@@ -276,7 +258,6 @@ class Cluster:
         return done
 
     def sbatch(self, *arguments: str) -> int:
-        """Submit a job. Return its id."""
         return int(self.run("sbatch", "--parsable", *arguments).stdout.partition(";")[0])
 
     def state(self, job: int | str) -> str:

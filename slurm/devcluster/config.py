@@ -143,10 +143,8 @@ def slurm(folder: Path, settings: Settings) -> dict[str, str]:
         "SlurmUser": USER,
         "SlurmdUser": USER,
         "CommunicationParameters": "NoCtldInAddrAny",  # slurmctld listens on this machine only
-        "AuthType": "auth/munge",
         # cred_expire is also the delay before a requeued or preempted job may start again
         "AuthInfo": f"socket={folder}/run/munge.socket,cred_expire={settings.requeue_delay}",
-        "CredType": "cred/munge",
         "StateSaveLocation": f"{folder}/state",
         "SlurmdSpoolDir": f"{folder}/spool/%n",
         "SlurmctldPidFile": f"{folder}/run/slurmctld.pid",
@@ -157,7 +155,6 @@ def slurm(folder: Path, settings: Settings) -> dict[str, str]:
         "ProctrackType": "proctrack/linuxproc",
         "TaskPlugin": "task/none",
         "JobAcctGatherType": "jobacct_gather/linux",
-        "MpiDefault": "none",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
         "SlurmdParameters": "config_overrides",  # CPUs and memory as configured, whatever the machine has
@@ -223,7 +220,6 @@ def slurmdbd(folder: Path, settings: Settings) -> dict[str, str]:
         "DbdAddr": "127.0.0.1",
         "DbdPort": str(settings.ports[1]),
         "SlurmUser": USER,
-        "AuthType": "auth/munge",
         "AuthInfo": f"socket={folder}/run/munge.socket",
         "PidFile": f"{folder}/run/slurmdbd.pid",
         "LogFile": f"{folder}/log/slurmdbd.log",

@@ -14,15 +14,8 @@ PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "
 PORTS = range(10000, 32000)
 
 
-class Unavailable(RuntimeError):
-    """An error: this machine cannot run a cluster."""
-
-
 def unmet(accounting: bool = True) -> str:
-    """Return in one line why this machine cannot run a cluster, or "" if it can.
-
-    accounting: whether the cluster is to have slurmdbd.
-    """
+    """Return in one line why this machine cannot run a cluster, or "" if it can. accounting: whether with slurmdbd."""
     needed = PROGRAMS | ACCOUNTING if accounting else PROGRAMS
     missing = sorted({package for program, package in needed.items() if not shutil.which(program, path=PATH)})
     if missing:
@@ -33,12 +26,12 @@ def unmet(accounting: bool = True) -> str:
 
 
 def free_ports(count: int) -> int:
-    """Return the first port of `count` free ports in a row. Raises Unavailable if none are found."""
+    """Return the first port of `count` free ports in a row. Raises RuntimeError if none are found."""
     for _ in range(1000):
         first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
         if not taken(range(first, first + count)):
             return first
-    raise Unavailable(f"no {count} free ports in a row between {PORTS.start} and {PORTS.stop}")
+    raise RuntimeError(f"no {count} free ports in a row between {PORTS.start} and {PORTS.stop}")
 
 
 def taken(ports: Iterable[int]) -> list[int]:

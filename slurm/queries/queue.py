@@ -120,15 +120,15 @@ def queued(fields: dict[str, str], tag: str) -> QueuedJob:
     )
 
 
-def accounting(names: Collection[str], days: int = 7, timeout: float = TIMEOUT) -> list[PastJob] | None:
-    """Return the accounting records of this user's jobs with these names from the last `days` days.
+def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:
+    """Return the accounting records of this user's jobs with these names from the last week.
 
     The newest record of a job or of a task of a job array comes last. Returns None, and raises no error, if the
     accounting gives no answer.
     """
     if not names:
         return []
-    since = (datetime.now() - timedelta(days=days)).isoformat(timespec="seconds")
+    since = (datetime.now() - timedelta(days=7)).isoformat(timespec="seconds")
     chosen = [f"--user={os.getuid()}", f"--name={','.join(sorted(names))}", f"--starttime={since}", "--endtime=now"]
     form = [f"--format={','.join(SACCT.values())}", "--noheader", "--parsable2", f"--delimiter={FIELD}"]
     command = ["sacct", "--allocations", "--duplicates", f"--state={STATES}", *chosen, *form]

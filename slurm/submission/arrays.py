@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm.profiles import grammar
-from slurm.submission import job
 
 if TYPE_CHECKING:
     from slurm.submission.executor import ArrayExecutor
@@ -46,10 +45,7 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
     Raises Refused if SLURM rejects the array. Raises Unreachable if it is unknown whether SLURM has the array. Raises
     ValueError if the path of `folder` has characters that SLURM would misread.
     """
-    count = len(tasks.shares)
-    calls = [tasks.function] * count, [tasks.arguments] * count, tasks.shares
-    first, *_ = executor(folder, tag, tasks, parameters, code).map_array(job.run, *calls)
-    return int(first.job_id.partition("_")[0])
+    return executor(folder, tag, tasks, parameters, code).send(tasks.arguments, tasks.shares)
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:

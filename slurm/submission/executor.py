@@ -1,15 +1,10 @@
 """submitit's SlurmExecutor, changed so that no task is lost if the launcher is killed or sbatch gives no clear answer.
 
-submitit checks the parameters, renders the script and builds the command. Two methods are overridden because those of
-SlurmExecutor can lose tasks:
-
-    _internal_process_submissions    SlurmExecutor's method names the file of a task's arguments after the job id. So a
-                                     launcher that is killed after sbatch leaves tasks without arguments. The method
-                                     also waits for sbatch without a time limit, and takes every failure as a refusal.
-                                     It submits arrays with SlurmExecutor, even if a subclass overrides its methods.
-    _submitit_command_str            SlurmExecutor's command runs a process that reads that file and ignores SIGTERM.
-                                     The command of this class reads intent.json, which is on disk before sbatch is
-                                     called.
+submitit checks the parameters, renders the script and builds the command. Two of its methods can lose tasks and are
+overridden. `_internal_process_submissions` names the file of a task's arguments after the job id, so that a launcher
+killed after sbatch leaves tasks without arguments. It also waits for sbatch without a time limit, and takes every
+failure as a refusal. `_submitit_command_str` runs a process that reads that file and ignores SIGTERM. Here, tasks read
+intent.json, which is on disk before sbatch is called.
 """
 
 import re
@@ -25,7 +20,7 @@ from submitit.core.utils import DelayedSubmission
 
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
-from slurm.submission import intent
+from slurm.submission import intent, job
 
 SBATCH_SECONDS = 60.0
 REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
@@ -44,21 +39,22 @@ class ArrayExecutor(SlurmExecutor):
 
     @classmethod
     def affinity(cls) -> int:
-        """Return 1, which means that SLURM is available, so that a dry run works on any machine."""
-        return 1
+        return 1  # SLURM is available: a dry run works on any machine
 
     @property
     def _submitit_command_str(self) -> str:
-        """The shell command that runs a task.
-
-        A persistent task is started again if a signal ends it, with at most STARTS starts in all. With Python's option
-        -P, nodes import the copied code and not files of their working directory.
-        """
+        # -P: nodes import the copied code and not files of their working directory
         command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.function])}"
         if self.persistent:  # a status above 128: a signal ended it
             again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
             return f"{again}\nexit $status"
         return command
+
+    def send(self, arguments: Sequence[str], shares: Sequence[Sequence[str]]) -> int:
+        """Submit a task for each of `shares` and return the array's job id."""
+        count = len(shares)
+        first, *_ = self.map_array(job.run, [self.function] * count, [arguments] * count, shares)
+        return int(first.job_id.partition("_")[0])
 
     def script(self, tasks: int) -> str:
         self.parameters["map_count"] = tasks

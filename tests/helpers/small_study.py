@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,19 @@ STUDY = "{question: 'Which?', baseline: {position: 1d}, factors: {position: [non
 PROFILE = "{partition: main, gpus: 0, cpus: 1, memory: 2G, time: 5, task_minutes: 0.2}"
 SUBMIT = ("submit", "s.yaml", "--recipe", "r.yaml", "--profile", "p.yaml")
 CANCEL = ("cancel", "s", "--recipe", "r.yaml")
+STATUS = ("status", "s", "--recipe", "r.yaml")
 Result = tuple[str, Any]  # the weights' sha256, the metrics
 Wrap = Callable[[str, str], None]  # a command, and shell in its place, in which REAL is the command itself
 Ablate = Callable[..., "subprocess.CompletedProcess[str]"]  # the command, by its words; check: that it ends with 0
 
 
+def with_keys(more: str) -> str:
+    """Return PROFILE with more keys."""
+    return PROFILE.replace("}", f", {more}}}")
+
+
 def write(folder: Path, steps: int = 400, profile: str = PROFILE, seeds: int = 5) -> None:
-    """Two arms of `seeds` trials."""
+    """Write a study of two arms, its recipe and its profile."""
     (folder / "s.yaml").write_text(STUDY)
     (folder / "r.yaml").write_text(RECIPE.replace("STEPS", str(steps)).replace("SEEDS", str(seeds)))
     (folder / "p.yaml").write_text(profile)
@@ -35,19 +41,15 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "ablations.cli", *words]
 
 
-def on(cluster: Mapping[str, str]) -> dict[str, str]:
-    """The environment of whoever submits to this cluster: the cluster's own, with our PATH."""
-    return {**cluster, "PATH": os.environ["PATH"]}
-
-
 def launch(cluster: Cluster, folder: Path, *words: str) -> "subprocess.Popen[str]":
-    """Start the command in a folder, as a user of the cluster."""
+    """Start the command in a folder, as a user of the cluster, with the PATH of this process."""
+    environment = {**cluster.environment, "PATH": os.environ["PATH"]}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command(*words), cwd=folder, env=on(cluster.environment), **pipes)
+    return subprocess.Popen(command(*words), cwd=folder, env=environment, **pipes)
 
 
 def run_on(cluster: Cluster, folder: Path, *words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    """Run the command in a folder, as a user of the cluster; `check`: that it ends with 0."""
+    """Run the command in a folder, as a user of the cluster. check: whether its exit status must be 0."""
     process = launch(cluster, folder, *words)
     output, errors = process.communicate(timeout=300)
     assert not check or process.returncode == 0, errors
@@ -55,7 +57,7 @@ def run_on(cluster: Cluster, folder: Path, *words: str, check: bool = True) -> "
 
 
 def run_here(folder: Path, name: str = "calm", *settings: str) -> dict[str, Result]:
-    """The same study on this machine, left alone."""
+    """Run the study on this machine, undisturbed; return its results."""
     words = command("run", "s.yaml", "--recipe", "r.yaml", "--runs", name, *settings)
     subprocess.run(words, cwd=folder, check=True, capture_output=True)
     return results(folder / name)
@@ -66,17 +68,17 @@ def trials(runs: Path) -> list[store.Trial]:
 
 
 def results(runs: Path) -> dict[str, Result]:
-    """Of every trial that is over."""
+    """Return the results of the trials that are over."""
     states = {trial.id: trial.state() for trial in trials(runs)}
     return {key: (s.result.weights_sha256, s.result.metrics) for key, s in states.items() if s.result}
 
 
 def published(runs: Path) -> list[int]:
-    """Of every trial, how many attempts came to a result: 1, unless work was done twice."""
+    """Return the number of attempts with a result of each trial: 1, unless work was done twice."""
     return [sum((attempt / "result.json").exists() for attempt in trial.attempts()) for trial in trials(runs)]
 
 
 def logs(runs: Path) -> str:
-    """The ends of the newest logs: for the message of a test that fails."""
+    """Return the ends of the newest logs, for the message of a test that fails."""
     found = sorted(runs.glob("submissions/*/arrays/*/logs/*"), key=lambda path: path.stat().st_mtime)
     return " | ".join(path.read_text()[-300:] for path in found[-4:])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from small_study import CANCEL, Ablate, Wrap, run_on
-from waits import reopen
+from waits import close, reopen
 
 from slurm.devcluster import Cluster, unmet
 
@@ -25,7 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def slurm_installed() -> None:
-    """Skip the test if SLURM's packages are missing, or this user is not root."""
     if reason := unmet():
         pytest.skip(f"no SLURM: {reason}")
 
@@ -56,6 +55,13 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     reopen(session_cluster)
     session_cluster.clear()
     session_cluster.limit_submissions(None)
+
+
+@pytest.fixture
+def closed(cluster: Cluster) -> Cluster:
+    """Return the cluster, which accepts jobs and starts none."""
+    close(cluster)
+    return cluster
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Exactly one effect per task: many tasks, several launchers, a slurmctld that forgets, a node marked down."""
+"""Exactly one effect per task: many tasks, launchers at once, kills, preemption, a slurmctld that forgets."""
 
 import json
 import os
@@ -7,16 +7,29 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disturbance import processes
-from small_study import CANCEL, PROFILE, SUBMIT, Wrap, launch, on, published, results, run_here, run_on, trials, write
-from waits import await_empty_queue, await_results, queued, reopen
+from disturbance import Storm, allow_urgent, processes, resume
+from small_study import (
+    CANCEL,
+    PROFILE,
+    SUBMIT,
+    Result,
+    Wrap,
+    launch,
+    logs,
+    published,
+    results,
+    run_here,
+    run_on,
+    trials,
+    write,
+)
+from waits import await_empty_queue, await_results, await_training, queued, reopen
 
 from ablations.cluster.reconciliation import LASTS
 from slurm.devcluster import Cluster, Settings, until
@@ -27,24 +40,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TASKS = 1500
-# Processes that have loaded everything and start at the same moment: two launchers for each run directory.
-PAIRS = """
-import os, sys
-import sklearn.datasets, submitit.slurm.slurm
-from ablations import cli
-from ablations.cluster import submit
-from ablations.planning import plan
-
-split = sys.argv.index("--")
-failed = 0
-for runs in sys.argv[1:split]:
-    for _ in range(2):
-        if not os.fork():
-            sys.argv[:] = ["ablate", *sys.argv[split + 1 :], "--runs", runs]
-            sys.exit(cli.main())
-    failed += sum(os.wait()[1] != 0 for _ in range(2))
-sys.exit(failed)
-"""
 
 
 @pytest.fixture
@@ -62,8 +57,7 @@ def closed(cluster: Cluster) -> Iterator[Cluster]:
 
 def in_queue(cluster: Cluster, runs: Path) -> tuple[Counter[str], int]:
     """Return how often each trial is queued, and the number of last jobs, by the tags in the queue."""
-    shares: Counter[str] = Counter()
-    lasts = 0
+    shares, lasts = Counter[str](), 0
     for line in queued(cluster, "%k %K", "--array"):
         tag, index = line.split()
         _, campaign, array = tag.split(":")
@@ -86,10 +80,9 @@ def test_more_tasks_than_an_array_takes(tmp_path: Path, here: Cluster) -> None:
         tag = f"tiny:{folder.name}"
         tasks = arrays.Tasks("os:mkdir", [], some)  # fails where the task ran before
         arrays.send(folder, tag, tasks, submitit_parameters(chosen, tag), ROOT)
-    handed_over = time.monotonic() - began
+    submitted = time.monotonic() - began
     await_empty_queue(here, 1200)
-    over = time.monotonic() - began
-    print(f"\n{TASKS} tasks in 2 arrays: handed over in {handed_over:.1f} s, over after {over:.0f} s")
+    print(f"\n{TASKS} tasks: submitted in {submitted:.1f} s, over after {time.monotonic() - began:.0f} s")
     assert len(list(left.iterdir())) == TASKS
     said = [path.read_text() for path in tmp_path.glob("arrays/*/logs/*")]
     assert len(said) == TASKS
@@ -102,13 +95,9 @@ def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster, wrap: 
     calls = tmp_path / "calls"
     wrap("sbatch", f'echo "$@" >> {calls}; REAL')
     began = time.time()
-    done = run_on(closed, tmp_path, *SUBMIT)
-    assert "1000 submitted in 1 arrays" in done.stdout
-    (campaign,) = tmp_path.glob("runs/submissions/[0-9]*/campaign.json")
-    seconds = max(path.stat().st_mtime for path in campaign.parent.glob("arrays/*/ack.json")) - campaign.stat().st_mtime
+    assert "1000 submitted in 1 arrays" in run_on(closed, tmp_path, *SUBMIT).stdout
     asked = calls.read_text().splitlines()
-    print(f"\n1000 trials: {len(asked)} sbatch calls; {seconds:.1f} s to hand them over", end="")
-    print(f", {time.time() - began:.1f} s with planning and the import of torch")
+    print(f"\n1000 trials: {len(asked)} sbatch calls in {time.time() - began:.1f} s, planning included")
     assert asked[0].startswith("--test-only")
     assert len(asked) <= 1 + 2
     shares, lasts = in_queue(closed, tmp_path / "runs")
@@ -120,20 +109,13 @@ def test_a_thousand_trials_are_few_calls(tmp_path: Path, closed: Cluster, wrap: 
 def test_launchers_at_once_submit_each_trial_once(tmp_path: Path, closed: Cluster) -> None:
     """Of two launchers started together both succeed; each trial is queued once, with one last job; ten times."""
     write(tmp_path)
-    runs = [f"runs{number}" for number in range(10)]
-    done = subprocess.run(
-        [sys.executable, "-c", PAIRS, *runs, "--", *SUBMIT],
-        cwd=tmp_path,
-        env=on(closed.environment),
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("10 submitted") == 10
-    assert done.stdout.count("10 already queued, 0 submitted") == 10
-    for name in runs:
-        shares, lasts = in_queue(closed, tmp_path / name)
+    for number in range(10):
+        runs = tmp_path / f"runs{number}"
+        pair = [launch(closed, tmp_path, *SUBMIT, "--runs", str(runs)) for _ in range(2)]
+        outputs = sorted(launcher.communicate(timeout=300)[0].partition("\n")[0] for launcher in pair)
+        assert [launcher.returncode for launcher in pair] == [0, 0]
+        assert ["10 submitted" in outputs[0], "10 already queued, 0 submitted" in outputs[1]] == [True, True]
+        shares, lasts = in_queue(closed, runs)
         assert sorted(shares.values()) == [1] * 10
         assert lasts == 1
 
@@ -181,7 +163,7 @@ def test_a_worker_that_slurm_believes_dead(tmp_path: Path, folder: Path, place: 
         if place != "this host":
             rename_hosts(cluster)
         run_on(cluster, tmp_path, *SUBMIT)
-        until(lambda: any(runs.glob("trials/*/attempts/0001/metrics.jsonl")), "a training", 120)
+        await_training(runs)
         (zombie,) = [process for process in processes(runs) if process.name == "worker"]
         give_up_node_of_share(cluster)
         if place != "this host":
@@ -217,3 +199,57 @@ def give_up_node_of_share(cluster: Cluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     until(lambda: cluster.state(job) == "PENDING", f"job {job} waiting again")
     cluster.hurry(job)
+
+
+TRIALS, STEPS = 40, 150
+DECK = {"worker": 18, "share": 6, "last": 6, "slurmctld": 3, "REQUEUE": 3, "CANCEL": 2}
+SECONDS = 2400.0  # far more than it takes where nothing else runs
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory, slurm_installed: None) -> dict[str, Result]:
+    """Return the study's results without disturbance."""
+    folder = tmp_path_factory.mktemp("calm")
+    write(folder, STEPS, seeds=TRIALS // 2)
+    return run_here(folder)
+
+
+@pytest.fixture(params=["five jobs at most", "neither limit nor slurmdbd"])
+def stormy(request: pytest.FixtureRequest, folder: Path) -> Iterator[Cluster]:
+    limited = request.param == "five jobs at most"
+    with Cluster(folder, Settings(max_submit=5 if limited else None, accounting=limited, requeue_delay=8)) as running:
+        if limited:
+            allow_urgent(running)
+        yield running
+
+
+def test_storm_changes_no_result(tmp_path: Path, stormy: Cluster, calm: dict[str, Result]) -> None:
+    """After one submit, 33 SIGKILLs and 5 preemptions, each of 40 results is published once and bit-identical."""
+    write(tmp_path, STEPS, PROFILE.replace("time: 5", "time: 1, parallel: 3"), seeds=TRIALS // 2)
+    began = time.monotonic()
+    run_on(stormy, tmp_path, *SUBMIT)
+    runs = tmp_path / "runs"
+    storm, most = Storm(stormy, runs, DECK), 0
+    queued = ["the submission"]
+    while queued and time.monotonic() - began < SECONDS:
+        queued = storm.queue()
+        most = max(most, len(queued))
+        resume(stormy)
+        if storm.share_dealt <= len(results(runs)) / (0.8 * TRIALS):  # as quick as the trials are, on any machine
+            storm.strike()
+        time.sleep(0.3)
+    tell(storm, runs, time.monotonic() - began, most)
+    assert results(runs) == calm, logs(runs)
+    assert published(runs) == [1] * TRIALS
+    assert (runs / "report.html").exists()
+    assert storm.over
+    assert stormy.settings.max_submit is None or most <= stormy.settings.max_submit
+
+
+def tell(storm: Storm, runs: Path, seconds: float, most: int) -> None:
+    attempts = Counter(len(trial.attempts()) for trial in trials(runs))
+    print(
+        f"\n{len(results(runs))} results in {seconds:.0f} s, one submit; disturbed: {dict(storm.done)},"
+        f" left: {+storm.deck}; arrays handed over: {len(list(runs.glob('submissions/*/arrays/*')))},"
+        f" most jobs at once: {most}; trials by attempts: {dict(sorted(attempts.items()))}"
+    )

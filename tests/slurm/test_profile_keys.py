@@ -1,11 +1,16 @@
-"""The effect of a profile's keys on the jobs of a submission, on a real SLURM."""
+"""The effect of a profile's keys on the jobs of a submission, on a real SLURM, and the error for wrong keys."""
 
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_study import PROFILE, SUBMIT, Ablate, logs, published, results, write
-from waits import await_report, close, queued, reopen
+from in_process import called
+from small_study import STATUS, SUBMIT, Ablate, logs, published, results, with_keys, write
+from waits import await_empty_queue, await_report, queued, reopen
 
+from ablations.cluster import submit as submitting
 from slurm.devcluster import Cluster, until
 
 WRAPPER = """#!/bin/sh
@@ -13,22 +18,27 @@ echo "$SLURM_CPU_BIND_TYPE $*" >> {calls}
 shift
 exec "$@"
 """
-
-
-@pytest.fixture
-def closed(cluster: Cluster) -> Cluster:
-    """Return the cluster, which accepts jobs and starts none."""
-    close(cluster)
-    return cluster
-
-
-def keys(more: str) -> str:
-    return PROFILE.replace("}", f", {more}}}")
+GOOD = {"partition": "main", "gpus": 0, "cpus": 1, "memory": "2G", "time": 5}
+WRONG: list[tuple[dict[str, Any], str, str]] = [  # changed keys, the beginning of the message, and a later part
+    ({"partition": "nope"}, "partition=nope: SLURM says 'invalid partition specified: nope", "there are main"),
+    ({"account": "nobody"}, "account=nobody: SLURM says 'Invalid account", "yours are lab"),
+    ({"qos": "platinum"}, "qos=platinum: ", "normal"),
+    ({"gpus": 1, "gpu_type": "h100"}, "gpu_type=h100: SLURM says", "a node has 4 GPUs of type fake"),
+    ({"gpus": 99}, "gpus=99: SLURM says", "a node has 4 GPUs of type fake"),
+    ({"cpus": 999}, "cpus=999: SLURM says", "a node has at most 8"),
+    ({"memory": "900G"}, "memory=900G: SLURM says", "a node has at most 16000M"),
+    ({"time": "3-00:00:00"}, "time=3-00:00:00: SLURM says", "allows is 1-00:00:00"),
+    ({"constraint": "infiniband"}, "constraint=infiniband: SLURM says", "features are dev"),
+    ({"extra": {"nodelist": "node99"}}, "extra.nodelist=node99: SLURM says", "node99"),
+    ({"extra": {"reservation": "tomorrow"}}, "extra.reservation=tomorrow: SLURM says", "reservation"),
+    ({"cpu": 1}, "unknown key 'cpu'", "did you mean 'cpus'?"),
+]
+Command = Callable[..., tuple[int, str, str]]
 
 
 def test_jobs_show_their_study_and_their_users_comment(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
     """The name begins with the study, and the comment ends with the profile's; `status` finds the jobs."""
-    write(tmp_path, profile=keys(f"comment: main --output={tmp_path}/x"), seeds=1)
+    write(tmp_path, profile=with_keys(f"comment: main --output={tmp_path}/x"), seeds=1)
     ablate(*SUBMIT)
     lines = queued(closed, "%j|%k")
     assert len(lines) == 2
@@ -36,14 +46,14 @@ def test_jobs_show_their_study_and_their_users_comment(tmp_path: Path, ablate: A
         name, _, comment = line.partition("|")
         assert name.startswith("s@r:ablate:")
         assert comment == f"{name.removeprefix('s@r:')} main --output={tmp_path}/x"
-    assert "queued" in ablate("status", "s", "--recipe", "r.yaml").stdout
+    assert "queued" in ablate(*STATUS).stdout
     assert "2 already queued, 0 submitted" in ablate(*SUBMIT).stdout
 
 
 def test_begin_and_dependency_hold_for_what_submit_hands_over(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
     """The trials wait for both; the last job waits only for the trials."""
     first = closed.sbatch("--hold", "--wrap=true")
-    write(tmp_path, profile=keys(f"begin: now+2hours, dependency: 'afterok:{first}'"), seeds=1)
+    write(tmp_path, profile=with_keys(f"begin: now+2hours, dependency: 'afterok:{first}'"), seeds=1)
     ablate(*SUBMIT)
     waiting = sorted(line for line in queued(closed, "%F|%E|%V|%S") if not line.startswith(f"{first}|"))
     (array, on, submitted, start), (_, last_on, _, last_start) = (line.split("|") for line in waiting)
@@ -59,7 +69,7 @@ def test_trials_run_in_the_container_with_the_options_of_srun(tmp_path: Path, ab
     wrapper.write_text(WRAPPER.format(calls=calls))
     wrapper.chmod(0o755)
     container = f"container: \"'{wrapper}' $HOME\", srun: {{cpu-bind: none}}"
-    write(tmp_path, steps=20, profile=keys(container).replace("0.2", "5"), seeds=1)
+    write(tmp_path, steps=20, profile=with_keys(container).replace("0.2", "5"), seeds=1)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
     await_report(runs)
@@ -71,21 +81,20 @@ def test_trials_run_in_the_container_with_the_options_of_srun(tmp_path: Path, ab
 
 def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
     """With `parallel: 1` a second array, of more seeds, waits for the first, so that one task runs at a time."""
-    write(tmp_path, steps=20, profile=keys("parallel: 1").replace("0.2", "0.001"), seeds=2)
+    write(tmp_path, steps=20, profile=with_keys("parallel: 1").replace("0.2", "0.001"), seeds=2)
     ablate(*SUBMIT, "--seeds", "1")
     ablate(*SUBMIT)
-    arrays = {line.split("|")[0].split("_")[0]: line.split("|")[1] for line in queued(closed, "%i|%E") if "_" in line}
-    first, *others = sorted(arrays, key=int)
-    shares = [array for array in others if len(arrays[array]) > 0]
-    assert arrays[first] == "(null)"
-    assert all(f"afterany:{first}" in arrays[array] for array in shares)
+    waits_for = dict(line.split() for line in queued(closed, "%F %E"))
+    first, *others = sorted(waits_for, key=int)
+    assert waits_for[first] == "(null)"
+    assert all(f"afterany:{first}" in waits_for[array] for array in others)
     reopen(closed)
     runs, most = tmp_path / "runs", 0
 
     def done() -> bool:
         nonlocal most
-        running = queued(closed, "%o", "--array", "--states=RUNNING")
-        most = max(most, sum(function(Path(script)) == "share" for script in running))
+        scripts = queued(closed, "%o", "--array", "--states=RUNNING")
+        most = max(most, sum("srun" in Path(script).read_text() for script in scripts))  # last jobs run without srun
         return len(results(runs)) == 4
 
     until(done, f"4 results (logs: {logs(runs)})", 240)
@@ -93,6 +102,79 @@ def test_parallel_holds_for_all_arrays_of_a_submission(tmp_path: Path, ablate: A
     assert published(runs) == [1] * 4
 
 
-def function(script: Path) -> str:
-    """Return which function of the submission a batch script runs."""
-    return "share" if "srun" in script.read_text() else "last"
+# -- wrong keys --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def submit(tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Call `ablate` with a profile: GOOD with changes; by default `submit`."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(changes: dict[str, Any], *words: str) -> tuple[int, str, str]:
+        write(tmp_path, steps=20, seeds=1, profile=json.dumps(GOOD | changes))
+        return called(monkeypatch, *(words or SUBMIT))
+
+    return call
+
+
+def test_every_wrong_setting_is_named_and_nothing_is_submitted(
+    tmp_path: Path, cluster: Cluster, submit: Command
+) -> None:
+    for change, start, rest in WRONG:
+        status, output, errors = submit(change)
+        assert (status, output, errors.count("\n")) == (2, "", 1), errors
+        assert errors.removeprefix("ablate: ").removeprefix("p.yaml: ").startswith(start)
+        assert rest in errors
+    assert not (tmp_path / "runs").exists()
+    assert not queued(cluster)
+
+
+def test_what_sbatch_refuses_in_the_end_leaves_no_submission(tmp_path: Path, cluster: Cluster, submit: Command) -> None:
+    """`--test-only` names no key, and the nodes' state could be the reason, so sbatch decides."""
+    status, output, errors = submit({"extra": {"exclude": "node[1-2]"}})
+    assert (status, output, errors.count("\n")) == (2, "", 2)
+    assert "Batch job submission failed: Requested node configuration is not available" in errors
+    assert not list((tmp_path / "runs/submissions").glob("[0-9]*"))
+    assert not queued(cluster)
+
+
+@pytest.fixture
+def drained(cluster: Cluster) -> Iterator[None]:
+    """Drain all nodes, as before maintenance: sbatch queues jobs, and `--test-only` refuses them."""
+    cluster.run("scontrol", "update", "NodeName=ALL", "State=DRAIN", "Reason=maintenance")
+    yield
+    cluster.clear()
+    cluster.run("scontrol", "update", "NodeName=ALL", "State=RESUME")
+    cluster.wait()
+
+
+def test_profile_of_drained_nodes_is_submitted_with_a_warning(
+    tmp_path: Path, cluster: Cluster, submit: Command, drained: None
+) -> None:
+    status, output, errors = submit({})
+    assert (status, errors.count("\n")) == (0, 1), errors
+    assert "2 submitted" in output
+    assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
+    assert not any(f"{key}=" in errors for key in GOOD)
+
+
+def test_check_of_drained_nodes_warns_before_it_waits(
+    cluster: Cluster, submit: Command, drained: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "answer", lambda *_: {"gpu": "not tried"})
+    status, output, errors = submit({}, "profile", "check", "p.yaml")
+    assert (status, output, errors.count("\n")) == (1, "FAILED  gpu: not tried\n", 1)
+    assert "'Requested node configuration is not available'; nodes: 2 drained" in errors
+    await_empty_queue(cluster)
+
+
+def test_wrong_setting_is_named_where_the_nodes_are_drained_too(
+    tmp_path: Path, cluster: Cluster, submit: Command, drained: None
+) -> None:
+    """Settings that no node satisfies, drained or not, and settings that SLURM names."""
+    for change, start, _ in WRONG[:9]:
+        status, output, errors = submit(change)
+        assert (status, output, errors.count("\n")) == (2, "", 1), errors
+        assert errors.removeprefix("ablate: ").startswith(start.partition(":")[0]), errors
+    assert not (tmp_path / "runs").exists()
+    assert not queued(cluster)

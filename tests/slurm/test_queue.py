@@ -1,20 +1,24 @@
-"""Queue, accounting and limits of a real SLURM: hostile names and paths, ended jobs, full queues, silence."""
+"""Queue, accounting and limits of a real SLURM: hostile names, full queues, wrappers of its commands, silence."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hostile import CANARY, TEXTS
-from waits import await_empty_queue
+from in_process import called
+from small_study import CANCEL, PROFILE, SUBMIT, Ablate, Wrap, results, trials, write
+from waits import await_empty_queue, await_report, reopen
 
 from slurm.devcluster import Cluster, until
 from slurm.profiles.profile import Profile, submitit_parameters
-from slurm.queries import limits, queue
-from slurm.queries.ask import NoSlurm, Unreachable
-from slurm.submission import arrays
+from slurm.queries import limits, partitions, queue
+from slurm.queries.ask import NoSlurm, Refused, Unreachable
+from slurm.submission import arrays, executor, intent
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
-PLAIN = Profile(partition="main", gpus=0)
+ROOT = Path(__file__).parents[2]
+CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
 
 
 def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
@@ -34,26 +38,24 @@ def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     assert not list(here.folder.rglob(CANARY))
 
 
-def refused(folder: Path, tag: str) -> str:
-    """Submit a task that makes `folder`/ran; return why it was refused, or ""."""
-    chosen = submitit_parameters(Profile(partition="main", gpus=0, memory="100M", time=1), tag)
-    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
-    try:
-        arrays.send(folder / "submissions" / "0001", tag, tasks, chosen, Path(__file__).parents[2])
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 def test_tasks_run_in_directories_of_hostile_names(
     tmp_path: Path, here: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In each directory that is not refused, the task runs and leaves its log, and nothing else is made."""
     monkeypatch.chdir(tmp_path)
     names = [text for text in TEXTS if not {*"/\0"} & {*text} and 0 < len(text) < 200 and text not in (".", "..")]
-    why = {name: refused(tmp_path / name, f"ablate:hostile:{number:04d}") for number, name in enumerate(names)}
-    assert all(line.isprintable() and "SLURM needs a run directory without" in line for line in why.values() if line)
-    taken = [name for name, line in why.items() if not line]
+    taken: list[str] = []
+    problems: list[str] = []
+    for number, name in enumerate(names):
+        folder, tag = tmp_path / name, f"ablate:hostile:{number:04d}"
+        chosen = submitit_parameters(Profile(partition="main", gpus=0, memory="100M", time=1), tag)
+        tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+        try:
+            arrays.send(folder / "submissions" / "0001", tag, tasks, chosen, Path(__file__).parents[2])
+            taken.append(name)
+        except ValueError as error:
+            problems.append(str(error))
+    assert all(line.isprintable() and "SLURM needs a run directory without" in line for line in problems)
     assert len(taken) >= 40
     assert not [name for name in taken if "%" in name or "\n" in name]
     await_empty_queue(here, 300)
@@ -74,21 +76,16 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
     waits = here.sbatch("--array=0-6%2", f"--job-name={tag}", "--output=/dev/null", "--wrap=sleep 100")
     here.sbatch(f"--job-name={tag}0", "--output=/dev/null", "--wrap=true")
 
-    def places() -> dict[int | None, str]:
-        return {job.index: job.node for job in queue.accounting([tag]) or [] if job.job_id == waits}
+    def fates() -> dict[tuple[int, int | None], tuple[str, bool]]:
+        """Return the state of each element, and whether it had a node."""
+        return {(job.job_id, job.index): (job.state, bool(job.node)) for job in queue.accounting([tag]) or []}
 
     # Cancelled before the accounting has its start, an element has no node there.
-    until(lambda: places().get(0) and places().get(1), "two running elements on record")
+    until(lambda: {fates().get((waits, index)) for index in (0, 1)} == {("RUNNING", True)}, "two running elements")
     here.run("scancel", str(waits))
-
-    def fates() -> dict[tuple[int, int | None], str]:
-        return {(job.job_id, job.index): job.state for job in queue.accounting([tag]) or []}
-
-    until(lambda: len(fates()) == 9 and "RUNNING" not in fates().values(), "the accounting")
-    cancelled = dict.fromkeys([(waits, index) for index in range(7)], "CANCELLED by 0")
-    assert fates() == {(ended, 0): "COMPLETED", (ended, 1): "FAILED"} | cancelled
-    nodes = places()
-    assert [bool(nodes[index]) for index in range(7)] == [True, True, *[False] * 5]
+    until(lambda: len(fates()) == 9 and ("RUNNING", True) not in fates().values(), "the accounting")
+    cancelled = {(waits, index): ("CANCELLED by 0", index < 2) for index in range(7)}
+    assert fates() == {(ended, 0): ("COMPLETED", True), (ended, 1): ("FAILED", True)} | cancelled
     assert queue.accounting(["ablate:of:nobody"]) == []
 
 
@@ -97,7 +94,6 @@ def test_an_ended_job_says_how_and_where(here: Cluster) -> None:
     [("", [None]), ("7", [7]), ("[2-4,8%2]", [2, 3, 4, 8]), ("[0]", [0]), ("[1,3,...]", [1, 3])],
 )
 def test_elements_that_share_a_record(index: str, known: list[int | None]) -> None:
-    """Array elements are parsed as in `man sacct`; an index that SLURM cut short is left out."""
     assert queue.elements(index) == known
 
 
@@ -107,27 +103,22 @@ def admits(cluster: Cluster, jobs: int) -> bool:
     return done.returncode == 0
 
 
-def test_slurm_accepts_as_many_jobs_as_the_account_has_left(here: Cluster) -> None:
-    assert limits.limits(PLAIN).bound is None
+def test_slurm_accepts_as_many_jobs_as_account_and_qos_have_left(here: Cluster) -> None:
+    """First the account's limit of 7 is the tightest, then the QOS's limit of 4, even before its first job."""
+    assert limits.limits(CHEAP) == limits.Limits(1001, None)
     here.limit_submissions(7)
     here.sbatch("--hold", "--array=0-1", "--wrap=true")
-    found = limits.limits(PLAIN)
-    assert found.bound == limits.Bound("MaxSubmitJobs of account lab", 7, 2)
-    assert found.max_array_size == 1001
+    assert limits.limits(CHEAP).bound == limits.Bound("MaxSubmitJobs of account lab", 7, 2)
     assert not admits(here, 6)
     assert admits(here, 5)
-    assert limits.limits(PLAIN).bound.free == 0
-
-
-def test_slurm_accepts_as_many_jobs_as_the_qos_has_left(here: Cluster) -> None:
-    """MaxSubmitJobsPerUser=4 of the QOS is tighter than the account's 7, even before its first job."""
-    here.limit_submissions(7)
+    assert limits.limits(CHEAP).bound.free == 0
+    here.clear()
     here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=4")
     try:
-        until(lambda: limits.limits(PLAIN).bound.free == 4, "the limit")
+        until(lambda: limits.limits(CHEAP).bound.free == 4, "the limit")
         assert not admits(here, 5)
         assert admits(here, 3)
-        assert limits.limits(PLAIN).bound.free == 1
+        assert limits.limits(CHEAP).bound.free == 1
     finally:
         here.run("sacctmgr", "-iQ", "modify", "qos", "normal", "set", "MaxSubmitJobsPerUser=-1")
 
@@ -137,9 +128,9 @@ def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
     here.kill("slurmdbd")
     assert queue.accounting([TAG], timeout=5) is None
     assert len(queue.jobs(TAG)) == 1
-    assert limits.limits(PLAIN).max_array_size == 1001
+    assert limits.limits(CHEAP).max_array_size == 1001
     here.kill("slurmctld")
-    for question in (lambda: queue.jobs(TAG, timeout=5), lambda: queue.cancel(TAG), lambda: limits.limits(PLAIN)):
+    for question in (lambda: queue.jobs(TAG, timeout=5), lambda: queue.cancel(TAG), lambda: limits.limits(CHEAP)):
         with pytest.raises(Unreachable):
             question()
 
@@ -149,4 +140,143 @@ def test_without_slurm_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(NoSlurm, match="no command 'squeue'"):
         queue.jobs(TAG)
     assert queue.accounting([TAG]) is None
-    assert os.listdir(tmp_path) == []
+
+
+BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"'
+
+
+def send(folder: Path, profile: Profile = CHEAP) -> int:
+    """Submit a task that makes `folder`/ran, and fails if that exists; return the job id."""
+    tag = f"ablate:{folder.name}:0001"
+    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    return arrays.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
+
+
+@pytest.mark.parametrize(
+    "sbatch",
+    [
+        f"{BANNER}; REAL; {BANNER}",
+        f"{BANNER} >&2; REAL; echo 'sbatch: error: wrapper: cannot write the accounting log' >&2; exit 1",
+        "REAL; exit 1",
+        "REAL > /dev/null",
+        "REAL | sed 's/Submitted batch job/Thank you for/'",
+        "REAL > /dev/null; exec sleep 100",
+        "REAL; echo 'fatal: slurm.conf has changed' >&2; exit 1",
+    ],
+)
+def test_accepted_array_is_known_whatever_sbatch_then_says(
+    tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str
+) -> None:
+    """Its id comes from the queue, and its task runs once."""
+    monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
+    wrap("sbatch", sbatch)
+    job_id = send(tmp_path)
+    assert [job.job_id for job in queue.jobs(f"ablate:{tmp_path.name}:", ended=True)] == [job_id]
+    until(lambda: cluster.state(job_id) == "COMPLETED", "the end of the task", 60)
+    assert (tmp_path / "ran").is_dir()
+
+
+def test_refusal_of_slurmctld_is_told_from_a_wrappers(
+    tmp_path: Path, cluster: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmctld's refusal withdraws the intent; a wrapper's keeps it, and the error says that no job is queued."""
+    monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
+    wrap("sbatch", f"{BANNER} >&2; REAL")
+    with pytest.raises(Refused, match=r"^Batch job submission failed: Invalid account"):
+        send(tmp_path / "slurmctld", CHEAP.model_copy(update={"account": "nobody"}))
+    assert (tmp_path / "slurmctld/array/refused.json").exists()
+    wrap("sbatch", "echo 'your project has expired' >&2; exit 1")
+    with pytest.raises(Unreachable, match="your project has expired; the queue does not have the job: submit again"):
+        send(tmp_path / "wrapper")
+    assert intent.read(tmp_path / "wrapper/array").function == "os:mkdir"
+
+
+@pytest.mark.parametrize("squeue", [BANNER, "exit 0", "REAL; exit 1", "echo 'try later' >&2; exit 1"])
+def test_squeue_that_lists_nothing_is_no_empty_queue(cluster: Cluster, wrap: Wrap, squeue: str) -> None:
+    wrap("squeue", squeue)
+    with pytest.raises(Unreachable, match="SLURM does not answer: squeue"):
+        queue.jobs("ablate:")
+
+
+def test_banners_change_nothing_that_is_known_of_jobs_and_cluster(cluster: Cluster, wrap: Wrap) -> None:
+    def known() -> tuple[object, ...]:
+        records = limits.records()
+        own = limits.accounts(records), limits.all_qualities(records), limits.qualities(CHEAP, "lab")
+        found = [(job.job_id, job.index, job.tag) for job in queue.jobs("ablate:")]
+        return found, partitions.nodes(), partitions.states(["main"]), own, limits.limits(CHEAP)
+
+    tag = "ablate:banner:0001"
+    held = cluster.sbatch("--hold", "--array=0-1", f"--job-name={tag}", f"--comment={tag}", "--wrap=true")
+    cluster.limit_submissions(7)
+    plain = known()
+    assert plain[0] == [(held, 0, tag), (held, 1, tag)]
+    for name in ("squeue", "scontrol", "sacctmgr", "sinfo"):
+        wrap(name, f"{BANNER}; {BANNER} >&2; REAL; {BANNER}")
+    assert known() == plain
+
+
+def test_failing_command_ends_no_job(cluster: Cluster, wrap: Wrap) -> None:
+    tag = "ablate:cancelling:0001"
+    cluster.sbatch("--hold", f"--job-name={tag}", "--wrap=true")
+    wrap("scancel", "echo 'out of order' >&2; exit 1")
+    with pytest.raises(Refused, match="out of order"):
+        queue.cancel(tag)
+    wrap("scancel", "REAL; sleep 1; REAL")
+    assert queue.cancel(tag) == 1
+
+
+@pytest.fixture
+def study(tmp_path: Path, closed: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield the working directory, which has a small study."""
+    write(tmp_path, steps=50, seeds=1)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    called(monkeypatch, *CANCEL)
+
+
+# Only the last job's script has a dependency; this sends it to an account that does not exist.
+REFUSED_LAST = 'if grep -qs afterany "$1"; then set -- --account=nobody "$@"; fi; REAL'
+LOST_LAST = 'if grep -qs afterany "$1"; then exec sleep 100; fi; REAL'
+
+
+@pytest.mark.parametrize(("sbatch", "why"), [(REFUSED_LAST, "Invalid account"), (LOST_LAST, "took longer than 3 s")])
+def test_missing_last_job_is_told_beside_the_queued_trials(
+    study: Path, closed: Cluster, wrap: Wrap, monkeypatch: pytest.MonkeyPatch, sbatch: str, why: str
+) -> None:
+    """The status is 0, because tasks submit a last job when they begin: the study ends with its report."""
+    monkeypatch.setattr(executor, "SBATCH_SECONDS", 3.0)
+    monkeypatch.setattr(intent, "SETTLE_SECONDS", 2.0)
+    wrap("sbatch", sbatch)
+    status, output, errors = called(monkeypatch, *SUBMIT)
+    assert (status, errors) == (0, "")
+    assert "2 submitted in 1 arrays" in output
+    assert "the trials are queued, but no last job is" in output
+    assert why in output
+    wrap("sbatch", "REAL")
+    reopen(closed)
+    await_report(study / "runs")
+
+
+def test_trials_that_were_taken_are_told_beside_an_error(
+    study: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two arrays is refused: status 2, and the message counts the queued trials."""
+    monkeypatch.setattr(limits, "limits", lambda profile: limits.Limits(1, None))
+    wrap("sbatch", 'case "$1" in */0002/*) set -- --account=nobody "$@";; esac; REAL')
+    write(study, steps=50, seeds=1, profile=PROFILE.replace("0.2", "0.001"))
+    status, output, errors = called(monkeypatch, *SUBMIT)
+    assert (status, output) == (2, "")
+    assert "Invalid account" in errors
+    assert "1 trials are queued, `ablate submit` adds the rest" in errors
+
+
+def test_study_behind_wrappers_ends(tmp_path: Path, ablate: Ablate, wrap: Wrap) -> None:
+    """Every sbatch fails after slurmctld accepted the job, even on nodes: each trial is trained once."""
+    write(tmp_path, steps=50, seeds=1)
+    wrap("sbatch", f"{BANNER}; REAL; exit 1")
+    wrap("squeue", f"{BANNER}; REAL")
+    ablate(*SUBMIT)
+    runs = tmp_path / "runs"
+    await_report(runs)
+    assert len(results(runs)) == 2
+    assert [len(trial.attempts()) for trial in trials(runs)] == [1, 1]

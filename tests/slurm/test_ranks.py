@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,10 @@ def test_two_ranks_train_as_one_process(profile: str, tmp_path: Path, ablate: Ab
         assert (found[key] - vector).norm() < 1e-3 * vector.norm()
     for trial in trials(runs):
         (attempt,) = trial.attempts()
-        assert store.read_json(attempt / "env.json")["ranks"] == 2
-        first = store.read_json(attempt / "env.json")["node"]
+        environment = store.read_json(attempt / "env.json")
+        assert environment["ranks"] == 2
         (said,) = [line for line in (attempt / "log").read_text().splitlines() if line.startswith("rank 1 of 2 on ")]
-        assert (first in said) == (profile == ONE_NODE)
+        assert (environment["node"] in said) == (profile == ONE_NODE)
 
 
 @pytest.mark.slow
@@ -68,16 +69,13 @@ def test_rank_lost_on_another_node_ends_the_attempt(tmp_path: Path, ablate: Abla
 
 
 def running(cluster: Cluster, module: str) -> list[int]:
-    """Return the cluster's processes that run a module."""
-    return [one.pid for one in processes.owned(cluster.folder) if command_line(one.pid)[1:4] == ["-P", "-m", module]]
-
-
-def command_line(pid: int) -> list[str]:
-    """The command line of a process; [] if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except OSError:
-        return []
+    """Return the ids of the cluster's processes that run a module."""
+    found = []
+    for process in processes.owned(cluster.folder):
+        with suppress(OSError):  # gone meanwhile
+            if Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")[1:4] == ["-P", "-m", module]:
+                found.append(process.pid)
+    return found
 
 
 def test_more_gpus_than_a_job_has_are_refused(tmp_path: Path, ablate: Ablate) -> None:

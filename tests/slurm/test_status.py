@@ -1,22 +1,24 @@
-"""`ablate status` on a real SLURM: disk first, queue second, accounting third, and unknown is unknown."""
+"""`ablate status` on a real SLURM, where unknown is unknown, and trials that scancel ended until `ablate submit`."""
 
 import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from disturbance import processes
 from in_process import called
-from small_study import PROFILE, STUDY, SUBMIT, Ablate, Wrap, write
-from waits import await_empty_queue, close
+from small_study import CANCEL, STATUS, STUDY, SUBMIT, Ablate, Wrap, logs, results, run_on, with_keys, write
+from waits import await_empty_queue, await_report, await_results, await_training, close, queued
 
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice
 from ablations.reporting import status
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster, Settings, until
+from slurm.queries.queue import is_cancelled
 
 BROKEN = """
 from vitcore.model.position import POSITION, Learned1D
@@ -33,7 +35,7 @@ ANSWER_SECONDS = 30  # 15 are promised; twice that on a machine that is busy wit
 @pytest.fixture(autouse=True)
 def study(tmp_path: Path) -> None:
     """A study of six trials, two at a time."""
-    write(tmp_path, 20_000, PROFILE.replace("}", ", parallel: 2}"), seeds=3)
+    write(tmp_path, 20_000, with_keys("parallel: 2"), seeds=3)
 
 
 def viewed(ablate: Ablate) -> dict[str, Any]:
@@ -48,8 +50,7 @@ def counts(view: dict[str, Any]) -> dict[str, int]:
 
 def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     ablate(*SUBMIT)
-    logged = (tmp_path / "runs/trials").glob
-    until(lambda: len([*logged("*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
+    until(lambda: len([*tmp_path.glob("runs/trials/*/attempts/*/metrics.jsonl")]) == 2, "two running trials", 120)
     close(cluster)
     share = next(process.parent for process in processes(tmp_path / "runs") if process.name == "worker")
     os.kill(share, signal.SIGKILL)
@@ -64,7 +65,6 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     assert ended["followed"]
     assert {one["reason"] for arm in view["arms"] for one in arm["now_queued"]} == {"PartitionDown"}
     shown = ablate("status").stdout
-    print(shown)
     assert "queued    4 trials: pending (PartitionDown)" in shown
     assert f"ended     1 trial: {ended['job']}" in shown
     assert "the submission's last job resubmits these" in shown
@@ -74,12 +74,11 @@ def test_running_queued_and_ended_trials_are_told_apart(tmp_path: Path, ablate: 
     assert "6 submitted" in ablate(*SUBMIT).stdout
 
 
-def test_trials_whose_waiting_jobs_were_cancelled_say_by_whom(ablate: Ablate, cluster: Cluster) -> None:
+def test_trials_whose_waiting_jobs_were_cancelled_say_by_whom(ablate: Ablate, closed: Cluster) -> None:
     """After scancel or `ablate cancel` the trials are missing, and the accounting or the disk says why."""
-    close(cluster)
     ablate(*SUBMIT)
     assert counts(viewed(ablate)) == {"queued": 6}
-    cluster.clear()
+    closed.clear()
     until(lambda: "CANCELLED by 0" in ablate("status").stdout, "the accounting", 30)
     assert counts(viewed(ablate)) == {"missing": 6}
     assert "the same `ablate submit` again" in ablate("status").stdout
@@ -94,8 +93,8 @@ def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablat
     """Three equal failures of an arm are one cause with its seeds and commands; `logs` has the traceback."""
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "ablate.toml").write_text('plugins = ["broken.py"]')
+    write(tmp_path, 100, seeds=3)
     (tmp_path / "s.yaml").write_text(STUDY.replace("none", "broken"))
-    write_steps(tmp_path, 100)
     ablate(*SUBMIT)
     until(lambda: counts(viewed(ablate)) == {"finished": 3, "failed": 3}, "the end of six trials", 180)
     shown = ablate("status").stdout
@@ -106,59 +105,47 @@ def test_failures_are_grouped_by_cause_with_the_command_that_helps(ablate: Ablat
     assert "3 trials may be run again" in ablate("retry", "s@r").stdout
 
 
-def write_steps(folder: Path, steps: int) -> None:
-    """Change the steps of the recipe."""
-    recipe = folder / "r.yaml"
-    recipe.write_text(recipe.read_text().replace("20000", str(steps)))
-
-
-def timed(ablate: Ablate, what: str) -> dict[str, Any]:
-    """Return the view, which must come in time."""
+def viewed_in_time(ablate: Ablate) -> dict[str, Any]:
     began = time.monotonic()
     view = viewed(ablate)
-    print(f"{what}: status took {time.monotonic() - began:.1f} s")
     assert time.monotonic() - began < ANSWER_SECONDS
     return view
 
 
-def test_with_slurmdbd_dead_the_accounting_is_unknown(ablate: Ablate, cluster: Cluster) -> None:
-    close(cluster)
+def test_with_slurmdbd_frozen_or_dead_the_accounting_is_unknown(ablate: Ablate, closed: Cluster) -> None:
     ablate(*SUBMIT)
-    cluster.freeze("slurmdbd")
-    view = timed(ablate, "slurmdbd frozen, queue full")
+    closed.freeze("slurmdbd")
+    view = viewed_in_time(ablate)
     assert (counts(view), view["accounting"]) == ({"queued": 6}, "")
-    cluster.clear()
-    for silence in ("frozen", "killed"):
-        view = timed(ablate, f"slurmdbd {silence}, queue empty")
+    closed.clear()
+    for _ in ("frozen", "killed"):
+        view = viewed_in_time(ablate)
         assert (counts(view), view["slurm"]) == ({"missing": 6}, "")
         assert view["accounting"] == "accounting unknown: sacct does not answer"
-        cluster.kill("slurmdbd")
+        closed.kill("slurmdbd")
 
 
-def test_with_slurmctld_dead_submitted_trials_are_unknown(ablate: Ablate, cluster: Cluster) -> None:
+def test_with_slurmctld_frozen_or_dead_submitted_trials_are_unknown(ablate: Ablate, closed: Cluster) -> None:
     """Submitted trials are neither queued nor missing but unknown, with the time since when."""
-    close(cluster)
     ablate(*SUBMIT)
-    cluster.freeze("slurmctld")
-    for silence in ("frozen", "killed"):
-        view = timed(ablate, f"slurmctld {silence}")
+    closed.freeze("slurmctld")
+    for _ in ("frozen", "killed"):
+        view = viewed_in_time(ablate)
         assert counts(view) == {"unknown": 6}
         assert "SLURM does not answer" in view["slurm"]
         assert "what is queued is unknown (since " in view["slurm"]
-        cluster.kill("slurmctld")
+        closed.kill("slurmctld")
 
 
 def test_without_slurm_the_disk_is_shown(
-    tmp_path: Path, ablate: Ablate, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ablate: Ablate, closed: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close(cluster)
-    write_steps(tmp_path, 20)
+    write(tmp_path, 20, seeds=3)
     ablate(*SUBMIT)
-    cluster.clear()
+    closed.clear()
     ablate("run", "s.yaml", "--recipe", "r.yaml", "--arm", "position=1d")
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("PATH", "/nowhere")
-        view = json.loads(called(elsewhere, "status", "--json", "--runs", str(tmp_path / "runs"))[1])
+    monkeypatch.setenv("PATH", "/nowhere")
+    view = json.loads(called(monkeypatch, "status", "--json", "--runs", str(tmp_path / "runs"))[1])
     assert counts(view) == {"finished": 3, "unknown": 3}
     assert view["slurm"].startswith("no SLURM on this machine: what is queued is unknown")
 
@@ -180,8 +167,79 @@ def test_status_asks_slurm_nothing_where_nothing_was_submitted(
     for name in ("squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "sbatch"):
         wrap(name, f"touch {tmp_path / 'called'}; REAL")
     monkeypatch.chdir(tmp_path)
-    write_steps(tmp_path, 20)
-    assert called(monkeypatch, "run", "s.yaml", "--recipe", "r.yaml", "--seeds", "1")[0] == 0
+    write(tmp_path, 20, seeds=1)
+    assert called(monkeypatch, "run", *SUBMIT[1:-2])[0] == 0
     (tmp_path / "called").unlink(missing_ok=True)
     assert counts(json.loads(called(monkeypatch, "status", "--json")[1])) == {"finished": 2}
     assert not (tmp_path / "called").exists()
+
+
+ONE_AT_A_TIME = with_keys("parallel: 1").replace("0.2", "0.001")
+AFTER_SECONDS = 15.0  # far more than a dying share needs to hand over a last job
+
+
+@pytest.fixture(params=[True, False], ids=["accounting", "no accounting"])
+def any_cluster(request: pytest.FixtureRequest, folder: Path) -> Iterator[Cluster]:
+    """Yield the session's cluster, or one without accounting."""
+    if request.param:
+        yield request.getfixturevalue("cluster")
+    else:
+        with Cluster(folder, Settings(accounting=False)) as running:
+            yield running
+
+
+def test_all_jobs_of_a_submission_stay_cancelled(tmp_path: Path, any_cluster: Cluster) -> None:
+    """Cancelled shares submit no last job; `status` shows it, and `submit` continues."""
+    write(tmp_path, steps=4000, profile=ONE_AT_A_TIME, seeds=1)
+    run_on(any_cluster, tmp_path, *SUBMIT)
+    runs = tmp_path / "runs"
+    await_training(runs)
+    any_cluster.run("scancel", *{*queued(any_cluster, "%F")})
+    await_empty_queue(any_cluster)
+    arrays = len(list(runs.glob("submissions/*/arrays/*")))
+    until(lambda: "cancelled by scancel" in logs(runs), "the share's word", 60)
+    time.sleep(AFTER_SECONDS)
+    assert not queued(any_cluster)
+    assert len(list(runs.glob("submissions/*/arrays/*"))) == arrays
+    shown = " ".join(run_on(any_cluster, tmp_path, *STATUS).stdout.split())
+    assert ("CANCELLED" if any_cluster.settings.accounting else "CANCELLED by scancel") in shown
+    assert "to continue: give the same `ablate submit` again" in shown
+    assert "2 submitted" in run_on(any_cluster, tmp_path, *SUBMIT).stdout
+    run_on(any_cluster, tmp_path, *CANCEL)
+
+
+def test_one_cancelled_task_is_left_out_by_the_last_job(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
+    """The other trial finishes, tables and report are written, and `submit` continues the cancelled trial."""
+    write(tmp_path, steps=1500, profile=ONE_AT_A_TIME, seeds=1)
+    ablate(*SUBMIT)
+    runs = tmp_path / "runs"
+    await_training(runs)
+    (running,) = [line.split()[0] for line in queued(cluster) if line.endswith("_0 RUNNING")]
+    cluster.run("scancel", running)
+    await_report(runs)
+    await_empty_queue(cluster)
+    assert len(results(runs)) == 1
+    view = json.loads(ablate(*STATUS, "--json").stdout)
+    assert (view["finished"], view["interrupted"]) == (1, 1)
+    assert "1 submitted" in ablate(*SUBMIT).stdout
+    await_results(runs, 2)
+
+
+COMPLETING = {"JobState": "COMPLETING", "Reason": "None", "Restarts": "0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cancelled"),
+    [
+        ({"PreemptTime": "None"}, True),
+        ({"JobState": "CANCELLED"}, True),
+        ({"PreemptTime": "2026-11-23T08:46:35"}, False),  # preempted, PreemptMode=CANCEL
+        ({"Restarts": "1"}, False),  # preempted, PreemptMode=REQUEUE; scontrol requeue
+        ({"Reason": "TimeLimit", "PreemptTime": "None"}, False),
+        ({"JobState": "PENDING", "Restarts": "1"}, False),  # of a node that is down
+        ({"JobState": "RUNNING", "PreemptTime": "None"}, False),  # scancel --signal
+    ],
+)
+def test_only_scancel_cancels(fields: dict[str, str], cancelled: bool) -> None:
+    """The fields that slurmctld 22.05 shows for a dying job tell scancel from other causes."""
+    assert is_cancelled(COMPLETING | fields, "0") is cancelled

@@ -1,4 +1,4 @@
-"""Submitting a study to a real SLURM: every trial is trained exactly once, despite kills and limits."""
+"""Submitting studies, also of two stages, to a real SLURM: each trial is trained once, despite kills and limits."""
 
 import json
 import os
@@ -10,20 +10,54 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import synthetic
 from disturbance import processes
-from small_study import PROFILE, SUBMIT, Ablate, Wrap, launch, published, results, run_here, trials, write
-from waits import await_empty_queue, await_report, await_results, queued
+from small_study import (
+    PROFILE,
+    STATUS,
+    SUBMIT,
+    Ablate,
+    Wrap,
+    launch,
+    published,
+    results,
+    run_here,
+    trials,
+    with_keys,
+    write,
+)
+from waits import await_empty_queue, await_report, await_results, queued, reopen
 
 from ablations.cluster import array_tasks
 from ablations.cluster import campaign as campaigns
+from ablations.execution import provenance
+from ablations.planning import plan as planning
+from ablations.planning.jobs import jobs as jobs_of
+from ablations.study.design import Design
+from ablations.study.reading import read_recipe, read_study
 from results import store
 from slurm.devcluster import Cluster, until
+
+STAGED = """
+question: What does pre-training bring?
+stages: {pretrain: {steps: 400}}
+baseline: {init_from: {stage: pretrain}}
+factors: {lr: [2e-3, 1e-3]}
+"""
 
 
 @pytest.fixture(autouse=True)
 def study(tmp_path: Path) -> None:
     """A small study of ten trials."""
     write(tmp_path)
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> None:
+    """Write a study of two pre-trainings and four fine-tunings."""
+    write(tmp_path, steps=100, seeds=2)
+    (tmp_path / "s.yaml").write_text(STAGED)
+    (tmp_path / "r.yaml").write_text((tmp_path / "r.yaml").read_text() + "stages: {finetune: {}}\n")
 
 
 def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) -> None:
@@ -36,7 +70,7 @@ def test_submitted_study_ends_with_its_report(tmp_path: Path, ablate: Ablate) ->
     await_report(runs)
     assert (runs / "studies/s@r/tables/table.md").read_text().count("position=") > 1
     assert results(runs) == run_here(tmp_path)
-    assert all(len(store.Trial(path).attempts()) == 1 for path in (runs / "trials").iterdir())
+    assert all(len(trial.attempts()) == 1 for trial in trials(runs))
     assert "10 done, 0 already queued, 0 submitted" in ablate(*SUBMIT).stdout
 
 
@@ -56,13 +90,11 @@ def test_some_arms_are_submitted_first_and_the_rest_later(tmp_path: Path, ablate
 def test_few_slots_are_enough(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
     cluster.limit_submissions(5)
     ablate(*SUBMIT)
-    most = 0
     deadline = time.monotonic() + 240
-    while len(results(tmp_path / "runs")) < 10 and time.monotonic() < deadline:
-        most = max(most, len(queued(cluster, "%i", "--array")))
+    while (over := len(results(tmp_path / "runs"))) < 10 and time.monotonic() < deadline:
+        assert len(queued(cluster, "%i", "--array")) <= 5
         time.sleep(0.5)
-    assert len(results(tmp_path / "runs")) == 10
-    assert most <= 5
+    assert over == 10
 
 
 def test_too_few_slots_are_said(ablate: Ablate, cluster: Cluster) -> None:
@@ -114,9 +146,8 @@ def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Clu
     for launcher in started:
         launcher.communicate(timeout=120)
     ablate(*SUBMIT)
-    intents = [json.loads(file.read_text()) for file in tmp_path.glob("runs/submissions/*/arrays/*/intent.json")]
-    shares = [key for intent in intents for share in intent["shares"] for key in share]
-    assert len(shares) == len(set(shares)) == 10
+    submitted = array_tasks.submitted_tasks(tmp_path / "runs")
+    assert [len(tasks) for tasks in submitted.values()] == [1] * 10
     lasts = [task.function for task in array_tasks.queued_tasks(tmp_path / "runs") if task.is_last]
     assert len(lasts) == len(set(lasts))  # the last job, and the watching job
 
@@ -127,7 +158,7 @@ def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, 
     calls.mkdir()
     for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
         wrap(name, f"echo {name} >> {calls}/${{ABLATE_JOB_BEGAN:-outside}}; REAL")
-    profile = PROFILE.replace("}", ", parallel: 1}").replace("0.2", "0.001")
+    profile = with_keys("parallel: 1").replace("0.2", "0.001")
     write(tmp_path, steps=20, profile=profile, seeds=2)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
@@ -136,7 +167,6 @@ def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, 
     assert len(results(runs)) == 4
     asked = {path.name: Counter(path.read_text().split()) for path in calls.iterdir()}
     submitting, tasks = asked.pop("outside"), sorted(asked.values(), key=Counter.total)
-    print("submit:", dict(submitting), "jobs:", [dict(task) for task in tasks])
     assert tasks[:3] == [{"squeue": 1}] * 3
     (campaign,) = campaigns.campaigns(runs)
     functions = [intent.function for _, intent in campaigns.read_intents(campaign.folder)]
@@ -144,3 +174,36 @@ def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, 
     assert len(tasks) == 5
     assert tasks[-1].total() <= 10
     assert submitting["sbatch"] == 3
+
+
+def test_fine_tuning_waits_for_pre_training(staged: None, tmp_path: Path, ablate: Ablate, closed: Cluster) -> None:
+    assert "6 submitted in 2 arrays" in ablate(*SUBMIT).stdout
+    jobs = dict(line.split() for line in queued(closed, "%F %E"))
+    before = [job for job, dependency in jobs.items() if dependency == "(null)"]
+    assert len(before) == 1  # the pre-trainings; all others wait for them
+    assert all(f"afterany:{before[0]}" in dependency for job, dependency in jobs.items() if job != before[0])
+    view = json.loads(ablate(*STATUS, "--json").stdout)
+    assert [(one["arm"], one["queued"]) for one in view["stages"]] == [("pretrain", 2)]
+    reasons = {one["reason"] for arm in view["arms"] for one in arm["now_queued"]}
+    assert reasons in ({"Dependency"}, {"PartitionDown"})  # slurmctld says which of the two it met last
+    reopen(closed)
+    runs = tmp_path / "runs"
+    await_results(runs, 6)
+    assert results(runs) == run_here(tmp_path)
+    assert all(len(trial.attempts()) == 1 for trial in trials(runs))
+    await_report(runs)
+
+
+def test_failed_pre_training_blocks_what_starts_from_it(staged: None, tmp_path: Path, ablate: Ablate) -> None:
+    runs = tmp_path / "runs"
+    design = Design(read_study(str(tmp_path / "s.yaml")), read_recipe(str(tmp_path / "r.yaml")), {})
+    jobs = jobs_of([planning.build(design, [0, 1])])
+    with synthetic.claimed(store.trial(runs, jobs[0].id)) as attempt:
+        attempt.fail("RuntimeError: no such thing", "Traceback", provenance.source_digest())
+    assert "1 failed" in (said := ablate(*SUBMIT).stdout)
+    assert "2 blocked by their parents" in said
+    await_results(runs, 3)
+    await_report(runs)
+    view = json.loads(ablate(*STATUS, "--json").stdout)
+    assert (view["finished"], view["failed"], view["blocked"]) == (3, 1, 2)
+    assert not any(store.trial(runs, job.id).attempts() for job in jobs if jobs[0].id in job.parents)

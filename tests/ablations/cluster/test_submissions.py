@@ -73,18 +73,15 @@ POSITION, POOLING = synthetic.position()["name"], synthetic.pooling()["name"]
 
 
 def submitted(runs: Path, *plans: str, data_dir: Path | None = None, **more: Any) -> Campaign:
-    """Make a campaign as `submit` does, without its arrays, and read it from disk."""
-    made = campaigns.create(plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
-    return campaigns.load(made.folder)
+    """Make a campaign as `submit` does, without its arrays."""
+    return campaigns.create(plans or [POSITION], more.pop("profile", TOY), Place(runs, data_dir), **more)
 
 
-def handed_over(campaign: Campaign, number: int) -> Path:
+def write_array(campaign: Campaign, number: int) -> Path:
     """Make an array of one task in the campaign; return its folder."""
     array = campaign.folder / "arrays" / f"{number:04d}"
     (array / "logs").mkdir(parents=True)
-    content = {"tag": campaigns.tag(array), "function": campaigns.SHARE, "arguments": []}
-    content |= {"shares": [[campaign.jobs()[0].id]], "written": time.time() + number}
-    intent.durable(array / intent.NAME, content)
+    intent.write(array, campaigns.tag(array), campaigns.SHARE, [], [[campaign.jobs()[0].id]])
     return array
 
 
@@ -110,13 +107,11 @@ def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch
 
 
 def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code would run as this user, so the submission is created anew."""
-    plans = [plan for plan in store.plans(runs) if plan.name == POSITION]
-    monkeypatch.setattr(submit, "reconcile", lambda campaign: campaign.folder)
+    """Its code would run as this user."""
     theirs = submitted(runs)
-    assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) == theirs.folder
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert submit.continue_or_create(plans, Place(runs, None), TOY, ["*"]) != theirs.folder
+    for user, continued in ((os.getuid(), True), (os.getuid() + 1, False)):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert submit.is_same_submission(theirs, [POSITION], Place(runs, None), TOY) is continued
 
 
 def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Queue) -> None:
@@ -157,30 +152,27 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
 def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = submitted(runs, data_dir=tmp_path / "data")
     monkeypatch.chdir(tmp_path)
-    spelt = {"data": True, str(tmp_path / "data"): True, "other": False}
-    for name, continued in spelt.items():
-        assert submit.is_same_submission(campaign, [POSITION], Place(runs, Path(name)), TOY) is continued
-    assert not submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY)
+    spelt = {Path("data"): True, tmp_path / "data": True, Path("other"): False, None: False}
+    for folder, continued in spelt.items():
+        assert submit.is_same_submission(campaign, [POSITION], Place(runs, folder), TOY) is continued
 
 
 def test_other_arms_are_another_submission(runs: Path) -> None:
-    """A submission has only the trials of its arms, also after it is read from disk."""
-    everything, one = submitted(runs), submitted(runs, arms=["position=[n]*"])
-    assert {job.arm for job in one.jobs()} == {"position=none"} < {job.arm for job in everything.jobs()}
-    for campaign, arms in ((everything, ["*"]), (one, ["position=[n]*"])):
-        for asked in (["*"], ["position=[n]*"], ["position=[n]*", "position=1d"]):
-            same = submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY, asked)
+    """A submission has only the trials of its arms."""
+    globs = {"*": 4, "position=[n]*": 1, "position=[n]* position=1d": 2}
+    for arms, number in globs.items():
+        campaign = submitted(runs, arms=arms.split())
+        assert len({job.arm for job in campaign.jobs()}) == number
+        for asked in globs:
+            same = submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY, asked.split())
             assert same is (asked == arms)
-    both = submitted(runs, arms=["position=[n]*", "position=1d"])
-    assert {job.arm for job in both.jobs()} == {"position=none", "position=1d"}
 
 
 def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
     """SLURM refused it just now, or a launcher was killed before it wrote the intent."""
     campaign = submitted(runs)
-    kept, refused = (handed_over(campaign, number) for number in (1, 2))
-    (refused / "intent.json").rename(refused / "refused.json")
-    assert [array for array, _ in campaigns.read_intents(campaign.folder)] == [kept]
+    kept, refused = (write_array(campaign, number) for number in (1, 2))
+    intent.withdraw(refused)
     assert [task.array for task in array_tasks.tasks_of(campaign) if task.share] == [kept]
 
 
@@ -188,7 +180,7 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     """After five rounds without progress `status` shows the last line of the newest task that printed any."""
     campaign = submitted(runs)
     for number in range(1, 7):
-        array = handed_over(campaign, number)
+        array = write_array(campaign, number)
         assert seen(runs).given_up == ""
         assert no_progress.is_stalled(campaign) is (number == 6)
     (array / "logs/7_0_0_log.out").write_text("begin\nslurmstepd: error: no such module\n\n")
@@ -196,7 +188,7 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
     view = seen(runs)
     assert status.is_settled([view])
     end = "the newest task's log ends with: slurmstepd: error: no such module"
-    assert f"stopped   given up after 5 rounds without progress; {end}" in render([view]).plain
+    assert f"given up after 5 rounds without progress; {end}" in render([view]).plain
     no_progress.reset(campaign)
     assert no_progress.give_up_message(runs, POSITION) == ""
     assert not no_progress.is_stalled(campaign)
@@ -204,7 +196,7 @@ def test_submission_that_gives_up_says_so_until_it_is_submitted_again(runs: Path
 
 def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     campaign = submitted(runs)
-    arrays = [handed_over(campaign, number) for number in (1, 2, 3)]
+    arrays = [write_array(campaign, number) for number in (1, 2, 3)]
     (arrays[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
     (tail,) = log_tails.tails(runs, [campaign.jobs()[0].id], 5, False)
     assert str(tail).endswith(f"its task:  {arrays[1]} (the 1 after it printed nothing)\nwhat went wrong")
@@ -230,26 +222,25 @@ def test_share_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pyte
         assert node.share(str(campaign.folder)) == expected
 
 
-@pytest.mark.parametrize(("last_job", "answer"), [(True, "awaited"), (False, "pending")])
-def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path, last_job: bool, answer: str) -> None:
+def test_watching_ends_when_the_tables_are_there_or_nobody_writes_them(runs: Path) -> None:
     """After the trials a last job, if there is one, writes tables and report."""
     synthetic.write(runs, synthetic.position())
-    known = status.SlurmState(plans={POSITION}, lasts={POSITION} if last_job else ())
-    view = seen(runs, known)
-    assert (view.tables, status.is_settled([view])) == (answer, not last_job)
-    assert f"tables    {answer}" in render([view]).plain
+    with_last = status.SlurmState(plans={POSITION}, lasts={POSITION})
+    for known, answer in ((with_last, "awaited"), (replace(with_last, lasts=()), "pending")):
+        view = seen(runs, known)
+        assert (view.tables, status.is_settled([view])) == (answer, answer == "pending")
+        assert f"tables    {answer}" in render([view]).plain
     publish.publish_all(runs, [POSITION])
-    view = seen(runs, known)
+    view = seen(runs, with_last)
     assert (view.tables, status.is_settled([view])) == ("written", True)
 
 
 def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() -> None:
     one, other = (Plan.model_construct(study="s", name=f"s@r+{mark}") for mark in ("aa", "bb"))
     assert plan_files.select([one], ["s@r"], Path("runs")) == ["s@r+aa"]
-    with pytest.raises(ValueError, match="no study 's@r'"):
-        plan_files.select([one, other], ["s@r"], Path("runs"))
-    with pytest.raises(ValueError, match="no study 's@q'"):
-        plan_files.select([one], ["s@q"], Path("runs"))
+    for plans, name in (([one, other], "s@r"), ([one], "s@q")):
+        with pytest.raises(ValueError, match=f"no study '{name}'"):
+            plan_files.select(plans, [name], Path("runs"))
 
 
 @pytest.mark.parametrize("spared", ["another host", "an old result", ""])
