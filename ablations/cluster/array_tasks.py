@@ -122,12 +122,6 @@ def marked_cancelled(gone: Mapping[str, SubmittedTask]) -> dict[str, str]:
     return {key: f"{CANCELLED} by scancel" for key, each in gone.items() if each.mark.exists()}
 
 
-def mark_own_share(cancelled: Campaign, share: tuple[str, ...]) -> None:
-    """Mark the task of this process, which trains the trials `share`, as cancelled with scancel."""
-    own = [each for each in tasks_of(cancelled) if each.share == share]
-    write_mark(max(own, key=lambda each: each.written).mark)
-
-
 def cancelled_trials(runs: Path) -> set[str]:
     """Return the ids of trials that are not over and whose newest job was cancelled.
 

@@ -133,7 +133,10 @@ def load(folder: Path) -> Campaign:
     Raises FileNotFoundError without a campaign.json, and ValueError for a file that `create` cannot have written.
     """
     content = checked(folder / "campaign.json", Submission)
-    profile = profiles.Profile.of(content.profile | read_private(folder).content(), str(folder))
+    private = Private()  # empty for other users and in campaigns of earlier versions
+    with suppress(FileNotFoundError, PermissionError):
+        private = checked(folder / "private.json", Private)
+    profile = profiles.Profile.of(content.profile | private.content(), str(folder))
     place = Place(
         folder.parent.parent,
         Path(content.data_dir) if content.data_dir else None,
@@ -145,14 +148,6 @@ def load(folder: Path) -> Campaign:
     )
     arms = (content.arms,) if isinstance(content.arms, str) else tuple(content.arms)
     return Campaign(folder, tuple(content.plans), profile, place, arms)
-
-
-def read_private(folder: Path) -> Private:
-    """Return the profile's fields that may hold tokens: empty for other users and in campaigns of earlier versions."""
-    try:
-        return checked(folder / "private.json", Private)
-    except (FileNotFoundError, PermissionError):
-        return Private()
 
 
 def checked(path: Path, schema: type[Kind]) -> Kind:

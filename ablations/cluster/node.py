@@ -51,7 +51,8 @@ def share(folder: str, *ids: str) -> int:
     blocked = f"{len(tally.blocked)} blocked, " if tally.blocked else ""
     print(f"{len(tally.done)} done, {len(tally.failed)} failed, {blocked}{interrupted}of {len(jobs)}", flush=True)
     if tally.stopped and not campaign.cancelled and is_cancelled():
-        array_tasks.mark_own_share(campaign, ids)
+        own = [task for task in array_tasks.tasks_of(campaign) if task.share == ids]
+        campaigns.write_mark(max(own, key=lambda task: task.written).mark)
         print("cancelled by scancel: `ablate submit` continues", flush=True)
     else:
         ensure_last_jobs(campaign)

@@ -89,24 +89,19 @@ def submit(plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms:
     SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
     """
     with campaigns.launcher_lock(place.runs):
-        if trials_to_submit(plans, place, arms):
-            found = continue_or_create(plans, place, profile, arms)
+        if trials_to_submit(plans, place, arms):  # continue the newest submission, if it is the same
+            names = [plan.name for plan in plans]
+            known = [
+                one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)
+            ]
+            campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms)
+            no_progress.reset(campaign)
+            found = reconcile(campaign)
         else:
             standings = Standings(place.runs, place.code)
             found = reconciliation.count_ended(job.standing(standings) for job in jobs(plans, arms))
         published = publish_pending(place.runs, plans) if found.settled else ""
     return "\n".join(filter(None, [submission_message(found, profile), published]))
-
-
-def continue_or_create(
-    plans: Sequence[Plan], place: Place, profile: profiles.Profile, arms: Sequence[str]
-) -> Reconciliation:
-    """Continue the newest submission of these plans, arms and settings, or create one; return its reconciliation."""
-    names = [plan.name for plan in plans]
-    known = [one for one in campaigns.campaigns(place.runs) if is_same_submission(one, names, place, profile, arms)]
-    campaign = known[-1] if known else campaigns.create(names, profile, place, arms=arms)
-    no_progress.reset(campaign)
-    return reconcile(campaign)
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:

@@ -68,7 +68,14 @@ class Cluster:
                 self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
             processes.kill_all(self.folder)  # left by an earlier cluster whose directory was removed
             config.write(self.folder, self.settings)
-            self._start_all()
+            for daemon in self.daemons:
+                if daemon.name == "mariadbd":
+                    root = ("--auth-root-authentication-method=socket", f"--auth-root-socket-user={USER}")
+                    defaults = f"--defaults-file={self.folder}/my.cnf"
+                    self._launch("mariadb-install-db", ("mariadb-install-db", defaults, *root, "--skip-test-db"))
+                self.start(daemon.name)
+                if daemon.name == "slurmdbd":
+                    self._create_account()
         except BaseException:
             self.down()
             raise
@@ -99,16 +106,6 @@ class Cluster:
         if self._guard:
             self._guard.communicate(b"down already\n")
             self._guard = None
-
-    def _start_all(self) -> None:
-        for daemon in self.daemons:
-            if daemon.name == "mariadbd":
-                options = ("--auth-root-authentication-method=socket", f"--auth-root-socket-user={USER}")
-                defaults = f"--defaults-file={self.folder}/my.cnf"
-                self._launch("mariadb-install-db", ("mariadb-install-db", defaults, *options, "--skip-test-db"))
-            self.start(daemon.name)
-            if daemon.name == "slurmdbd":
-                self._create_account()
 
     def _create_account(self) -> None:
         self.run("sacctmgr", "-iQ", "add", "cluster", CLUSTER)

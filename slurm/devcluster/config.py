@@ -128,7 +128,9 @@ def write(folder: Path, settings: Settings) -> None:
         (folder / f"gpu{number}").symlink_to("/dev/null")  # SLURM requires device files and counts them by name
     _private(folder / "munge.key", secrets.token_bytes(128))
     _private(folder / "slurm.conf", _lines(slurm(folder, settings)) + nodes(settings) + partitions(settings))
-    _private(folder / "gres.conf", gres(folder, settings))
+    devices = f"Name=gpu Type={settings.gpu_type} File={folder}/gpu[0-{settings.gpus - 1}]"
+    gres = f"AutoDetect=off\nNodeName=node[1-{settings.nodes}] {devices}\n"
+    _private(folder / "gres.conf", gres if settings.gpus else "")
     if settings.accounting:
         _private(folder / "slurmdbd.conf", _lines(slurmdbd(folder, settings)))
         _private(folder / "my.cnf", "[mariadbd]\n" + _lines(mariadb(folder)))
@@ -205,13 +207,6 @@ def partitions(settings: Settings) -> str:
         f"PartitionName=cancel {common} PriorityTier=1 PreemptMode=CANCEL\n"
         f"PartitionName=urgent {common} PriorityTier=10 PreemptMode=OFF\n"
     )
-
-
-def gres(folder: Path, settings: Settings) -> str:
-    if not settings.gpus:
-        return ""
-    files = f"{folder}/gpu[0-{settings.gpus - 1}]"
-    return f"AutoDetect=off\nNodeName=node[1-{settings.nodes}] Name=gpu Type={settings.gpu_type} File={files}\n"
 
 
 def slurmdbd(folder: Path, settings: Settings) -> dict[str, str]:

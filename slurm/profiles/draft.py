@@ -89,14 +89,14 @@ def share(nodes: Nodes, whole: int, most: int) -> int:
 def table(known: Iterable[Nodes]) -> list[str]:
     """Return the lines of a table of the open partitions, as YAML comments."""
     heads = ("partition", "nodes", "CPUs", "memory", "GPUs", "longest")
-    rows = [heads, *(row(nodes) for nodes in known if nodes.open)]
+    rows = [heads]
+    for nodes in known:
+        if nodes.open:
+            name = shown(nodes.partition) + (" (default)" if nodes.default else "")
+            kinds = [f"{number} {shown(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()]
+            limit = "unlimited" if nodes.limit is None else span(nodes.limit)
+            memory = f"{nodes.memory // 1024}G"
+            rows.append((name, str(nodes.count), str(nodes.cpus), memory, ", ".join(kinds) or "-", limit))
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(heads))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in rows]
     return ["#", *(f"#   {line.rstrip()}" for line in lines), "#"]
-
-
-def row(nodes: Nodes) -> tuple[str, ...]:
-    name = shown(nodes.partition) + (" (default)" if nodes.default else "")
-    gpus = ", ".join(f"{number} {shown(kind) if kind else ''}".strip() for kind, number in nodes.gpus.items()) or "-"
-    limit = "unlimited" if nodes.limit is None else span(nodes.limit)
-    return name, str(nodes.count), str(nodes.cpus), f"{nodes.memory // 1024}G", gpus, limit

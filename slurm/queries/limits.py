@@ -52,16 +52,12 @@ def limits(profile: Profile) -> Limits:
     if not (size := config.get("MaxArraySize", "")).isdigit():
         raise Unreachable("SLURM does not answer: scontrol show config says nothing of MaxArraySize")
     enforced = re.search("limits|safe|all", config.get("AccountingStorageEnforce", ""))
-    bound = min(bounds(profile), key=lambda bound: bound.free, default=None) if enforced else None
-    return Limits(max_array_size=max(1, int(size)), bound=bound)
-
-
-def bounds(profile: Profile) -> Iterator[Bound]:
-    """Yield the limits on the number of queued jobs that apply to a job of `profile`."""
-    for name, record in applying(profile):
+    bounds = []
+    for name, record in applying(profile) if enforced else ():
         for word in WORDS:  # '7(5)': a limit of 7, 5 in use; 'N(5)': no limit
             if match := re.fullmatch(r"(\d+)\((\d+)\)", record.get(word, "")):
-                yield Bound(f"{word} of {name}", int(match[1]), int(match[2]))
+                bounds.append(Bound(f"{word} of {name}", int(match[1]), int(match[2])))
+    return Limits(max(1, int(size)), min(bounds, key=lambda bound: bound.free, default=None))
 
 
 # -- accounts and qualities of service ---------------------------------------------------------------------------------
