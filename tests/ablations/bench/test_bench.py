@@ -43,8 +43,6 @@ def config(**settings: Any) -> Config:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """Return a function that calls `ablate bench` in an empty folder and returns its output."""
-
     def output(*words: str) -> str:
         status, output, errors = called(monkeypatch, "bench", *words)
         assert (status, errors) == (0, "")
@@ -90,13 +88,11 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
         ({"dropout": 0.1}, "timm", "dropout=0.1: the usual script has 0"),
         ({"position": "relative"}, "timm", "position=relative: timm's VisionTransformer has none or 1d only"),
         ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
-        ({"objective": "masked-patch"}, "timm", "objective=masked-patch: the usual script has classification"),
         ({"objective.loss": "binary-cross-entropy"}, "timm", "objective.loss=binary-cross-entropy: the usual script"),
         ({"stem.patches": [2, 4]}, "timm", "stem.patches=[2, 4]: the usual script has one size"),
     ],
 )
 def test_a_rival_that_does_not_fit_is_left_out(settings: dict[str, Any], name: str, why: str) -> None:
-    """The reason is one line; the other rivals are measured."""
     one = config(**settings)
     sides, left_out = available(one, random_images(one), compiled=False)
     assert left_out[name].startswith(why)
@@ -116,15 +112,12 @@ def test_the_floor_has_the_flops_of_a_plain_vit(settings: dict[str, Any]) -> Non
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_the_floor_leaves_out_what_other_parts_compute() -> None:
-    """The product of queries and offsets is not in the floor, so its share of the FLOPs is below 1."""
+def test_the_floor_leaves_out_the_product_of_queries_and_offsets() -> None:
     assert 0.5 < floor.Floor(config(position="relative")).share_of_flops < 1
-    assert floor.relative_error("highest") < 1e-6
 
 
 @pytest.mark.parametrize("size", [(2, 3, 5, 8), (1, 1, 1, 4)])
 def test_every_kernel_computes_attention(size: tuple[int, ...]) -> None:
-    """The kernels that the floor chooses from agree with the definition."""
     q, k, v = (part.requires_grad_() for part in torch.randn(3, *size))
     expected = (q @ k.transpose(-1, -2) / size[-1] ** 0.5).softmax(-1) @ v
     kernels = [kernel for kernel in floor.KERNELS.values() if floor.has_gradient(kernel, q, k, v)]
@@ -134,7 +127,6 @@ def test_every_kernel_computes_attention(size: tuple[int, ...]) -> None:
 
 
 def test_products_of_the_floor_are_those_of_a_dense_layer() -> None:
-    """They are the output and the two gradients that autograd computes."""
     x, w, g = torch.randn(6, 4), torch.randn(3, 4), torch.randn(6, 3)
     _, gradients = torch.func.vjp(lambda w, x: F.linear(x, w), w, x)
     for product, expected in zip(floor.products(x, w, g).values(), [F.linear(x, w), *gradients(g)], strict=True):
@@ -142,7 +134,6 @@ def test_products_of_the_floor_are_those_of_a_dense_layer() -> None:
 
 
 def test_sides_are_timed_in_turn() -> None:
-    """The order is A, B, B, A, with one value per side and round."""
     order: list[str] = []
     sides = {name: (lambda name=name: order.append(name)) for name in "ab"}
     found = timing.interleaved(sides, rounds=2, calls=2, device=torch.device("cpu"))
@@ -162,7 +153,6 @@ def test_pil_makes_our_images(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
-    """Each side takes at least a float per parameter; new processes have no freed memory to reuse."""
     one = config(width=256, heads=4, depth=4)
     found = memory.of_sides(one, ["vitcore", "timm"], Source(), {})
     assert set(found) == {"vitcore", "timm"}
@@ -170,7 +160,6 @@ def test_memory_of_a_step_holds_at_least_the_gradients() -> None:
 
 
 def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A user's file with a module's name is not imported."""
     (tmp_path / "statistics.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -179,14 +168,12 @@ def test_a_process_imports_nothing_from_the_working_directory(monkeypatch: pytes
 
 @pytest.mark.slow
 def test_bench_comes_with_all_parts(bench: Callable[..., str]) -> None:
-    """JSON, printed and written, has hardware, versions, config and all sides."""
     found = json.loads(bench("step", *WORDS, "--rounds", "2", "--steps", "1", "--json", "--out", "b.json"))
     assert json.loads(Path("b.json").read_text()) == found
     measured = {"sides", "first_steps_seconds", "floor", "input", "waits_per_step", "left_out", "memory_bytes"}
     assert found.keys() == CONDITIONS | measured
-    assert {"device", "accelerator", "threads", "cores", "torch", "timm", "torchvision", "revision"} <= {
-        *found["machine"]
-    }
+    machine = {"device", "accelerator", "threads", "cores", "torch", "timm", "torchvision", "revision"}
+    assert machine <= found["machine"].keys()
     assert found["config"]["width"] == 16
     assert [side["name"] for side in found["sides"]] == ["vitcore", "timm"]
     assert found["memory_bytes"].keys() == {"vitcore", "timm"}
@@ -198,7 +185,6 @@ def test_bench_comes_with_all_parts(bench: Callable[..., str]) -> None:
 
 
 def test_input_is_measured_alone_and_beside_torchvision(bench: Callable[..., str]) -> None:
-    """The result is JSON, and a table of three pipelines."""
     output = bench("input", *WORDS, "--rounds", "2", "--steps", "1", "--out", "b.json")
     found = json.loads(Path("b.json").read_text())
     assert found.keys() == {*CONDITIONS, "images_per_second", "pil"}
@@ -232,7 +218,6 @@ def test_arms_of_a_study_are_measured_beside_their_baseline(bench: Callable[...,
 
 @pytest.mark.parametrize("warmup", [0.0, 0.3])
 def test_the_script_has_our_schedule(tmp_path: Path, warmup: float) -> None:
-    """Its settings give our learning rate at every step."""
     one = config(steps=10, warmup=warmup)
     settings = Namespace(**json.loads(loop.script(one, tmp_path / "0", Source()).read_text()))
     theirs = [one.lr * script.rate(step, settings) for step in range(10)]
@@ -274,7 +259,6 @@ def test_a_whole_study_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_loop_has_no_packs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script has all images in memory, and packs are streamed."""
     monkeypatch.setattr(loop, "pack_of", lambda name, data_dir: Path("packs/photos"))
     with pytest.raises(ConfigError, match=r"^data=digits: a pack, streamed from its shards: the script has images in"):
         loop.check_alike(config(), Source())
@@ -296,7 +280,6 @@ def test_a_warm_compile_cache_is_found(bench: Callable[..., str]) -> None:
 
 
 def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
-    """It trains two seeds, and compiles nothing unless asked."""
     before = time.time()
     first, graphs = startup.measure(config(), Source())
     assert before < first < time.time()
@@ -310,14 +293,11 @@ def test_a_start_takes_a_step_and_an_evaluation_a_trial() -> None:
         ("step position-embedding", "'position-embedding' is not key=value"),
         ("study", "a study to measure"),
         ("step device=cuda", "device=cuda: a bench runs on the CPU, with --gpu on a GPU"),
-        ("startup --gpu device=cpu", "device=cpu: a bench runs on the CPU, with --gpu on a GPU"),
         ("study position-embedding gpus=2", "gpus=2: a bench runs one process"),
         ("loop position=2d", "position=2d: is what the study varies"),
         ("loop schedule=linear", "schedule=linear: the script has cosine"),
         ("loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
-        ("loop ema=0.9", "ema=0.9: the script has 0.0"),
         ("loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
-        ("loop stem=conv", "stem=conv: the script has patch"),
         ("loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
         ("step --gpu", "no usable GPU"),
     ],
@@ -334,8 +314,6 @@ def test_what_cannot_be_measured_is_one_line(
 
 
 def test_ctrl_c_keeps_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables so far are printed, a line says that the rest is lost, and the status is 130."""
-
     def interrupted() -> Result:
         raise KeyboardInterrupt
 

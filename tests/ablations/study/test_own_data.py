@@ -26,7 +26,6 @@ OF_DIGITS = re.compile(r"1,797|scikit-learn|writers|test fold")
 
 @pytest.fixture
 def pets(tmp_path: Path) -> str:
-    """Write three classes of ten images each; return their setting of `data`."""
     return f"imagefolder:{photographs(tmp_path / 'pets', dict.fromkeys('abc', 10), (8, 8))}"
 
 

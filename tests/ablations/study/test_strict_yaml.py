@@ -48,7 +48,6 @@ CORE = {  # of the tables and examples of section 10.3.2 of the specification
 
 @pytest.mark.parametrize(("text", "value"), CORE.items(), ids=CORE)
 def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
-    """The examples are from section 10.3.2 of the YAML 1.2 specification."""
     found = strict_yaml.parse(text, "s.yaml")
     assert (type(found), found) == (type(value), value)
     assert strict_yaml.assignment(f"key={text}") == ("key", value)
