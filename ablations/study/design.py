@@ -4,7 +4,7 @@ A point of the curves has one value for each curve. Every change from the baseli
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -350,16 +350,24 @@ class Design:
     @cached_property
     def arms(self) -> list[Arm]:
         """All arms. Raises ValueError if an arm is impossible, or if two arms share their trials."""
-        arms = [self.arm(change, point) for change, point in self.remaining.values()]
-        refuse_twins(self.study, arms)
+        from vitcore.identity import trial_id  # late: reading studies loads no torch
+
+        arms, names = [self.arm(change, point) for change, point in self.remaining.values()], dict[str, str]()
+        for arm in arms:
+            try:
+                trial = trial_id(arm.config)
+            except ConfigError as error:
+                raise ValueError(f"study '{self.study.name}', arm {arm.name}: {error}") from None
+            if trial in names:
+                raise ValueError(f"study '{self.study.name}': arms {names[trial]} and {arm.name} are the same trial")
+            names[trial] = arm.name
         return arms
 
     @cached_property
     def changes(self) -> list[Change]:
-        """The changes of all arms, each once for all points of the curves.
+        """The changes of all arms, in order; a baseline that is not listed is the first.
 
-        The baseline comes where it is first listed, or first if it is not. Raises ValueError if two arms have the same
-        name, or if a name in `with` matches no arm.
+        Raises ValueError if two arms have the same name, or if a name in `with` matches no arm.
         """
         cells = [{name: value} for name in self.study.factors for value in self.factors[name]]
         cells += [cell for cross in self.crosses for cell in points(cross)]
@@ -372,24 +380,20 @@ class Design:
                 raise ValueError(f"study '{self.study.name}': two arms are called {name}")
             own = {key: value for key, value in settings.items() if key in self.factors}
             found[name] = Change(name, self.baseline | own, settings, named=True)
-        return self.with_co_changes(list(found.values()))
+        for name, settings in self.study.co_changes.items():
+            meant = set(name.split(","))
+            matching = [
+                one for one in found.values() if not one.named and meant <= {*assigned(one.settings).split(",")}
+            ]
+            if not matching:
+                raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
+            found |= {one.name: replace(one, co_changes=merge(one.co_changes, settings)) for one in matching}
+        return list(found.values())
 
     def changed(self, values: Values) -> Change:
         """Return the change that sets factors to `values`, named by them in the study's order."""
         ordered = {name: values[name] for name in self.factors if name in values}
         return Change(assigned(ordered) or self.baseline_name, self.baseline | ordered, ordered)
-
-    def with_co_changes(self, changes: list[Change]) -> list[Change]:
-        """Return the changes with the study's co-changes. Raises ValueError if a name in `with` matches no arm."""
-        for name, settings in self.study.co_changes.items():
-            meant = set(name.split(","))
-            matching = [one for one in changes if not one.named and meant <= {*assigned(one.settings).split(",")}]
-            if not matching:
-                raise ValueError(f"study '{self.study.name}': with: no arm changes {name}")
-            changes = [
-                replace(one, co_changes=merge(one.co_changes, settings)) if one in matching else one for one in changes
-            ]
-        return changes
 
     @cached_property
     def remaining(self) -> dict[str, tuple[Change, Values]]:
@@ -431,22 +435,13 @@ class Design:
     def arm(self, change: Change, point: Values) -> Arm:
         written = merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.starting.started(written)
-        name = change.name + at(point)
-        if not {"steps", "epochs"} & {*change.declared, *point}:
-            settings = merge(settings, self.schedule(name, settings))
+        name, given = change.name + at(point), {"steps", "epochs"} & {*change.declared, *point}
+        if not given and (self.study.budget != "steps" or "epochs" in settings):
+            try:
+                settings = merge(settings, {"steps": steps_of(self.study.budget, self.reference, Config(**settings))})
+            except Exception as error:  # a user's part may do anything where its FLOPs are counted
+                raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
         return Arm(name, self.baseline_name + at(point), change.values | point, settings, change, point, parent)
-
-    def schedule(self, name: str, settings: Values) -> Values:
-        """Return the setting `steps` that meets the study's budget, or {} if the arm keeps the steps in `settings`.
-
-        Raises ValueError with the arm's name if no whole number of steps meets it, or the config is not valid.
-        """
-        if self.study.budget == "steps" and "epochs" not in settings:
-            return {}
-        try:
-            return {"steps": steps_of(self.study.budget, self.reference, Config(**settings))}
-        except Exception as error:  # a user's part may do anything where its FLOPs are counted
-            raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
 
     @cached_property
     def main_baseline(self) -> str:
@@ -468,18 +463,3 @@ def points(axes: Mapping[str, Sequence[Any]]) -> list[Values]:
 def at(point: Values) -> str:
     """Return the suffix that a point of the curves adds to an arm's name."""
     return f",{assigned(point)}" if point else ""
-
-
-def refuse_twins(study: Study, arms: Iterable[Arm]) -> None:
-    """Raise ValueError if two arms share their trials."""
-    from vitcore.identity import trial_id  # late: reading studies loads no torch
-
-    names: dict[str, str] = {}  # trial -> arm
-    for arm in arms:
-        try:
-            trial = trial_id(arm.config)
-        except ConfigError as error:
-            raise ValueError(f"study '{study.name}', arm {arm.name}: {error}") from None
-        if trial in names:
-            raise ValueError(f"study '{study.name}': arms {names[trial]} and {arm.name} are the same trial")
-        names[trial] = arm.name

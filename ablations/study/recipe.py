@@ -1,20 +1,96 @@
-"""The keys of a recipe's YAML file, which names no study.
+"""The keys of a recipe's YAML file, which names no study, and the facts that it states, each with its source.
 
 A recipe supplies `axes`: lists of values for settings, which a study uses by `patch: axis`. This module loads no
 torch.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from ablations.study import recipe_facts
 from ablations.study.stages import Values
+from results.store.schemas import LaterDifference
 from slurm.profiles.profile import Profile
 from vitcore.options import Options
 
+if TYPE_CHECKING:
+    from vitcore.data.datasets import About
+
 # Statements that hold for the recipe's data only. `cost` holds for its model and a device, whatever the images.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Difference = Annotated[float, Field(gt=-1, lt=1)]
+
+
+class Figure(Options):
+    """A number that a recipe states, with its origin."""
+
+    how: Literal["measured", "derived", "cited"]  #: Measured with this recipe, derived from another number, or cited.
+    source: str  #: The command, the other number, or the cited publication.
+
+    @property
+    def origin(self) -> str:
+        return f"{self.how}: {self.source}"
+
+
+class Expected(Figure):
+    """An expected result: the mean of a metric, measured with the recipe, derived or cited."""
+
+    settings: dict[str, Any] = {}  #: The settings of the command line that it holds for, such as `epochs: 300`.
+    metric: str = "test_accuracy"  #: The metric's name.
+    mean: float  #: The metric's mean over seeds.
+    n: Count | None = None  #: Number of seeds.
+
+
+class Took(Figure):
+    """The training seconds of one trial of the recipe's config on a named device."""
+
+    device: str  #: The processor or GPU.
+    seconds: Positive  #: Training seconds of a trial.
+
+
+class Packed(Options):
+    """The facts about the recipe's packed data that a plan needs before the pack is made."""
+
+    train: Count  #: Number of training images.
+    test: Count  #: Number of test images.
+    classes: Count  #: Number of classes.
+    image_size: Count = 224  #: Pixels per side of the square images in training and evaluation.
+    channels: Literal[1, 3] = 3  #: 1 for gray images, 3 for RGB.
+
+    def about(self, name: str) -> "About":
+        from vitcore.data.datasets import About  # late: numpy
+
+        return About(self.image_size, self.channels, self.classes, self.train, self.test, {"pack": name, "sha256": ""})
+
+
+class Spread(Figure):
+    """The standard deviation of per-seed differences between arms, with its degrees of freedom."""
+
+    metric: str = "test_accuracy"  #: The metric's name.
+    sd: Positive  #: The standard deviation.
+    freedom: Count  #: Degrees of freedom of the estimate.
+
+
+class AtTwiceTheSteps(Figure):
+    """Differences of test accuracy from the recipe's config after twice its steps, as fractions.
+
+    An arm whose difference changes sign after twice the steps learns faster, not better.
+    """
+
+    n: Count | None = None  #: Number of seeds per arm.
+    differences: dict[str, Difference]  #: Arm name in tables -> difference from the recipe's config.
+    resolved: list[str] = []  #: The arms whose difference is resolved after twice the steps.
+
+    def of(self, arm: str) -> LaterDifference | None:
+        if arm not in self.differences:
+            return None
+        origin = self.origin + (f", n = {self.n}" if self.n else "")
+        return LaterDifference(difference=self.differences[arm], origin=origin, resolved=arm in self.resolved)
+
+
+Costs = dict[Literal["cpu", "gpu"], Took]
 
 
 class Recipe(Options):
@@ -23,7 +99,7 @@ class Recipe(Options):
     name: str  #: Name of the recipe, by default the file's name.
     description: str  #: A description of data, model and training, for the top of tables and reports.
     config: Values  #: Settings of every trial.
-    pack: recipe_facts.Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
+    pack: Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.
     arms: dict[str, Values] = {}  #: Settings of arms, for the studies that name an arm of the recipe.
@@ -31,12 +107,12 @@ class Recipe(Options):
     stages: dict[str, Values] = {}
     margin: float | None = Field(default=None, gt=0)  #: The equivalence margin of studies that set none.
     caveats: list[str] = []  #: Warnings to readers, which tables and reports print.
-    expected: list[recipe_facts.Expected] = []  #: Expected results of its trials.
-    cost: recipe_facts.Costs = {}  #: The training time of a trial on a CPU and on a GPU.
+    expected: list[Expected] = []  #: Expected results of its trials.
+    cost: Costs = {}  #: The training time of a trial on a CPU and on a GPU.
     #: How much paired differences vary over seeds. `plan` uses it before there are results.
-    spread: recipe_facts.Spread | None = None
+    spread: Spread | None = None
     #: Differences after twice the steps. Tables footnote an arm whose difference changes sign.
-    at_twice_the_steps: recipe_facts.AtTwiceTheSteps | None = None
+    at_twice_the_steps: AtTwiceTheSteps | None = None
     #: Resources that a SLURM profile leaves unset: nodes, gpus, gpu_type, trials_per_gpu, cpus, memory, time and
     #: task_minutes.
     resources: Values = {}

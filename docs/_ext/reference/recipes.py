@@ -1,8 +1,7 @@
 """A page for each packaged recipe, from its YAML file."""
 
 from ablations.study.reading import find, packaged, read_recipe
-from ablations.study.recipe import Recipe
-from ablations.study.recipe_facts import Expected
+from ablations.study.recipe import Expected, Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
 
