@@ -95,19 +95,16 @@ def newest_tasks(runs: Path) -> dict[str, SubmittedTask]:
 
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
-    """Return the tasks of this run directory that are in SLURM's queue.
-
-    timeout: in seconds. Raises Unreachable if SLURM does not answer, NoSlurm if it is not installed.
-    """
+    """Return the tasks of this run directory that are in SLURM's queue. Raises the errors of queue.jobs."""
     tasks = {(task.tag, task.index): task for campaign in campaigns.campaigns(runs) for task in tasks_of(campaign)}
     queued = [(job, tasks.get((job.tag, job.index or 0))) for job in queue.jobs(f"{PREFIX}:", timeout=timeout)]
     return [QueuedTask(**vars(task), job=job) for job, task in queued if task]
 
 
 def job_ends(gone: Mapping[str, SubmittedTask]) -> dict[str, str] | None:
-    """Return trial id -> how its job ended, as in 'TIMEOUT on node7'; None if the accounting does not answer.
+    """Return trial id -> how its job ended, as in 'TIMEOUT on node7', as far as the accounting has a record.
 
-    Trials without a record in the accounting are left out. gone: trial id -> its task, for jobs that left the queue.
+    gone: trial id -> its task, for jobs that left the queue. Returns None if the accounting does not answer.
     """
     names = sorted({name for each in gone.values() for name in each.names})[-MOST_NAMES:]
     if (past := queue.accounting(names, timeout=ACCOUNTING_SECONDS)) is None:

@@ -128,10 +128,7 @@ def create(
 
 
 def load(folder: Path) -> Campaign:
-    """Return the campaign in a folder.
-
-    Raises FileNotFoundError without a campaign.json, and ValueError for a file that `create` cannot have written.
-    """
+    """Return the campaign in a folder. Raises FileNotFoundError or ValueError if `create` did not write its files."""
     content = checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):

@@ -119,8 +119,8 @@ class Lines:
 def last(folder: str) -> int:
     """Submit missing trials or, if none is left to train, write tables and report; return the job's exit status.
 
-    The status is FAILED if the campaign gives up, or if trials failed, are blocked or were cancelled. The job runs
-    after all other jobs of the campaign. It gives up after rounds without progress (ablations.cluster.no_progress).
+    The status is FAILED if the campaign gives up (ablations.cluster.no_progress), or if trials failed, are blocked or
+    were cancelled.
     """
     campaign = campaigns.load(Path(folder))
     if campaign.cancelled:

@@ -13,10 +13,7 @@ from slurm.queries.ask import ask
 
 
 def check_node(folder: str) -> int:
-    """Run all checks on this node and write probe.json: check -> "", or the reason of the failure.
-
-    Returns 0, the exit status. folder: the campaign's folder.
-    """
+    """Run all checks on this node and write probe.json: check -> "", or the reason of its failure. Return 0."""
     campaign = campaigns.load(Path(folder))
     found = dict.fromkeys(CHECKS, "")
     for name, check in CHECKS.items():

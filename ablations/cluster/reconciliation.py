@@ -51,9 +51,8 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
     """Submit the trials that are still to train and not queued, and a last job; return the findings.
 
     Trials for which the queue has no free slot wait. The caller must hold `launcher_lock`. inside: whether the caller
-    is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises
-    Unreachable if SLURM does not answer, NoSlurm if it is not installed, Refused if it refuses a job. Outside a job, if
-    trials were submitted, a missing last job raises no error; `no_last_job` says why.
+    is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises the
+    errors of SLURM. Outside a job, if trials were submitted, `no_last_job` says why no last job was, without an error.
     """
     settle(campaign.runs)
     place, plans = campaign.place, campaign.read_plans()
@@ -170,10 +169,9 @@ def parent_id(job: Job) -> str:
 
 
 def free_slots(bound: limits.Bound, lasts_there: int) -> int:
-    """Return how many shares may be submitted now, so that room is left for the last jobs.
+    """Return how many shares may be submitted, so that the last jobs have room. lasts_there: those that need no slot.
 
-    lasts_there: last jobs that need no further slot. Raises Refused if the limit has no room for a share and the last
-    jobs.
+    Raises Refused if the limit has no room for a share and the last jobs.
     """
     if bound.most <= LASTS:
         raise Refused(f"{bound.name} is {bound.most}: a submission needs at least {LASTS + 1} jobs at once")

@@ -29,8 +29,7 @@ SPARE = 2**30  # bytes that stay free
 def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], None]) -> None:
     """Copy to `folder` the packs that unfinished trials read, and use the copies in this process and its children.
 
-    A pack that cannot be copied is read where it is. say: receives messages. Environment variables in `folder` are
-    expanded.
+    A pack that cannot be copied is read where it is. Environment variables in `folder` are expanded.
     """
     left: Counter[str] = Counter()
     for job in jobs:  # whose trials still have to read these numbers of images

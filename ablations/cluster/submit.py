@@ -54,10 +54,7 @@ def check_gpus(profile: profiles.Profile, asked: Sequence[Job]) -> None:
 
 
 def preflight(profile: profiles.Profile, runs: Path) -> None:
-    """Print a warning if SLURM can currently start no job of the profile.
-
-    Raises ValueError for a wrong key, for a folder that SLURM cannot use, or if SLURM does not answer.
-    """
+    """Print a warning if SLURM can currently start no job of the profile. Raises ValueError if it never can."""
     from slurm.profiles.preflight import check
 
     arrays.require_folder(runs)
@@ -253,8 +250,7 @@ def cancel_check(campaign: Campaign) -> None:
 def answer(campaign: Campaign, patience: float) -> dict[str, str]:
     """Wait for the result of a check job; return check -> "", or the reason of its failure.
 
-    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds. Raises
-    Unreachable if SLURM does not answer, NoSlurm if it is not installed.
+    Raises ValueError if the job ends without a result, or is still in the queue after `patience` seconds.
     """
     began = in_queue = time.monotonic()
     while True:

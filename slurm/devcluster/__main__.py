@@ -67,12 +67,8 @@ def settings(given: argparse.Namespace) -> Settings:
 
 
 def status(cluster: Cluster) -> int:
-    """Print the status of all daemons and, if all answer, the queue.
-
-    Returns the exit status: 0 if all daemons answer, 1 otherwise. The daemons are queried in parallel, because each
-    query takes its full timeout if slurmctld is dead.
-    """
-    with ThreadPoolExecutor() as pool:
+    """Print the status of all daemons and, if all answer, the queue. Return 0 if all daemons answer, else 1."""
+    with ThreadPoolExecutor() as pool:  # each query takes its full timeout if slurmctld is dead
         answers = list(pool.map(cluster.answers, cluster.daemons))
     for daemon, answer in zip(cluster.daemons, answers, strict=True):
         pid = cluster.pid(daemon)

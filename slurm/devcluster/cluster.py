@@ -23,10 +23,9 @@ GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "s
 
 
 class Cluster:
-    """A SLURM cluster on this machine, which writes only to its directory.
+    """A SLURM cluster on this machine, which writes only to its directory: `folder`, empty or missing.
 
-    folder: a directory that is empty or missing. As a context manager, the cluster ends with the block, and also if
-    the process is killed.
+    As a context manager, the cluster ends with the block, and also if the process is killed.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
@@ -93,10 +92,7 @@ class Cluster:
         self.folder.chmod(0o700)
 
     def down(self) -> None:
-        """End all processes of the cluster, and remove its directory if it exists.
-
-        Raises ValueError if the directory holds files but no cluster.
-        """
+        """End all processes of the cluster, and remove its directory. Raises ValueError if it holds other files."""
         if self.folder.is_dir() and any(self.folder.iterdir()) and not (self.folder / FILE).exists():
             raise ValueError(f"{self.folder}: holds no cluster, nothing is removed")
         processes.kill_all(self.folder)
@@ -121,11 +117,7 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemons that a name stands for.
-
-        name: a daemon such as slurmctld, a node for its slurmd, or `slurmd` for the slurmd of every node.
-        Raises ValueError if no daemon has this name.
-        """
+        """Return the daemon of this name, which may be a node's, or the slurmd of every node for the name slurmd."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")
@@ -234,11 +226,7 @@ class Cluster:
         return own | {"SLURM_CONF": f"{self.folder}/slurm.conf", "PATH": requirements.PATH}
 
     def run(self, *command: str, timeout: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command with the cluster's environment, in the cluster's folder `work`. Return the completed process.
-
-        Raises RuntimeError if the command fails and `check` is true, TimeoutExpired if it takes longer than `timeout`
-        seconds.
-        """
+        """Run a command with the cluster's environment, in its folder `work`. Raises RuntimeError if it fails."""
         done = subprocess.run(
             command,
             env=self.environment,

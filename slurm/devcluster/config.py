@@ -20,8 +20,7 @@ Count = Annotated[int, Field(ge=1)]
 class Settings(BaseModel):
     """The size and limits of a cluster. cpus, memory, gpus: per node.
 
-    The machine need not have these resources, because SLURM trusts its configuration. Raises ValueError if a value is
-    not allowed.
+    The machine need not have these resources, because SLURM trusts its configuration.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -80,16 +79,12 @@ def resolved(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon of the cluster.
-
-    command: starts the daemon in the background. question: a command that succeeds if the daemon works. answer: a
-    regular expression that the output of `question` then matches.
-    """
+    """A daemon of the cluster."""
 
     name: str
-    command: tuple[str, ...]
-    question: tuple[str, ...]
-    answer: str = ""
+    command: tuple[str, ...]  # starts the daemon in the background
+    question: tuple[str, ...]  # a command that succeeds if the daemon works
+    answer: str = ""  # a regular expression that the output of `question` then matches
 
     @property
     def program(self) -> str:

@@ -81,8 +81,7 @@ def kill_all(folder: Path) -> None:
 def until(check: Callable[[], T], what: str, timeout: float = 30.0, every: float = 0.1) -> T:
     """Call `check` until its return value is true. Return this value.
 
-    what: the awaited event, for the error message. timeout, every: in seconds. Raises TimeoutError if the value is
-    false for longer than `timeout`.
+    Raises TimeoutError, with the awaited event `what`, after `timeout` seconds. every: in seconds.
     """
     deadline = time.monotonic() + timeout
     while not (answer := check()):

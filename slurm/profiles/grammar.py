@@ -21,10 +21,9 @@ def words(one: str) -> str:
 
 
 def require(key: str, value: str, pattern: str, meaning: str) -> str:
-    """Return the value if it matches the pattern.
+    """Return the value. Raises ValueError, with the words `meaning`, if it does not match the pattern.
 
-    meaning: what is allowed, in words for the error message. Raises ValueError if the value does not match, contains
-    `..` or is longer than MOST_CHARACTERS.
+    A value that contains `..` or is longer than MOST_CHARACTERS never matches.
     """
     if len(value) > MOST_CHARACTERS or ".." in value or not re.fullmatch(pattern, value, re.ASCII):
         raise ValueError(f"{key}={shown(value)}: {meaning}")

@@ -34,10 +34,7 @@ class Options:
         return {name: self.check(name, value) for name, value in values.items()}
 
     def check(self, name: str, value: Value) -> Value:
-        """Return the value of an option if it is allowed: text, or a Boolean for an option without a value.
-
-        Raises ValueError if the option is unknown or the value is not allowed.
-        """
+        """Return the value of an option if it is allowed: text, or a Boolean for an option without a value."""
         key = f"{self.key}.{grammar.shown(name)}"
         if name in self.switches:
             if value is True or (value is False and self.switches[name]):

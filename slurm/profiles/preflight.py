@@ -43,8 +43,7 @@ def check(profile: Profile) -> str:
     """Return a warning if SLURM could start no job of the profile now, or "" if SLURM accepts the job.
 
     Too many jobs of the user in the queue cause no warning. Raises Refused if a setting is wrong or a required setting
-    is missing. The message has the key, the reason and, where known, the values that SLURM has. Raises Unreachable if
-    SLURM does not answer. Raises NoSlurm if SLURM is not installed.
+    is missing. The message has the key, the reason and, where known, the values that SLURM has.
     """
     refusal = test_only(profile)
     if limits.FULL.search(refusal):

@@ -50,10 +50,7 @@ OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for 
 
 
 class Profile(BaseModel):
-    """A validated profile: what each job of a submission asks the cluster for.
-
-    Raises ValueError with the key, the value and what is allowed.
-    """
+    """What each job of a submission asks the cluster for. Raises ValueError with the key and what is allowed."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -193,8 +190,7 @@ def split(container: str) -> tuple[str, ...]:
 def in_seconds(time: str | int) -> int:
     """Return a time limit in seconds.
 
-    time: text such as '4:00:00' or, with days, '2-00:00:00'; or a number of minutes. Raises ValueError if it has
-    another form, or is shorter than a minute or longer than a year.
+    time: text such as '4:00:00' or, with days, '2-00:00:00'; or a number of minutes.
     """
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
@@ -240,10 +236,7 @@ def explain(error: ValidationError) -> str:
 
 
 def folders() -> list[Path]:
-    """Return the folders of profiles: below $XDG_CONFIG_HOME, if it is an absolute path, and below ~/.config.
-
-    New profiles go into the first folder.
-    """
+    """Return the folders of profiles, that of new ones first: below $XDG_CONFIG_HOME, if absolute, and ~/.config."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     homes = [Path(configured)] if configured.startswith("/") else []
     return [home / "ablate" / "profiles" for home in dict.fromkeys([*homes, Path.home() / ".config"])]
@@ -283,8 +276,7 @@ def submitit_parameters(profile: Profile, tag: str, label: str = "", avoided: Se
     """Return the parameters with which a submitit.SlurmExecutor submits jobs of a profile.
 
     tag: the text by which the jobs are found in the queue. It ends the job name and begins the comment. label: the
-    beginning of the job name. avoided: names of nodes to exclude, besides those that the profile excludes. Raises
-    ValueError if the tag or the name of a node is invalid.
+    beginning of the job name. avoided: names of nodes to exclude, besides those that the profile excludes.
     """
     grammar.require("tag", tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
     away = ",".join(map(str, filter(None, [profile.extra.get("exclude"), *avoided])))

@@ -56,9 +56,7 @@ NO_ANSWER = (
 def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Run a SLURM command and return the finished process with its output.
 
-    text: standard input. timeout: in seconds. Raises NoSlurm if this machine has no SLURM. Raises Unreachable if SLURM
-    does not answer, or the command takes too long. Raises Refused, with SLURM's message, if the command fails
-    otherwise.
+    text: standard input. timeout: in seconds. Raises NoSlurm, Unreachable (also after the timeout) or Refused.
     """
     try:
         done = subprocess.run(
@@ -102,8 +100,7 @@ def failure(command: str, complaint: str) -> ValueError:
 def sentence(complaint: str) -> str:
     """Return SLURM's error messages, extracted from a command's standard error and joined in one line.
 
-    Only SLURM's messages are kept, or all lines if none is SLURM's. A site's wrapper around the command may print a
-    banner, which may differ each time.
+    All lines are kept if none is SLURM's. A site's wrapper around the command may print a banner besides.
     """
     lines = complaint.splitlines()
     own = [line for line in lines if OWN.search(line)]

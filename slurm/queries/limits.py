@@ -146,8 +146,8 @@ def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]
 def qualities(profile: Profile, account: str) -> list[str]:
     """Return the names of the QOS that apply to a job of `profile`, sorted.
 
-    They are the QOS of the profile and the QOS of the job's partitions. If the profile has no QOS, the user's default
-    QOS in `account` takes its place. Without a default, it is `normal`.
+    They are the QOS of the job's partitions, and that of the profile, else the user's default in `account`, else
+    `normal`.
     """
     chosen = profile.qos
     if not chosen:
@@ -161,10 +161,7 @@ def qualities(profile: Profile, account: str) -> list[str]:
 
 
 def accounting(*words: str) -> list[str]:
-    """Return the lines that `sacctmgr show` prints for the arguments `words`, except lines with blanks.
-
-    Returns no lines if the accounting is disabled, refuses the command or does not answer within 3 seconds.
-    """
+    """Return the lines without blanks that `sacctmgr show` prints, or none if it refuses or does not answer soon."""
     try:
         lines = ask("sacctmgr", "--noheader", "--parsable2", "show", *words, timeout=PATIENCE).stdout.splitlines()
     except (Unreachable, Refused):

@@ -54,19 +54,13 @@ def described(
 
 
 def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the entries of `known` that are nodes of a partition.
-
-    partition: one or more names, separated by commas, or None for the default partition.
-    """
+    """Return the nodes in `known` of a partition, of several with commas, or of the default partition."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
 
 
 def seconds(span: str) -> int | None:
-    """Return the seconds of a duration such as '1-00:00:00' or '30:00'.
-
-    Returns None if `span` is no duration, such as 'infinite', 'UNLIMITED' or 'INVALID'.
-    """
+    """Return the seconds of a duration such as '1-00:00:00' or '30:00', or None for other text, such as 'infinite'."""
     days, _, rest = span.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in (days or "0", *parts)):

@@ -84,10 +84,7 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
 
 
 def tag_in(text: str, prefixes: tuple[str, ...]) -> str:
-    """Return the tag in a job's name ('label:tag') or comment ('tag' or 'tag text of the user').
-
-    prefixes: possible beginnings of the tag. Returns "" if there is no tag with one of them.
-    """
+    """Return the tag, if it begins with one of `prefixes`, in a job's name ('label:tag') or comment ('tag text')."""
     word = text.partition(" ")[0]
     starts = (word.find(prefix) for prefix in prefixes)
     return next((word[start:] for start in starts if start == 0 or (start > 0 and word[start - 1] == ":")), "")
@@ -155,8 +152,7 @@ def past(fields: dict[str, str]) -> Iterator[PastJob]:
 def elements(index: str) -> list[int | None]:
     """Return the task indices that SLURM's notation stands for, such as [2, 3, 4, 8] for '[2-4,8%2]'.
 
-    Returns [None] for the empty string, which stands for a job without a job array. Indices that SLURM truncated are
-    left out.
+    Returns [None] for a job without a job array. Indices that SLURM truncated are left out.
     """
     if not index:
         return [None]
@@ -190,8 +186,7 @@ def ends(jobs: Collection[int]) -> str:
 def cancel(*prefixes: str) -> int:
     """Cancel this user's jobs whose tag starts with one of `prefixes`, and return the number of jobs found.
 
-    Each task of a job array counts as a job. Raises Refused if SLURM rejects the command for a reason other than that
-    jobs have ended.
+    Each task of a job array counts as a job. Raises Refused, unless jobs have ended meanwhile.
     """
     found = jobs(*prefixes)
     ids = sorted({str(job.job_id) for job in found})  # an array's elements share its tag
@@ -225,10 +220,8 @@ def own_job_cancelled() -> bool:
 def is_cancelled(known: dict[str, str], starts: str) -> bool:
     """Return whether the output of `scontrol show job` shows that scancel ended the job.
 
-    known: fields of the output by name. starts: number of restarts of the job when this process started.
-
-    Other causes are visible in the fields. A time limit or a lost node sets Reason, preemption sets PreemptTime, and a
-    requeue increments Restarts.
+    known: fields of the output. starts: number of restarts of the job when this process started. Other causes are
+    visible: a time limit or a lost node sets Reason, preemption sets PreemptTime, and a requeue increments Restarts.
     """
     ended = known.get("JobState") in ("CANCELLED", "COMPLETING")
     unasked = known.get("PreemptTime", "None") == "None" and known.get("Restarts", "0") == starts

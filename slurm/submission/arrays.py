@@ -40,10 +40,8 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
     """Write tasks to `folder`, submit them as one job array and return its job id.
 
     tag: identifies the array in SLURM's queue. parameters: parameters of submitit's executor, with the tag in the
-    comment. code: the folder from which nodes import code.
-
-    Raises Refused if SLURM rejects the array. Raises Unreachable if it is unknown whether SLURM has the array. Raises
-    ValueError if the path of `folder` has characters that SLURM would misread.
+    comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, Unreachable if it
+    is unknown whether SLURM has it, and ValueError if SLURM would misread the path of `folder`.
     """
     return executor(folder, tag, tasks, parameters, code).send(tasks.arguments, tasks.shares)
 

@@ -19,15 +19,9 @@ SAVED_SECONDS = 10.0  # slurmctld writes down what it acknowledged within about 
 class Storm:
     """A shuffled deck of disturbances, of which `strike` deals one that is possible now."""
 
-    def __init__(self, cluster: Cluster, runs: Path, deck: dict[str, int], seed: int = 0) -> None:
-        self.cluster, self.runs = cluster, runs
-        self.choose = random.Random(seed)
-        self.deck = Counter(deck)
-        self.done: Counter[str] = Counter()
-
-    @property
-    def over(self) -> bool:
-        return not +self.deck
+    def __init__(self, cluster: Cluster, runs: Path, deck: dict[str, int]) -> None:
+        self.cluster, self.runs, self.choose = cluster, runs, random.Random(0)
+        self.deck, self.done = Counter(deck), Counter[str]()
 
     @property
     def share_dealt(self) -> float:
@@ -35,62 +29,56 @@ class Storm:
 
     def strike(self) -> None:
         found = processes(self.runs)
-        if any(process.name == "last" for process in found) and self.deck["last"]:
-            return self.kill("last", found)  # it lives for a second or two: no other is dealt meanwhile
-        possible = [kind for kind in self.deck.elements() if kind != "last" and self.is_possible(kind, found)]
+        kinds = {process.name for process in found}
+        usual = [kind for kind in self.deck.elements() if kind not in ("last", "slurmctld")]
+        possible = usual if {"worker", "share"} <= kinds else []
+        if "last" in kinds:
+            possible = ["last"] if self.deck["last"] else possible  # it lives for a second or two: no other meanwhile
+        elif settled(self.runs):
+            possible += ["slurmctld"] * self.deck["slurmctld"]
         if not possible:
-            return None
+            return
         match kind := self.choose.choice(possible):
             case "slurmctld":
                 self.cluster.restart("slurmctld")
-                self.count(kind)
             case "REQUEUE" | "CANCEL":
                 self.preempt(kind)
             case _:
                 self.kill(kind, found)
-
-    def is_possible(self, kind: str, found: list[Process]) -> bool:
-        if kind == "slurmctld":
-            return not any(process.name == "last" for process in found) and settled(self.runs)
-        return {"worker", "share"} <= {process.name for process in found}
+        self.deck[kind] -= 1
+        self.done[kind] += 1
 
     def kill(self, kind: str, found: list[Process]) -> None:
-        """One of its processes; of a last job sometimes the shell around it, which ends the job.
+        """Kill a process of this kind; of a last job sometimes the shell around it, which ends the job.
 
-        Never of the only job that is left: with it nobody would be there to write the report.
+        The shell of the only job that is left is spared, because nobody else would write the report.
         """
         victim = self.choose.choice([process for process in found if process.name == kind])
         shell = kind == "last" and self.choose.random() < 0.3 and len(self.queue()) > 1
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
-            self.count(kind)
 
     def queue(self) -> list[str]:
-        """The jobs that wait or run, but for the urgent one."""
+        """Return the jobs that wait or run, but for the urgent one."""
         return self.cluster.run("squeue", "--noheader", "--array", "--partition=main").stdout.splitlines()
 
     def preempt(self, kind: str) -> None:
-        """A more urgent job takes both nodes for a moment."""
+        """Let a more urgent job take both nodes for a moment."""
         self.cluster.run("scontrol", "update", "PartitionName=main", f"PreemptMode={kind}")
         account = ["--account=urgent"] if self.cluster.settings.accounting else []
         whole = ["--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"]
         urgent = self.cluster.sbatch(*account, *whole)
         until(lambda: self.cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 300)
-        self.count(kind)
-
-    def count(self, kind: str) -> None:
-        self.deck[kind] -= 1
-        self.done[kind] += 1
 
 
 def resume(cluster: Cluster) -> None:
-    """What an administrator does about nodes that SLURM drained itself: after a SIGKILL of slurmctld it may."""
+    """Resume nodes that SLURM drained itself, as it may after a SIGKILL of slurmctld."""
     for node in cluster.run("sinfo", "--noheader", "--states=drain", "--format=%n").stdout.split():
         cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)  # it came back meanwhile
 
 
 def allow_urgent(cluster: Cluster) -> None:
-    """An account without a limit on jobs, for those who preempt."""
+    """Add an account without a limit on jobs, for those who preempt."""
     cluster.run("sacctmgr", "-iQ", "add", "account", "urgent")
     cluster.run("sacctmgr", "-iQ", "add", "user", "name=root", "account=urgent")
 

@@ -1,5 +1,6 @@
 """Profiles: what they may contain, the scripts that they become, and the environment of jobs."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -16,30 +17,20 @@ from slurm.queries import ask, partitions, queue
 from slurm.queries.partitions import Nodes
 from slurm.submission import arrays
 
-FULL = {
-    "partition": "gpu,gpu-long",
-    "account": "lab_1",
-    "qos": "high",
-    "gpus": 2,
-    "gpu_type": "nvidia_a100-sxm4-40gb",
-    "cpus": 4,
-    "memory": "16G",
-    "time": "2-00:30:00",
-    "constraint": "[rack1|rack2]&GPU_SKU:A100",
-    "parallel": 8,
-    "setup": ["module load cuda", "export A=$B; echo 'x' | cat"],
-    "environment": {"OMP_NUM_THREADS": 4, "GREETING": 'it\'s $HOME & "more"'},
-    "extra": {"mail-type": "END,FAIL", "exclude": "node[1-4],node7", "gres": "tmp:100G"}
-    | {"requeue": False, "exclusive": True},
-    "checkpoints": "/scratch/me/ablate",
-    "data_dir": "~/datasets",
-    "stage": "$SLURM_TMPDIR/packs",
-    "container": "apptainer exec --nv '/images/my torch.sif'",
-    "dependency": "afterok:12:13,afterany:14_2",
-    "begin": "now+2hours",
-    "comment": "project=vit 7",
-    "srun": {"mpi": "pmix", "cpu-bind": "verbose,cores", "container-mounts": "/data:/data:ro,/scratch"},
-}
+FULL = r"""
+{partition: "gpu,gpu-long", account: lab_1, qos: high, gpus: 2, gpu_type: nvidia_a100-sxm4-40gb, cpus: 4, memory: 16G,
+ time: "2-00:30:00", constraint: "[rack1|rack2]&GPU_SKU:A100", parallel: 8, checkpoints: /scratch/me/ablate,
+ data_dir: ~/datasets, stage: $SLURM_TMPDIR/packs, dependency: "afterok:12:13,afterany:14_2", begin: now+2hours,
+ comment: project=vit 7, container: "apptainer exec --nv '/images/my torch.sif'",
+ setup: [module load cuda, "export A=$B; echo 'x' | cat"],
+ environment: {OMP_NUM_THREADS: 4, GREETING: "it's $HOME & more"},
+ extra: {mail-type: "END,FAIL", exclude: "node[1-4],node7", gres: "tmp:100G", requeue: false, exclusive: true},
+ srun: {mpi: pmix, cpu-bind: "verbose,cores", container-mounts: "/data:/data:ro,/scratch"}}
+"""
+
+
+def parsed(text: str) -> Profile:
+    return Profile.of(strict_yaml.parse(text, "mine.yaml"), "mine.yaml")
 
 
 def script(chosen: Profile) -> str:
@@ -48,48 +39,30 @@ def script(chosen: Profile) -> str:
     return arrays.script(Path("/nowhere"), tasks, submitit_parameters(chosen, "vit:0"), Path("/nowhere/code"))
 
 
-def directives(text: str) -> dict[str, str | bool]:
-    """Return the #SBATCH options that sbatch reads: those before the first command."""
-    found: dict[str, str | bool] = {}
-    for line in text.splitlines():
-        if line.startswith("#SBATCH"):
-            (word,) = shlex.split(line.removeprefix("#SBATCH "))
-            name, equals, value = word.removeprefix("--").partition("=")
-            found[name] = value if equals else True
-        elif line and not line.startswith("#"):
-            break
-    return found
+def directives(text: str) -> set[str]:
+    """Return the #SBATCH options that sbatch reads, those before the first command, without dashes."""
+    head = text.partition("# setup")[0]
+    assert not [line for line in head.splitlines() if line and not line.startswith("#")]
+    return {word.removeprefix("--") for line in re.findall("(?m)^#SBATCH (.*)", head) for word in shlex.split(line)}
 
 
 def test_every_key_may_be_left_out() -> None:
     """Everything but one GPU and four hours is left to SLURM; keys without a value are left out too."""
     assert Profile.of({"account": None, "setup": None, "gpus": None}, "mine.yaml") == Profile()
     asked = directives(script(Profile()))
-    assert (asked["gres"], asked["time"]) == ("gpu:1", "240")
-    assert not {"partition", "account", "qos", "mem", "constraint", "wckey"} & asked.keys()
+    assert {"gres=gpu:1", "time=240"} <= asked
+    assert not [
+        word for word in asked if word.startswith(("partition", "account", "qos", "mem", "constraint", "wckey"))
+    ]
 
 
 def test_every_key_arrives_in_the_script() -> None:
-    text = script(Profile.of(FULL, "mine.yaml"))
-    asked = directives(text)
-    expected = {
-        "job-name": "vit:0",
-        "comment": "vit:0 project=vit 7",
-        "partition": "gpu,gpu-long",
-        "account": "lab_1",
-        "qos": "high",
-        "gres": "gpu:nvidia_a100-sxm4-40gb:2,tmp:100G",
-        "cpus-per-task": "4",
-        "mem": "16G",
-        "time": "2910",
-        "constraint": "[rack1|rack2]&GPU_SKU:A100",
-        "mail-type": "END,FAIL",
-        "exclude": "node[1-4],node7",
-        "no-requeue": True,
-        "exclusive": True,
-        "signal": "USR2@90",
-    }
-    assert {name: asked.get(name) for name in expected} == expected
+    text = script(parsed(FULL))
+    expected = """
+        job-name=vit:0 partition=gpu,gpu-long account=lab_1 qos=high gres=gpu:nvidia_a100-sxm4-40gb:2,tmp:100G
+        cpus-per-task=4 mem=16G time=2910 constraint=[rack1|rack2]&GPU_SKU:A100 mail-type=END,FAIL
+        exclude=node[1-4],node7 no-requeue exclusive signal=USR2@90"""
+    assert {*expected.split(), "comment=vit:0 project=vit 7"} <= directives(text)
     places = [text.index(line) for line in ("export OMP_NUM_THREADS=4", "module load cuda", "export SUBMITIT_EXECUTOR")]
     assert places == sorted(places)
     assert "srun" in text
@@ -128,8 +101,8 @@ def test_time_limits(time: str | int, seconds: int) -> None:
     Short jobs get no early signal, because SLURM may send it a minute early, which would stop them at their start.
     """
     assert Profile(time=time).seconds == seconds
-    asked = directives(script(Profile(time=time)))
-    assert (asked["time"], asked["signal"]) == (f"{-(-seconds // 60)}", "USR2@0" if seconds == 60 else "USR2@90")
+    signal = "USR2@0" if seconds == 60 else "USR2@90"
+    assert {f"time={-(-seconds // 60)}", f"signal={signal}"} <= directives(script(Profile(time=time)))
     assert partitions.seconds(partitions.span(seconds)) == seconds
 
 
@@ -139,7 +112,6 @@ def test_time_limits(time: str | int, seconds: int) -> None:
         ({"partiton": "gpu"}, "unknown key 'partiton': did you mean 'partition'?"),
         ({"zzz": 1}, "unknown key 'zzz': one of partition, account"),
         ({"gpus": "two"}, "gpus=two: input should be a valid integer"),
-        ({"partition": "-p"}, "partition=-p: the name of a partition"),
         ({"memory": "16"}, "memory=16: a number and one of K M G T, as in 16G"),
         ({"time": "4:00"}, "time=4:00: hours:minutes:seconds as in 4:00:00"),
         ({"time": 0}, "time=0: at least a minute"),
@@ -158,15 +130,12 @@ def test_time_limits(time: str | int, seconds: int) -> None:
         ({"extra": {"gres": "gpu:2"}}, r"extra.gres=gpu:2: as in tmp:100G \(GPUs: the key 'gpus'\)"),
         ({"extra": {"mail-user": "me"}}, "extra.mail-user=me: a mail address"),
         ({"memory": "1G", "extra": {"mem-per-cpu": "1G"}}, "extra.mem-per-cpu=1G: only one of memory"),
-        ({"checkpoints": "/a/../b"}, "checkpoints=/a/../b: an absolute folder"),
         ({"data_dir": "datasets"}, "data_dir=datasets: an absolute folder"),
         ({"container": "apptainer 'exec"}, r"container=\".*: a command and its options"),
         ({"container": "--nv"}, "container=--nv: a command and its options"),
         ({"dependency": "afterok:1?afterok:2"}, "dependency='afterok:1.afterok:2': ends of other jobs"),
         ({"begin": "soon"}, "begin=soon: a time, as in 20:00"),
-        ({"comment": "it's"}, 'comment="it.s": letters, digits, blanks and'),
         ({"srun": ["mpi"]}, r"srun=.*: options and their values"),
-        ({"stage": "$(touch x)"}, r"stage='\$\(touch x\)': an absolute folder, or one that a variable"),
     ],
 )
 def test_wrong_profiles_name_the_key(content: dict[str, Any], message: str) -> None:
@@ -278,15 +247,11 @@ PLAIN = partitions.described("cpu", "cpu*", "up", "infinite", "100", "128", "256
 DOWN = partitions.described("gpu-new", "gpu-new", "drain", "1:00:00", "99", "64", "515000", "gpu:h100:8", "(null)")
 
 
-def drafted(text: str) -> Profile:
-    return Profile.of(strict_yaml.parse(text, "drafted"), "drafted")
-
-
 def test_a_first_profile_is_a_profile() -> None:
     """It asks for GPUs, if there are any, of a partition that takes jobs."""
     text = draft.draft([PLAIN, A100, DOWN], ["lab", "class"], ["high", "normal"])
     share = Profile(partition="gpu", account="lab", gpus=1, cpus=4, memory="16G", time="4:00:00")
-    assert drafted(text) == share
+    assert parsed(text) == share
     for hint in ("# gpu_type: a100", "# qos: high", "there are ib, a100", "yours: lab, class", "unlimited"):
         assert hint in text
     assert "gpu-new" not in text
@@ -301,5 +266,5 @@ def test_hostile_words_of_a_cluster_stay_comments() -> None:
     """Names of partitions, accounts and features add no line to the profile."""
     for text in TEXTS:
         odd = Nodes(text, True, True, None, 1, 1, 2048, {text: 1}, (text,))
-        words = drafted(draft.draft([odd], [text], [text]))
+        words = parsed(draft.draft([odd], [text], [text]))
         assert words.model_fields_set <= {"partition", "account", "gpus", "cpus", "memory", "time"}

@@ -13,7 +13,7 @@ from waits import await_empty_queue, await_report, reopen
 from slurm.devcluster import Cluster, until
 from slurm.profiles.profile import Profile, submitit_parameters
 from slurm.queries import limits, partitions, queue
-from slurm.queries.ask import NoSlurm, Refused, Unreachable
+from slurm.queries.ask import Refused, Unreachable
 from slurm.submission import arrays, executor, intent
 
 TAG = "ablate:20260101-000000-0123abcd:0001"
@@ -133,13 +133,6 @@ def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
     for question in (lambda: queue.jobs(TAG, timeout=5), lambda: queue.cancel(TAG), lambda: limits.limits(CHEAP)):
         with pytest.raises(Unreachable):
             question()
-
-
-def test_without_slurm_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NoSlurm, match="no command 'squeue'"):
-        queue.jobs(TAG)
-    assert queue.accounting([TAG]) is None
 
 
 BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"'

@@ -145,6 +145,7 @@ def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Clu
     started[0].kill()
     for launcher in started:
         launcher.communicate(timeout=120)
+    assert [launcher.returncode for launcher in started[1:]] == [0, 0]
     ablate(*SUBMIT)
     submitted = array_tasks.submitted_tasks(tmp_path / "runs")
     assert [len(tasks) for tasks in submitted.values()] == [1] * 10

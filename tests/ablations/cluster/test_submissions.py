@@ -106,12 +106,23 @@ def test_tokens_of_a_profile_are_kept_for_its_user_alone(runs: Path, monkeypatch
     assert campaigns.load(campaign.folder).profile == TOY
 
 
-def test_a_submission_of_another_user_is_not_continued(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code would run as this user."""
-    theirs = submitted(runs)
-    for user, continued in ((os.getuid(), True), (os.getuid() + 1, False)):
-        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        assert submit.is_same_submission(theirs, [POSITION], Place(runs, None), TOY) is continued
+def test_only_an_equal_submission_of_this_user_is_continued(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arms and data must be equal, and code of another user must not run as this user."""
+    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "data"
+    for arms, trials in {"*": 4, "position=[n]*": 1, "position=[n]* position=1d": 2}.items():
+        campaign = submitted(runs, arms=arms.split(), data_dir=here)
+        assert len({job.arm for job in campaign.jobs()}) == trials
+        for folder, asked, same in (
+            *((here, arms, True), (Path("data"), arms, True), (Path("other"), arms, False), (None, arms, False)),
+            *((here, other, other == arms) for other in ("*", "position=[n]*", "position=1d")),
+        ):
+            place = Place(runs, folder)
+            assert submit.is_same_submission(campaign, [POSITION], place, TOY, asked.split()) is same
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert not submit.is_same_submission(campaign, [POSITION], Place(runs, here), TOY, arms.split())
 
 
 def test_cancel_that_slurm_did_not_answer_is_completed_by_the_next(runs: Path, slurm: Queue) -> None:
@@ -147,25 +158,6 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
     assert tally.stopped
     assert not tally.done
     assert store.trial(runs, job.id).state().status == "missing"
-
-
-def test_other_data_are_another_submission(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    campaign = submitted(runs, data_dir=tmp_path / "data")
-    monkeypatch.chdir(tmp_path)
-    spelt = {Path("data"): True, tmp_path / "data": True, Path("other"): False, None: False}
-    for folder, continued in spelt.items():
-        assert submit.is_same_submission(campaign, [POSITION], Place(runs, folder), TOY) is continued
-
-
-def test_other_arms_are_another_submission(runs: Path) -> None:
-    """A submission has only the trials of its arms."""
-    globs = {"*": 4, "position=[n]*": 1, "position=[n]* position=1d": 2}
-    for arms, number in globs.items():
-        campaign = submitted(runs, arms=arms.split())
-        assert len({job.arm for job in campaign.jobs()}) == number
-        for asked in globs:
-            same = submit.is_same_submission(campaign, [POSITION], Place(runs, None), TOY, asked.split())
-            assert same is (asked == arms)
 
 
 def test_array_without_an_intent_is_passed_over(runs: Path) -> None:
