@@ -1,5 +1,6 @@
 """The checks of `ablate profile check`: whether a node has everything that trials need."""
 
+import importlib
 import os
 import uuid
 from collections.abc import Callable
@@ -26,11 +27,8 @@ def check_node(folder: str) -> int:
 
 
 def imports(campaign: Campaign) -> None:
-    import safetensors  # noqa: F401 - that it imports is the test
-    import sklearn  # noqa: F401 - that it imports is the test
-    import timm  # noqa: F401 - that it imports is the test
-    import torch  # noqa: F401 - that it imports is the test
-    import torchvision  # noqa: F401 - that it imports is the test
+    for name in ("safetensors", "sklearn", "timm", "torch", "torchvision"):
+        importlib.import_module(name)
 
 
 def gpu(campaign: Campaign) -> None:

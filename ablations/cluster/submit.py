@@ -131,20 +131,19 @@ def is_same_submission(
     campaign: Campaign, plans: Sequence[str], place: Place, profile: profiles.Profile, arms: Sequence[str] = ALL_ARMS
 ) -> bool:
     """Return whether an earlier submission can be continued with these plans, arms, profile, settings and code."""
-    mine = (tuple(plans), tuple(arms), profile, *kept_settings(place))
-    theirs = (campaign.plans, campaign.arms, campaign.profile, *kept_settings(campaign.place))
+
+    def recorded(place: Place) -> tuple[Any, ...]:  # in campaign.json
+        data_dir = place.data_dir.absolute() if place.data_dir else None
+        return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
+
+    mine = (tuple(plans), tuple(arms), profile, *recorded(place))
+    theirs = (campaign.plans, campaign.arms, campaign.profile, *recorded(campaign.place))
     return (
         mine == theirs
         and not campaign.cancelled
         and campaign.is_own
         and provenance.source_digest(campaign.code) == provenance.source_digest()
     )
-
-
-def kept_settings(place: Place) -> tuple[Any, ...]:
-    """Return the settings of a place that campaign.json records: plug-ins, data, checkpoints and weights to keep."""
-    data_dir = place.data_dir.absolute() if place.data_dir else None
-    return sorted(place.plugins.values()), data_dir, place.checkpoints, place.keep_weights
 
 
 def submission_message(look: Reconciliation, profile: profiles.Profile) -> str:

@@ -10,13 +10,9 @@ def is_pending(runs: Path, plan: Plan) -> bool:
     """Return whether the tables or the report of a study are missing or older than a result or eval."""
     files = [store.study_folder(runs, plan.name) / "tables" / "table.md", runs / "report.html"]
     trials = [store.trial(runs, trial.id).path for entry in plan.entries for trial in entry.trials]
+
+    def modified_at(path: Path) -> float:
+        return path.stat().st_mtime if path.exists() else 0.0
+
     newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
     return min(map(modified_at, files)) < newest
-
-
-def modified_at(path: Path) -> float:
-    """Return a file's modification time in seconds since the epoch; 0 if it is missing."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0

@@ -54,7 +54,9 @@ def check(profile: Profile) -> str:
         raise Refused(f"{named(profile, key)}: {problem}")
     if not refusal:
         return ""
-    return f"SLURM could start no such job now ('{refusal}'{states(profile)}): it waits until that changes"
+    names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
+    states = f"; nodes: {', '.join(partitions.states(names))}" if names else ""
+    return f"SLURM could start no such job now ('{refusal}'{states}): it waits until that changes"
 
 
 def test_only(profile: Profile) -> str:
@@ -99,12 +101,6 @@ def lacking(profile: Profile) -> Iterator[str]:
 def gpus_of(nodes: Nodes, kind: str | None) -> int:
     """Return the number of GPUs per node. kind: count only GPUs of this type."""
     return nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
-
-
-def states(profile: Profile) -> str:
-    """Return the states of the profile's nodes as text, such as '; nodes: 2 drained, 1 idle', or "" if unknown."""
-    names = dict.fromkeys(nodes.partition for nodes in partitions.of(profile.partition, partitions.nodes()))
-    return f"; nodes: {', '.join(partitions.states(names))}" if names else ""
 
 
 def variations(profile: Profile) -> Iterator[tuple[str, Profile]]:

@@ -79,7 +79,9 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT) -> list[
         fields = dict(zip(SQUEUE, record.split(FIELD), strict=False))
         tag = next(filter(None, (tag_in(fields.get(key, ""), prefixes) for key in ("name", "comment"))), None)
         if tag and fields["job_id"].isdigit():  # a name may hold separators too
-            found.append(queued(fields, tag))
+            index = int(fields["index"]) if fields["index"].isdigit() else None
+            known = {key: "" if fields[key] in ABSENT else fields[key] for key in ("state", "reason", "node")}
+            found.append(QueuedJob(int(fields["job_id"]), index, tag, **known))
     return sorted(found, key=lambda job: (job.job_id, job.index or 0))
 
 
@@ -105,16 +107,6 @@ def records(options: Sequence[str], timeout: float) -> list[str]:
     if not found or not found[0].startswith(HEADER):
         raise Unreachable("SLURM does not answer: squeue printed no list of jobs")
     return found[1:]
-
-
-def queued(fields: dict[str, str], tag: str) -> QueuedJob:
-    known = {key: "" if value in ABSENT else value for key, value in fields.items()}
-    return QueuedJob(
-        job_id=int(known["job_id"]),
-        index=int(known["index"]) if known["index"].isdigit() else None,
-        tag=tag,
-        **{key: known[key] for key in ("state", "reason", "node")},
-    )
 
 
 def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob] | None:

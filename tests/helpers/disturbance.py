@@ -38,15 +38,16 @@ class Storm:
             possible += ["slurmctld"] * self.deck["slurmctld"]
         if not possible:
             return
-        match kind := self.choose.choice(possible):
-            case "slurmctld":
-                self.cluster.restart("slurmctld")
-            case "REQUEUE" | "CANCEL":
-                self.preempt(kind)
-            case _:
-                self.kill(kind, found)
-        self.deck[kind] -= 1
-        self.done[kind] += 1
+        with contextlib.suppress(ProcessLookupError):  # gone meanwhile
+            match kind := self.choose.choice(possible):
+                case "slurmctld":
+                    self.cluster.restart("slurmctld")
+                case "REQUEUE" | "CANCEL":
+                    self.preempt(kind)
+                case _:
+                    self.kill(kind, found)
+            self.deck[kind] -= 1
+            self.done[kind] += 1
 
     def kill(self, kind: str, found: list[Process]) -> None:
         """Kill a process of this kind; of a last job sometimes the shell around it, which ends the job.
@@ -55,8 +56,7 @@ class Storm:
         """
         victim = self.choose.choice([process for process in found if process.name == kind])
         shell = kind == "last" and self.choose.random() < 0.3 and len(self.queue()) > 1
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
+        os.kill(victim.parent if shell else victim.pid, signal.SIGKILL)
 
     def queue(self) -> list[str]:
         """Return the jobs that wait or run, but for the urgent one."""

@@ -13,7 +13,6 @@ import pytest
 import synthetic
 from disturbance import processes
 from small_study import (
-    PROFILE,
     STATUS,
     SUBMIT,
     Ablate,
@@ -29,14 +28,13 @@ from small_study import (
 from waits import await_empty_queue, await_report, await_results, queued, reopen
 
 from ablations.cluster import array_tasks
-from ablations.cluster import campaign as campaigns
 from ablations.execution import provenance
 from ablations.planning import plan as planning
 from ablations.planning.jobs import jobs as jobs_of
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
-from slurm.devcluster import Cluster, until
+from slurm.devcluster import Cluster
 
 STAGED = """
 question: What does pre-training bring?
@@ -128,16 +126,6 @@ def test_killed_workers_tasks_and_launchers_lose_nothing(tmp_path: Path, ablate:
     assert results(runs) == run_here(tmp_path)
 
 
-def test_preempted_and_time_limited_trials_continue(tmp_path: Path, ablate: Ablate, cluster: Cluster) -> None:
-    """After a time limit of a minute, and preemption, the trials resume from their checkpoints and finish."""
-    write(tmp_path, steps=1500, profile=PROFILE.replace("time: 5", "time: 1"))
-    ablate(*SUBMIT)
-    until(lambda: any((tmp_path / "runs/trials").glob("*/attempts/0001/log")), "a running trial", 90)
-    urgent = cluster.sbatch("--partition=urgent", "--exclusive", "--wrap", "sleep 3")
-    until(lambda: cluster.state(urgent) in ("COMPLETED", ""), "the urgent job", 90)
-    await_results(tmp_path / "runs", 10, 300)
-
-
 def test_launchers_at_once_submit_once(tmp_path: Path, ablate: Ablate, here: Cluster) -> None:
     """Three launchers start together, and one is killed: no share is submitted twice."""
     started = [launch(here, tmp_path, *SUBMIT) for _ in range(3)]
@@ -169,9 +157,6 @@ def test_task_asks_slurm_once(tmp_path: Path, ablate: Ablate, cluster: Cluster, 
     asked = {path.name: Counter(path.read_text().split()) for path in calls.iterdir()}
     submitting, tasks = asked.pop("outside"), sorted(asked.values(), key=Counter.total)
     assert tasks[:3] == [{"squeue": 1}] * 3
-    (campaign,) = campaigns.campaigns(runs)
-    functions = [intent.function for _, intent in campaigns.read_intents(campaign.folder)]
-    assert Counter(functions) == Counter([campaigns.SHARE, campaigns.LAST, campaigns.WATCH])
     assert len(tasks) == 5
     assert tasks[-1].total() <= 10
     assert submitting["sbatch"] == 3
