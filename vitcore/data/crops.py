@@ -1,22 +1,13 @@
-"""Crops of stored uint8 images on any device: random boxes and the center crop.
+"""Crops of stored uint8 images on any device, resized.
 
 The stored images of a pack (B, C, S, S) are channels-last, which a CPU resizes fastest. Crops are channels-first.
 """
 
-from __future__ import annotations
-
-import math
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from vitcore.keyed_random import bits, code
-from vitcore.runtime.device import sent
-
-TRIES = 10
-GROUP = 64  # images resized at once on a GPU, for the memory that it takes
 
 
 class Window(NamedTuple):
@@ -38,46 +29,12 @@ class Window(NamedTuple):
         return by_products(middle, box, self.size)
 
 
-def random_boxes(keys: Tensor, side: int, area: float, ratio: float) -> Tensor:
-    """Draw a box (top, left, height, width) for each key: (B, 4), int64, in pixels.
-
-    keys: (B,), on the CPU. side: the images' side in pixels. The distribution equals torchvision's
-    RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio, ratio). A box is the first of ten random
-    ones that lies within the image, or the whole image if none does.
-    """
-    uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
-    share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
-    pixels = side**2 * (area + (1 - area) * share)
-    aspect = ((2 * aspect - 1) * math.log(ratio)).exp()
-    width, height = (pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round()
-    fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
-    top, left = (down * (side - height + 1)).floor(), (across * (side - width + 1)).floor()
-    tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-    found = tries[torch.arange(len(keys)), fits.int().argmax(dim=1)]
-    return torch.where(fits.any(dim=1, keepdim=True), found, torch.tensor([0, 0, side, side]))
-
-
-def cut(images: Tensor, boxes: Tensor, size: int, fixed: bool = False) -> Tensor:
-    """Crop each uint8 image (B, C, S, S) to its box, resized to (B, C, size, size), bilinear with antialiasing.
-
-    boxes: top, left, height and width (B, 4), on the CPU, or on the images' device if `fixed`. fixed: launch kernels
-    that depend on shapes only, as a CUDA graph needs.
-
-    Unless `fixed`, a CPU uses PyTorch's resampling of uint8 images, one at a time. Otherwise, matrix products take
-    fewer launches; their rounding differs by one level at most.
-    """
-    if fixed or images.device.type != "cpu":
-        groups = zip(torch.split(images, GROUP), torch.split(sent(boxes, images.device), GROUP), strict=True)
-        return torch.cat([by_products(some, own, size) for some, own in groups])
-    pieces = images.new_empty((*images.shape[:2], size, size))  # channels first
-    for image, (top, left, height, width), piece in zip(images, boxes.tolist(), pieces, strict=True):
-        box = image[None, :, top : top + height, left : left + width]
-        piece[:] = F.interpolate(box, (size, size), mode="bilinear", antialias=True)[0]
-    return pieces
-
-
 def by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Return what `cut` does, by matrix products, for images and boxes on one device."""
+    """Crop uint8 images (B, C, S, S) to boxes (B, 4) on their device, resized to (B, C, size, size).
+
+    boxes: top, left, height and width in pixels. The rounding of these matrix products differs from `F.interpolate` by
+    one level at most.
+    """
     top, left, height, width = boxes.unbind(dim=1)
     rows = weights(top, height, size, images.shape[2])  # (B, size, H)
     columns = weights(left, width, size, images.shape[3])  # (B, size, W)

@@ -11,9 +11,15 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 from trainings import keys
 
-from vitcore.data.crops import Window, by_products, cut, random_boxes
+from vitcore import Config
+from vitcore.data.augmentation.geometry import Piece, RandomBox
+from vitcore.data.crops import Window
 
 SIDE = 64
+
+
+def stage(size: int, area: float = 0.05, ratio: float = 4 / 3) -> RandomBox:
+    return RandomBox(Config(image_size=size, patch=2), Piece(area=area, ratio=ratio))
 
 
 def images(count: int, channels: int = 3) -> Tensor:
@@ -23,11 +29,11 @@ def images(count: int, channels: int = 3) -> Tensor:
 
 @pytest.mark.parametrize("size", [16, 56, 64, 96])
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("resample", [cut, by_products])
-def test_a_box_is_resampled_as_torchvision_does(resample: object, channels: int, size: int) -> None:
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_box_is_resampled_as_torchvision_does(fixed: bool, channels: int, size: int) -> None:
     """No byte of noise is off by more than one level, for smaller and larger pieces."""
-    boxes, some = random_boxes(keys(24), SIDE, 0.05, 4 / 3), images(24, channels)
-    ours = resample(some, boxes, size)  # type: ignore[operator]
+    boxes, some = stage(size).choices(keys(24), SIDE), images(24, channels)
+    ours = stage(size).apply(some, boxes, fixed)
     assert ours.dtype == torch.uint8
     for image, (top, left, height, width), piece in zip(some, boxes.tolist(), ours, strict=True):
         theirs = resized_crop(image, top, left, height, width, [size, size], antialias=True)
@@ -36,9 +42,9 @@ def test_a_box_is_resampled_as_torchvision_does(resample: object, channels: int,
 
 def test_how_stored_images_lie_in_memory_changes_no_bit() -> None:
     """Images with channels first and last have equal pieces, with channels first."""
-    boxes, some = random_boxes(keys(9), SIDE, 0.05, 4 / 3), images(9)
+    boxes, some = stage(40).choices(keys(9), SIDE), images(9)
     last = some.contiguous(memory_format=torch.channels_last)
-    boxed = [partial(resample, boxes=boxes, size=40) for resample in (cut, by_products)]
+    boxed = [partial(stage(40).apply, choices=boxes, fixed=fixed) for fixed in (False, True)]
     for piece in (*boxed, Window(SIDE, 40), Window(40, 40)):
         assert torch.equal(piece(some), piece(last))
         assert piece(last).is_contiguous()
@@ -49,7 +55,7 @@ def test_boxes_are_distributed_as_torchvisions() -> None:
     torch.manual_seed(0)
     one = torch.zeros(1, SIDE, SIDE)
     theirs = np.array([RandomResizedCrop.get_params(one, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)])
-    ours = random_boxes(keys(4000), SIDE, 0.08, 4 / 3).numpy()
+    ours = stage(SIDE, 0.08).choices(keys(4000), SIDE).numpy()
     for weights in (*np.eye(4), [0, 0, 1, 1], [0, 0, 1, -1], [1, 0, 1, 0], [0, 1, 0, 1], [1, -1, 0, 0]):
         assert stats.ks_2samp(ours @ weights, theirs @ weights).pvalue > 1e-3
     assert (ours[:, 0] + ours[:, 2]).max() <= SIDE
@@ -58,6 +64,5 @@ def test_boxes_are_distributed_as_torchvisions() -> None:
 
 def test_no_box_that_fits_is_all_of_the_image() -> None:
     """Nearly all boxes of extreme shapes are the whole image, torchvision's fallback after ten tries."""
-    boxes = random_boxes(keys(200), SIDE, 0.999, 1e6)
-    fallback = torch.tensor([0, 0, SIDE, SIDE])
-    assert (boxes == fallback).all(dim=1).float().mean() > 0.9
+    boxes = stage(SIDE, 0.999, 1e6).choices(keys(200), SIDE)
+    assert (boxes == torch.tensor([0, 0, SIDE, SIDE])).all(dim=1).float().mean() > 0.9

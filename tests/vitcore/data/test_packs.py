@@ -67,13 +67,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
 
 
-@pytest.mark.parametrize(("grey", "channels"), [(1, 3), (24, 1)])
-def test_a_pack_is_grey_where_all_its_images_are(folder: Path, home: Path, grey: int, channels: int) -> None:
+def test_a_pack_is_grey_where_all_its_images_are(folder: Path, home: Path) -> None:
     """A gray photograph in front does not make the others gray."""
-    for file in sorted(folder.rglob("*.*"), key=lambda path: ("test" in path.parts, path))[:grey]:
-        with Image.open(file) as picture:
-            picture.convert("L").save(file)
-    assert stored_images(packed(folder, home)).shape[3] == channels
+    for pattern, channels in (("train/cat/0000.png", 3), ("*/*/*.png", 1)):
+        for file in folder.glob(pattern):
+            with Image.open(file) as picture:
+                picture.convert("L").save(file)
+        assert stored_images(packed(folder, home, f"of-{channels}")).shape[3] == channels
 
 
 def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path) -> None:
@@ -170,38 +170,20 @@ def test_a_second_packer_is_refused(folder: Path, home: Path) -> None:
         packed(folder, home)
 
 
-def class_without_training_images(folder: Path, work: Path) -> Path:
-    (folder / "test" / "cat").rename(folder / "test" / "kat")
-    return as_one_tar(folder, work)
-
-
-def flat_test_tar(folder: Path, work: Path) -> Path:
-    """Return tars of which val.tar has no class folders, as ImageNet's."""
-    parts = as_a_tar_a_part(folder, work)
-    tar_of(folder / "test" / "cat", parts / "val.tar")
-    return parts
-
-
-def compressed_tar(folder: Path, work: Path) -> Path:
-    with tarfile.open(work / "all.tar", "w:gz") as tar:
-        tar.add(folder, ".")
-    return work / "all.tar"
-
-
-@pytest.mark.parametrize(
-    ("arrange", "said"),
-    [
-        (class_without_training_images, "class 'kat' has no images to train on"),
-        (flat_test_tar, r"val/.* is in no class folder"),
-        (compressed_tar, r"all\.tar: .*unpacked first"),
-    ],
-)
-def test_a_source_that_cannot_be_packed_is_named(
-    arrange: Callable[[Path, Path], Path], said: str, folder: Path, home: Path, tmp_path: Path
-) -> None:
+def test_a_source_that_cannot_be_packed_is_named(folder: Path, home: Path, tmp_path: Path) -> None:
     """The error names the class or the tar, and no pack is made."""
-    with pytest.raises(ValueError, match=said):
-        packed(arrange(folder, tmp_path), home)
+    flat, compressed = as_a_tar_a_part(folder, tmp_path), tmp_path / "compressed.tar"
+    tar_of(folder / "test" / "cat", flat / "val.tar")  # without class folders, as ImageNet's
+    with tarfile.open(compressed, "w:gz") as tar:
+        tar.add(folder, ".")
+    (folder / "test" / "cat").rename(folder / "test" / "kat")
+    for source, said in (
+        (flat, r"val/.* is in no class folder"),
+        (compressed, r"compressed\.tar: .*unpacked first"),
+        (as_one_tar(folder, tmp_path), "class 'kat' has no images to train on"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            packed(source, home)
     assert find("photos") is None
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
 from in_process import refused
@@ -160,11 +159,7 @@ def test_recipes_of_packs_train_on_one(name: str, tmp_path: Path, monkeypatch: p
     few = {"batch": 4, "steps": 3, "evaluations": 1, "val_fraction": 0.25, "device": "cpu"}
     config, run = Config(**merge(recipe.config, few)), Memory()
     outcome = train(config, run)
-    s16 = timm.create_model("vit_small_patch16_224", class_token=False, global_pool="avg", num_classes=2)
-    theirs = sum(parameter.numel() for parameter in s16.parameters())
-    positions, tanh_layer = 196 * 384, 384 * 384 + 384  # the ones are no parameters here, the other is none there
     assert (config.image_size, config.precision, outcome.status) == (224, "bf16", "finished")
-    assert outcome.params == theirs - positions + tanh_layer
     assert 0.3 < run.lines[-1]["train_loss"] < 1.5  # of two classes: log 2 to begin with
 
 

@@ -6,7 +6,6 @@ from 0 to 30, is an index into the amounts of an operation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import permutations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -79,7 +78,16 @@ class Distortion(Stage):
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
         """Return images, each after its operation (B,) by its amount (B,). fixed: see `Stage.apply`."""
         operations = [operation.apply for operation in self.operations]
-        return (image_ops.at_once if fixed else grouped)(images, operations, choices, amounts)
+        if fixed:
+            return image_ops.at_once(images, operations, choices, amounts)
+        images = images.clone()
+        places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
+        counts = torch.bincount(choices, minlength=len(operations)).tolist()
+        parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))
+        for operation, chosen, amount in zip(operations, *parts, strict=True):
+            if len(chosen):
+                images[chosen] = operation(images[chosen], amount)
+        return images
 
     def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return each operation's amounts by level (operations, 31), and a mask of signed operations (operations,)."""
@@ -182,18 +190,6 @@ def scale(images: Tensor, white: int, wanted: int) -> Tensor:
 def signs(keys: Tensor, elements: int) -> Tensor:
     """Draw signs (B, elements), 1 or -1."""
     return 2 * decided(2, keys, code("sign"), elements) - 1
-
-
-def grouped(images: Tensor, operations: Sequence[image_ops.Operation], choices: Tensor, amounts: Tensor) -> Tensor:
-    """Return what `image_ops.at_once` does, with one call per chosen operation. choices, amounts: on the CPU."""
-    images = images.clone()
-    places = choices.argsort(stable=True)  # grouped by operation, so that one transfer suffices
-    counts = torch.bincount(choices, minlength=len(operations)).tolist()
-    parts = (torch.split(sent(whole, images.device), counts) for whole in (places, amounts[places]))
-    for operation, chosen, amount in zip(operations, *parts, strict=True):
-        if len(chosen):
-            images[chosen] = operation(images[chosen], amount)
-    return images
 
 
 def space(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:

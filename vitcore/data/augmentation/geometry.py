@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
@@ -9,8 +10,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from vitcore.data.crops import cut, random_boxes
-from vitcore.keyed_random import code, decided
+from vitcore.data.crops import by_products
+from vitcore.keyed_random import bits, code, decided
 from vitcore.options import ConfigError
 from vitcore.runtime.device import sent
 from vitcore.variant import Variant
@@ -18,6 +19,8 @@ from vitcore.variant import Variant
 if TYPE_CHECKING:
     from vitcore.config import Config
 
+TRIES = 10  # random boxes per image
+GROUP = 64  # images resized at once on a GPU, for the memory that it takes
 LARGE = 2**15  # bytes of an image; from this size on, a CPU flips images one at a time, which stay in its cache
 
 
@@ -130,7 +133,11 @@ class Piece(Variant.Options):
 
 
 class RandomBox(Stage):
-    """A random box of the image, resized to `image_size`."""
+    """A random box of the image, resized to `image_size`, bilinear with antialiasing.
+
+    The distribution equals torchvision's RandomResizedCrop.get_params with scale=(area, 1) and ratio=(1 / ratio,
+    ratio).
+    """
 
     draws = 4  # top, left, height and width of the box
 
@@ -138,7 +145,23 @@ class RandomBox(Stage):
         self.size, self.area, self.ratio = config.image_size, options.area, options.ratio
 
     def choices(self, keys: Tensor, side: int) -> Tensor:
-        return random_boxes(keys, side, self.area, self.ratio)
+        uniform = (bits(keys, code("box"), 4 * TRIES).double() + 2**31) / 2**32  # (B, 40), in [0, 1)
+        share, aspect, down, across = uniform.view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
+        pixels = side**2 * (self.area + (1 - self.area) * share)
+        aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
+        width, height = (pixels * aspect).sqrt().round(), (pixels / aspect).sqrt().round()
+        fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
+        top, left = (down * (side - height + 1)).floor(), (across * (side - width + 1)).floor()
+        tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
+        found = tries[torch.arange(len(keys)), fits.int().argmax(dim=1)]  # the first that fits, or the whole image
+        return torch.where(fits.any(dim=1, keepdim=True), found, torch.tensor([0, 0, side, side]))
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        return cut(images, choices, self.size, fixed)
+        if fixed or images.device.type != "cpu":  # one at a time would take three launches each
+            groups = zip(torch.split(images, GROUP), torch.split(sent(choices, images.device), GROUP), strict=True)
+            return torch.cat([by_products(some, own, self.size) for some, own in groups])
+        pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first
+        for image, (top, left, height, width), piece in zip(images, choices.tolist(), pieces, strict=True):
+            box = image[None, :, top : top + height, left : left + width]
+            piece[:] = F.interpolate(box, (self.size, self.size), mode="bilinear", antialias=True)[0]
+        return pieces

@@ -49,24 +49,18 @@ def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tu
 
     labels: (B,). choices: the result (6,) of `draw`, on the images' device.
     """
-    share, target_share = choices[:2].unbind()
+    share, target_share, top, bottom, left, right = choices.unbind()
     partly = mixup(images, share) if config.mixup else images
     if config.cutmix:
-        partly = cutmix(partly, images, choices[2:])
+        y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
+        inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
+        partly = images.flip(0).where(inside, partly)
     return partly, mixup(F.one_hot(labels, config.classes).to(images.dtype), target_share)
 
 
 def mixup(x: Tensor, share: Tensor) -> Tensor:
     """Return `share` times each row of x (B, ...) plus 1 - `share` times the row of its partner."""
     return x.lerp(x.flip(0), (1 - share).to(x.dtype))
-
-
-def cutmix(images: Tensor, originals: Tensor, edges: Tensor) -> Tensor:
-    """Return images in which the box between the edges (4,) is that of the partner in `originals`."""
-    top, bottom, left, right = edges.unbind()
-    y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
-    inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
-    return originals.flip(0).where(inside, images)
 
 
 def box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
