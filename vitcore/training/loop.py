@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vitcore.analysis.cost import measure
-from vitcore.data.augmentation.mixing import draw as mixing_of
+from vitcore.data.augmentation.batch_augmentation import draw as mixing_of
 from vitcore.data.shuffle import generator
 from vitcore.data.splits import Data, Images, Order, load
 from vitcore.data.stream import Stored

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.data.augmentation.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augmentation.erasing import erased
-from vitcore.data.augmentation.mixing import mixed
+from vitcore.data.augmentation.batch_augmentation import erased, mixed
 from vitcore.data.stream import Stored
 from vitcore.keyed_random import Keys
 from vitcore.model.build import Model, Reference, build, ties_images

@@ -174,26 +174,17 @@ def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
     whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2
     rest = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
-    centre = (ONE / (2 * (whole + rest) + 1)).long()
+    centre = (ONE / (2 * (whole + rest) + 1)).long()  # the weights of a pixel and, below, of those 1 and 2 away
     end = (ONE - (2 * whole.long() + 1) * centre) // 2
     near, far = centre.where(whole > 0, end), end.where(whole > 0, 0)
     blurred = images.long()
-    for _ in range(2):  # rows, then columns
+    for columns in (images.shape[3], images.shape[2]):
         for _ in range(3):
-            blurred = box_filter(blurred, centre, near, far)
+            wide = torch.cat([blurred[..., :1]] * 2 + [blurred] + [blurred[..., -1:]] * 2, dim=3)  # repeats the edges
+            left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
+            blurred = centre * blurred + near * (left + right) + far * (before + after) + ONE // 2 >> 24
         blurred = blurred.transpose(2, 3)
     return blurred.to(torch.uint8)
-
-
-def box_filter(images: Tensor, centre: Tensor, near: Tensor, far: Tensor) -> Tensor:
-    """Filter rows with a kernel of five pixels, repeating the pixels at the edges.
-
-    centre, near, far: weights (B, 1, 1, 1) of a pixel and of its neighbors at distances 1 and 2, in units of 2**-24.
-    """
-    columns = images.shape[3]
-    wide = torch.cat([images[..., :1]] * 2 + [images] + [images[..., -1:]] * 2, dim=3)
-    left, right, before, after = (wide[..., start : start + columns] for start in (1, 3, 0, 4))
-    return centre * images + near * (left + right) + far * (before + after) + ONE // 2 >> 24
 
 
 def colour_jitter(images: Tensor, order: Tensor, amounts: Tensor) -> Tensor:

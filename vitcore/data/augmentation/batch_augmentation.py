@@ -1,0 +1,109 @@
+"""Augmentations of standardized batches: random erasing, mixup and CutMix.
+
+Random erasing (arXiv 1708.04896), as timm.data.RandomErasing, is a function of each image's key, on its device.
+
+Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899), as timm.data.Mixup in mode 'batch', are a function of (seed,
+step). Image i is mixed with image B - 1 - i, its partner. One weight ~ Beta(alpha, alpha) is drawn for the batch. A
+batch is mixed with probability `mix_prob`. If both have an alpha above 0, a batch uses CutMix with probability
+`mix_switch_prob` and mixup otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcore.data.shuffle import generator
+from vitcore.keyed_random import bits, code
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+
+    from vitcore.config import Config
+
+TRIES = 10
+AREA = (0.02, 1 / 3)  # of the image
+ASPECT = math.log(0.3)  # from 0.3 to 1 / 0.3
+NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
+
+
+def erased(images: Tensor, keys: Tensor, probability: float, fill: str) -> Tensor:
+    """Return images (B, C, H, W), each with a random rectangle erased with `probability`.
+
+    It is the first of ten rectangles that fits; if none does, nothing is erased. keys: the images' keys (B,).
+    fill: "pixel" for standard normal noise, anything else for 0.
+    """
+    rows, columns = images.shape[-2:]
+    uniform = (bits(keys, code("erasing"), 1 + 4 * TRIES).double() + 2**31) / 2**32  # (B, 41), in [0, 1)
+    share, ratio, down, across = uniform[:, 1:].view(-1, TRIES, 4).unbind(dim=2)  # (B, TRIES)
+    area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * share)
+    aspect = (ASPECT * (1 - 2 * ratio)).exp()
+    height, width = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (height < rows) & (width < columns)
+    top, left = (down * (rows - height + 1)).floor(), (across * (columns - width + 1)).floor()
+    tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
+    found = tries[torch.arange(len(keys), device=keys.device), fits.int().argmax(dim=1)]
+    chosen = fits.any(dim=1) & (uniform[:, 0] < probability)
+    top, left, height, width = (found * chosen[:, None]).view(-1, 4, 1, 1, 1).unbind(1)
+    y, x = torch.arange(rows, device=keys.device)[:, None], torch.arange(columns, device=keys.device)
+    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)  # (B, 1, H, W)
+    colours = noise(keys, images) if fill == "pixel" else images.new_zeros(())
+    return colours.where(inside, images)
+
+
+def noise(keys: Tensor, images: Tensor) -> Tensor:
+    """Return standard normal noise (B, C, H, W), which depends on each image's key (B,) alone."""
+    uniform = (bits(keys, code("erased"), images[0].numel()).float() + 0.5) / 2**31  # in [-1, 1]
+    normal = uniform.clamp(-1 + 2**-24, 1 - 2**-24).erfinv() * math.sqrt(2)
+    return normal.view(images.shape).to(images.dtype)
+
+
+def draw(config: Config, step: int, rows: int, columns: int) -> Tensor:
+    """Draw the random choices (6,), float64, for the batch of a step.
+
+    They are an image's weight in mixup, its label's weight, and the edges of CutMix's box: top, bottom, left, right, in
+    pixels. Without mixup, the image's weight is 1. Without CutMix, the edges are 0. Without both, both weights are 1.
+    """
+    random = generator("mixing", config.seed, step)
+    cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)
+    alpha = config.cutmix if cut else config.mixup
+    share = random.beta(alpha, alpha)
+    choices = [share, share, *NOWHERE]
+    if cut:
+        top, bottom, left, right = edges = box(random, share, rows, columns)
+        choices = [1, 1 - (bottom - top) * (right - left) / (rows * columns), *edges]
+    if config.mix_prob < 1 and random.random_sample() >= config.mix_prob:  # last, so that it changes no other draw
+        choices = [1, 1, *NOWHERE]
+    return torch.tensor(choices, dtype=torch.float64)
+
+
+def mixed(images: Tensor, labels: Tensor, config: Config, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return images (B, C, H, W) and soft labels (B, K), mixed without a transfer to the host.
+
+    labels: (B,). choices: the result (6,) of `draw`, on the images' device.
+    """
+    share, target_share, top, bottom, left, right = choices.unbind()
+    partly = mixup(images, share) if config.mixup else images
+    if config.cutmix:
+        y, x = (torch.arange(size, device=images.device) for size in images.shape[-2:])
+        inside = ((y >= top) & (y < bottom))[:, None] & (x >= left) & (x < right)  # (H, W)
+        partly = images.flip(0).where(inside, partly)
+    return partly, mixup(F.one_hot(labels, config.classes).to(images.dtype), target_share)
+
+
+def mixup(x: Tensor, share: Tensor) -> Tensor:
+    """Return `share` times each row of x (B, ...) plus 1 - `share` times the row of its partner."""
+    return x.lerp(x.flip(0), (1 - share).to(x.dtype))
+
+
+def box(random: RandomState, share: float, rows: int, columns: int) -> tuple[int, ...]:
+    """Draw a box with 1 - `share` of the image's area around a random center, clipped at the image's border."""
+    edges: list[int] = []
+    for size in (rows, columns):
+        length, center = int(size * math.sqrt(1 - share)), int(random.randint(0, size))
+        edges += [max(0, center - length // 2), min(size, center + (length + 1) // 2)]
+    return tuple(edges)
