@@ -1,7 +1,7 @@
 """A pack's loader beside timm's on equal photographs, with crops and flips on one core: `make bench-loader`.
 
-It prints images per second of a core, for the first epoch and later ones; the time that a training step waits for data;
-and the private memory of a training on 4 GiB of streamed images. `--part` runs one half.
+It prints images per second of a core, for the first epoch and later ones, and the private memory of a training on 4 GiB
+of streamed images. `--part` runs one half.
 """
 
 import argparse
@@ -9,11 +9,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import product
 from pathlib import Path
 from threading import Barrier
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +29,6 @@ from vitcore.runtime.memory import keep_freed
 from vitcore.training.loop import Training
 
 BATCH, EPOCHS = 64, 4
-STEPS = 6  # of training
 AUGMENT = "flip-random-resized-crop"
 PHOTOGRAPHS = {"train": 100, "test": 25}  # a class
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
@@ -108,36 +105,13 @@ def loaders(root: Path) -> None:
         say(f"{name} / timm: first epoch {first:.2f}, later ones {np.median(later):.2f} ({spread})")
 
 
-def waiting() -> None:
-    """Measure the shares of a streamed ViT-Ti/16 training step that go into waiting for images and making batches."""
-    config = Config(data="photos", model="Ti/16", pool="gap", batch=32, steps=STEPS + 1, augment=AUGMENT)
-    training = Training(config, load(config))
-    training.advance()
-    spent = {"reading": 0.0, "batch": 0.0}
-
-    def timed(name: str, work: Callable[[Any], Any], of: Any) -> Any:
-        began = time.perf_counter()
-        done = work(of)
-        spent[name] += time.perf_counter() - began
-        return done
-
-    training.images = partial(timed, "reading", training.images)
-    training.train_step.batch = partial(timed, "batch", training.train_step.batch)  # type: ignore[method-assign]
-    began = time.perf_counter()
-    for _ in range(STEPS):
-        training.advance()
-    total = time.perf_counter() - began
-    waits, makes = (f"{100 * seconds / total:.2f} %" for seconds in spent.values())
-    say(
-        f"a training step of Ti/16, {config.batch} images, the same core: {total / STEPS:.2f} s, of which it waits "
-        f"{waits} for images to be read and {makes} go into crops, flips, standardising"
-    )
-
-
 def private_memory(home: Path) -> None:
     """Train for a little more than an epoch; print the private memory, which must not grow."""
-    began = time.process_time()
-    one = manifest(pack("many", many(MANY // 256**2 // 3), home), "many")
+    pool = np.random.default_rng(0).integers(0, 256, (POOL, 256, 256, 3), np.uint8)
+    labels, began = np.arange(MANY // 256**2 // 3) % 10, time.process_time()
+    names, training = list(map(str, range(len(labels)))), len(labels) * 49 // 50
+    source = Source(tuple("0123456789"), labels, training, names, lambda place: Image.fromarray(pool[place % POOL]))
+    one = manifest(pack("many", source, home), "many")
     say(f"packed from memory: {one.images / (time.process_time() - began):.0f} images/s a core")
     few = {"val_fraction": 0.02, "evaluations": 8, "steps": one.train // 32 + 5}
     config = Config(data="many", patch=16, width=16, heads=2, depth=1, batch=32, **few)
@@ -153,14 +127,6 @@ def private_memory(home: Path) -> None:
         f"{one.bytes / 1e6:,.0f} MB of images, {run.steps} steps, {run.status}; private memory {seen[0] / 1e6:.0f} MB "
         f"at the start, at most {quarter / 1e6:.0f} MB in the first quarter and {max(seen) / 1e6:.0f} MB in all of it"
     )
-
-
-def many(count: int) -> Source:
-    """Return a source of `count` images that repeat POOL images of noise."""
-    pool = np.random.default_rng(0).integers(0, 256, (POOL, 256, 256, 3), np.uint8)
-    labels = np.arange(count) % 10
-    names = [str(place) for place in range(count)]
-    return Source(tuple("0123456789"), labels, count * 49 // 50, names, lambda n: Image.fromarray(pool[n % POOL]))
 
 
 def say(*words: str) -> None:
@@ -198,7 +164,6 @@ def beside_timm(home: Path) -> None:
         each = manifest(where, name).bytes / len(source.labels)
         say(f"packed as {options.format}: {len(source.labels) / seconds:.0f} images/s a core, {each:,.0f} B each")
     loaders(home / "folder")
-    waiting()
 
 
 if __name__ == "__main__":

@@ -159,6 +159,12 @@ def begun(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+def put(path: Path, content: bytes) -> None:
+    """Replace a file by another content, or by a pipe."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if content == b"pipe" else path.write_bytes(content)
+
+
 def go_on(begun: Path) -> Path:
     return packed(begun.parent / "images", begun.parent)
 
@@ -167,11 +173,7 @@ def go_on(begun: Path) -> Path:
     "content", ["", "[]", "{}", "1" * 5000, "[" * 100_000, '{"version": 2, "name": "photos", "size": "12"}', "pipe"]
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
-    (begun / "begun.json").unlink()
-    if content == "pipe":
-        os.mkfifo(begun / "begun.json")
-    else:
-        (begun / "begun.json").write_text(content)
+    put(begun / "begun.json", content.encode())
     for act in (lambda: go_on(begun), lambda: pack_writer.stored(begun, "photos")):
         with pytest.raises(ConfigError, match=r"begun\.json: damaged .*remove .*photos"):
             act()
@@ -186,14 +188,9 @@ def test_a_damaged_note_beside_a_shard_is_named(begun: Path) -> None:
     compressed, others = io.BytesIO(), io.BytesIO()
     np.savez_compressed(compressed, **arrays)
     np.savez(others, **arrays | {"counts": np.zeros(3)})
-    for content in (b"", whole[:-9], compressed.getvalue(), others.getvalue()):
-        path.write_bytes(content)
+    for content in (b"", whole[:-9], compressed.getvalue(), others.getvalue(), b"pipe"):
+        put(path, content)
         with pytest.raises(ValueError, match=r"shard-00000\.npz: .*remove it"):
             go_on(begun)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(ValueError, match=r"shard-00000\.npz: .*Not a regular file"):
-        go_on(begun)
-    path.unlink()
-    path.write_bytes(whole)
+    put(path, whole)
     assert json.loads((go_on(begun) / "manifest.json").read_text())["train"] == 5

@@ -195,7 +195,7 @@ def test_names_that_cannot_be(folder: Path, home: Path) -> None:
 
 def cut_short(folder: Path) -> Path:
     path = folder / "shard-00003.bytes"
-    os.truncate(path, path.stat().st_size - 1)
+    path.write_bytes(path.read_bytes()[:-1])
     return path
 
 
@@ -375,8 +375,7 @@ def test_the_command_packs_and_verifies(folder: Path, home: Path, ablate: Ablate
     words = ("photos", str(folder), "--size", "12", "--crop", "12")
     assert ablate("data", "pack", *words)[:2] == (0, f"{home / 'photos'}\n")
     assert describe("photos").image_size == 12
-    status, output, _ = ablate("data", "pack", *words)
-    assert (status, "is packed already, and nothing is damaged" in output) == (0, True)
+    assert "is packed already, and nothing is damaged" in ablate("data", "pack", *words)[1]
     status, output, _ = ablate("data", "verify", "photos", "--data-dir", str(home))
     assert (status, "24 images" in output) == (0, True)
     path = cut_short(home / "photos")
@@ -428,10 +427,8 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     monkeypatch.chdir(home)
     monkeypatch.delenv("ABLATE_DATA")
     Path("ablate.toml").write_text(f'[data]\npets = "{home / "pets"}"\nplain = "{folder}"\n')
-    status, _, errors = called_serially(
-        monkeypatch, "train", "data=pets", "patch=2", "steps=1", "width=6", "--runs", "runs"
-    )
-    assert status == 0, errors
+    words = ("train", "data=pets", "patch=2", "steps=1", "width=6", "--runs", "runs")
+    assert called_serially(monkeypatch, *words)[0] == 0
     (config,) = Path("runs").glob("trials/*/config.json")
     assert json.loads(config.read_text())["config"]["data"] == "pets"
     assert named_data({"data": "plain"}, None) == {"data": f"imagefolder:{folder}"}
