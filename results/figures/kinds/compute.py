@@ -38,7 +38,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
-    """Draw means, intervals and seeds over compute, with one style per series."""
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
         rows = frame[frame["series"] == name].sort_values("at", kind="stable")
@@ -59,10 +58,7 @@ def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Fi
 
 
 def covered_boxes(known: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> list[Bbox]:
-    """Return boxes, in pixels, of all markers, intervals, seeds, lines and texts.
-
-    known: the arms with a mean.
-    """
+    """Return boxes, in pixels, of all markers, intervals, seeds, lines and texts. known: the arms with a mean."""
     ends = (known[end].fillna(known["mean"]) for end in ("low", "high"))
     boxes = [box_around(ax, *row) for row in zip(known["at"], *ends, strict=True)]
     singles = seeds.merge(known[["arm", "at"]], on="arm")

@@ -58,7 +58,16 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
         table = style_by_arm(lines)
         for row in rows_of(lines):
             legend_line(ax, table[row.arm], row.line, markersize=SMALL)
-    return lines, bool(said), [*said, lines_note(lines), *unevaluated_note(lines, history)]
+    band = f"band: 95% t interval, from {BAND} seeds on" if has_bands(lines) else f"no bands: more than {BANDS} lines"
+    notes = [
+        *said,
+        f"Lines: mean over the finished seeds (where there is none, over those that go on); {band}. Thin: single seeds "
+        f"of fewer than {BAND}, trials that diverged (×), failed or go on.",
+    ]
+    names = [row.label for row in rows_of(lines) if row.arm not in set(history["arm"])]
+    if names and not history.empty:
+        notes.append(f"No line, as no trial was evaluated: {', '.join(names)}.")
+    return lines, bool(said), notes
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
@@ -80,9 +89,8 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the arms to draw over training, with a column `dash`, and the lines that explain the choice.
 
-    By default all arms are drawn. Their dashes show the value of the swept setting (`curves`), or the series if none is
-    swept. In a tuned study, each arm is drawn at the value that validation selects for it. It is also drawn, dashed, at
-    its baseline's tuned value if that differs.
+    The dashes show the value of the swept setting (`curves`), or the series if none is swept. In a tuned study, each
+    arm is drawn at the value that validation selects for it, and dashed at its baseline's if that differs.
     """
     if dashes := dashes_of_tuned(study):
         rows = frame[frame["arm"].isin(dashes.keys())]
@@ -101,44 +109,19 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Return the line style of each arm that is drawn in a tuned study: name of the arm on the grid -> dashes.
-
-    A tuned arm is solid at its own tuned value, and dashed at its baseline's if that differs. Returns {} if the study
-    is not tuned, or if no value can be chosen yet.
-    """
+    """Return the line style of each arm on the grid that is drawn in a tuned study; {} if no value is chosen yet."""
     entries, own = {entry.name: entry for entry in study.plan.tuned}, tuning.usual_points(study)
     elsewhere = [(entry, own[entry.baseline]) for entry in entries.values() if entry.baseline in own]
     dashes = {entry.points[point]: DASHED for entry, point in elsewhere}
     return dashes | {entries[name].points[point]: "-" for name, point in own.items()}
 
 
-def lines_note(frame: pd.DataFrame) -> str:
-    """Return the note below a figure that explains lines and bands."""
-    band = (
-        f"; band: 95% t interval, from {BAND} seeds on" if has_bands(frame) else f"; no bands: more than {BANDS} lines"
-    )
-    return (
-        f"Lines: mean over the finished seeds (where there is none, over those that go on){band}. Thin: single seeds "
-        f"of fewer than {BAND}, trials that diverged (×), failed or go on."
-    )
-
-
-def unevaluated_note(frame: pd.DataFrame, history: pd.DataFrame) -> list[str]:
-    """Return a line that names the arms without an evaluated trial; [] if all arms have one, or none has."""
-    names = [row.label for row in rows_of(frame) if row.arm not in set(history["arm"])]
-    return [f"No line, as no trial was evaluated: {', '.join(names)}."] if names and not history.empty else []
-
-
 def has_bands(frame: pd.DataFrame) -> bool:
-    """Return whether bands over seeds are drawn: more than BANDS of them would hide each other."""
     return len(frame) <= BANDS
 
 
 def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
-    """Return a data frame with a row per evaluation that has the metric.
-
-    Columns: arm, seed, status, the names in AXES, and value (the metric in display units).
-    """
+    """Return a row per evaluation that has the metric: arm, seed, status, AXES, and value (in display units)."""
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
     history = history.assign(value=unit(metric).scale * history[metric])
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
@@ -147,18 +130,26 @@ def evaluations_frame(study: StudyResults, metric: str) -> pd.DataFrame:
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: str, x: str) -> None:
     """Draw the metric over `x`, with a line per arm in the color of its series.
 
-    frame: has columns `at` and `dash`. history: rows of `evaluations_frame`. x: step, epoch, images or seconds.
+    frame: has columns `at` and `dash`. history: rows of `evaluations_frame`.
     """
     table, found = style_by_arm(frame), history[history["arm"].isin(frame["arm"])]
-    size, name = axis_unit(x, found[x])
+    size, name = 1.0, AXES[x]
+    if x == "seconds":
+        longest = found[x].max() if len(found) else 0.0
+        size = next((size for size in TIMES if longest > 10 * size), 1.0)
+        name += f" ({TIMES[size]})"
     found = found.assign(at=found[x] / size).dropna(subset="at")
     drawn = []
     for row in rows_of(frame):
         own = found[found["arm"] == row.arm]
         mean = mean_over_seeds(own) if has_bands(frame) else mean_over_seeds(own).assign(low=np.nan, high=np.nan)
-        draw_mean(mean, ax, table[row.arm])
+        look = table[row.arm]
+        if mean["low"].notna().any():
+            ax.fill_between(mean["at"], mean["low"], mean["high"], color=look.colour, alpha=0.12, linewidth=0)
+        if len(mean):
+            ax.plot(mean["at"], mean["mean"], color=look.colour, linestyle=look.dash, **mark_options(mean, look))
         single = own if own["seed"].nunique() < BAND else own[own["status"] != "finished"]
-        draw_seeds(single, ax, table[row.arm])
+        draw_seeds(single, ax, look)
         drawn += [mean["mean"], mean["low"], mean["high"], single["value"]]
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
@@ -169,10 +160,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
 
 
 def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
-    """Return the style of each arm by name: the color of its series, its dashes, and possibly markers.
-
-    Lines have markers if two arms would share color and dashes.
-    """
+    """Return the style of each arm by name, with markers only if two arms would share color and dashes."""
     table = series_styles(frame)
     pairs = [(table[name].colour, str(dash)) for name, dash in zip(frame["series"], frame["dash"], strict=True)]
     marked = len(set(pairs)) < len(pairs)
@@ -183,7 +171,6 @@ def style_by_arm(frame: pd.DataFrame) -> dict[str, SeriesStyle]:
 
 
 def series_entries(frame: pd.DataFrame, ax: Axes) -> None:
-    """Add a legend entry for each series to `ax`."""
     table = style_by_arm(frame)
     for _, rows in frame.groupby("series", sort=False):
         look, line = table[rows["arm"].iloc[0]], rows["line"].iloc[0]
@@ -198,34 +185,18 @@ def dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
 
 
 def training_metric(study: StudyResults) -> str:
-    """Return the metric to draw over training: the evaluated metric closest to the study's metric.
-
-    It is the training loss if trials were evaluated, but none of them was validated.
-    """
+    """Return the evaluated metric closest to the study's metric; the training loss if no evaluation has it."""
     validation = study.plan.metric.replace("test_", "val_")
     name = validation if validation in ("val_loss", "train_loss") else "val_accuracy"
     validated = study.history.empty or study.history[name].notna().any()
     return name if validated else "train_loss"
 
 
-def axis_unit(x: str, found: pd.Series) -> tuple[float, str]:
-    """Return (size, name) of the unit of axis `x`. Long times are in minutes or hours.
-
-    size: seconds in the unit of a time, 1 for the other axes.
-    """
-    if x != "seconds":
-        return 1.0, AXES[x]
-    longest = found.max() if len(found) else 0.0
-    size = next((size for size in TIMES if longest > 10 * size), 1.0)
-    return size, f"{AXES[x]} ({TIMES[size]})"
-
-
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds at the steps that all of them have, in columns at, mean, low and high.
 
-    The seeds are those of finished trials. If no trial has finished, they are those of trials that neither diverged nor
-    failed. low and high are the 95% t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of
-    one arm, with column `at`.
+    The seeds are those of finished trials, or else of trials that neither diverged nor failed. low and high are the 95%
+    t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
     """
     finished = history[history["status"] == "finished"]
     seeds = history[~history["status"].isin(["diverged", "failed"])] if finished.empty else finished
@@ -234,15 +205,6 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     half = inference.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
     at = seeds.groupby("step")["at"].mean().reindex(values.index)
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
-
-
-def draw_mean(rows: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
-    """Draw the mean over seeds and its band, from `mean_over_seeds`."""
-    if rows.empty:
-        return
-    if rows["low"].notna().any():
-        ax.fill_between(rows["at"], rows["low"], rows["high"], color=look.colour, alpha=0.12, linewidth=0)
-    ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, **mark_options(rows, look))
 
 
 def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
@@ -256,10 +218,7 @@ def draw_seeds(history: pd.DataFrame, ax: Axes, look: SeriesStyle) -> None:
 
 
 def mark_options(rows: pd.DataFrame, look: SeriesStyle) -> dict[str, Any]:
-    """Return the arguments of `plot` for markers along a line.
-
-    A line without markers has a dot if there is only one evaluation.
-    """
+    """Return the arguments of `plot` for markers along a line; a dot if there is only one evaluation."""
     if look.marker:
         return {"marker": look.marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL}
     return {"marker": "." if len(rows) == 1 else ""}

@@ -39,7 +39,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.set_xlabel(f"total training compute ({name}), log scale")
     legend_above(ax, "")
     lines.mark_empty(frame, ax)
-    return [MARKS, fits_note(frame, fitted), *excluded_trials_note(errors)]
+    notes = [MARKS, fits_note(frame, fitted)]
+    if count := sum(int((error <= 0).sum()) for by_seed in errors.values() for _, error in by_seed.values()):
+        notes.append(f"In no fit, as an error of 0 has no logarithm: {count} trial{'' if count == 1 else 's'}.")
+    return notes
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
@@ -61,10 +64,7 @@ def training_flops(arm: Arm) -> float:
 
 
 def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> power_law.Points:
-    """Return arrays (compute, error) by seed, for the rows of one series.
-
-    The error is 1 - accuracy if the metric is an accuracy, or the metric itself if it is a loss.
-    """
+    """Return arrays (compute, error) by seed, for one series. The error is 1 - accuracy, or the loss itself."""
     own = points.merge(rows[["arm", "at"]], on="arm")
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
     by_seed = own.assign(error=error).groupby("seed", sort=False)
@@ -98,31 +98,21 @@ def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:
 
 
 def metric_from_error(error: np.ndarray, metric: str) -> np.ndarray:
-    """Return the metric, in display units, that corresponds to errors."""
     return unit(metric).scale * (1 - error) if is_accuracy(metric) else error
 
 
 def fits_note(frame: pd.DataFrame, fitted: dict[str, Fits]) -> str:
     """Return the note that gives the fitted exponents and names the series without a fit."""
     labels = dict(zip(frame["series"], frame["line"], strict=True))
-    planned = frame.groupby("series")["planned"].max()
-    found = ", ".join(f"{labels[name]} {exponent_text(fit, planned[name])}" for name, fit in fitted.items())
+    planned, texts = frame.groupby("series")["planned"].max(), []
+    for name, fit in fitted.items():
+        interval, seeds = inference.mean(fit.b).interval(), len(fit.b)
+        b = minus_text(float(fit.b.mean()), 2)
+        b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
+        b += "" if seeds == planned[name] else f" ({seeds} of {planned[name]} seeds)"
+        texts.append(f"{labels[name]} {b}")
+    found = ", ".join(texts)
     short = ", ".join(label for name, label in labels.items() if name not in fitted)
     law = f"Lines: error = a C^\N{MINUS SIGN}b, fitted per seed, no further than its sizes, 95% t band; b: {found}."
     without = f"No fit, fewer than {LEAST} seeds with {MIN_SIZES} sizes: {short}."
     return " ".join([law] * bool(found) + [without] * bool(short))
-
-
-def exponent_text(fit: Fits, planned: int) -> str:
-    """Return a fitted exponent as text: "0.31 [0.27, 0.35]", with the number of seeds if not all were fitted."""
-    interval, seeds = inference.mean(fit.b).interval(), len(fit.b)
-    b = minus_text(float(fit.b.mean()), 2)
-    b += "" if interval is None else f" [{minus_text(interval[0], 2)}, {minus_text(interval[1], 2)}]"
-    return b if seeds == planned else f"{b} ({seeds} of {planned} seeds)"
-
-
-def excluded_trials_note(found: dict[str, power_law.Points]) -> list[str]:
-    """Return a line with the number of trials that no fit can use, as their error is 0; else []."""
-    count = sum(int((error <= 0).sum()) for points in found.values() for _, error in points.values())
-    trials = "1 trial" if count == 1 else f"{count} trials"
-    return [f"In no fit, as an error of 0 has no logarithm: {trials}."] * bool(count)

@@ -36,7 +36,6 @@ MARKS = (
 
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
-    """Draw the study on `figure`, as high as its arms need. Return the lines to write below."""
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
@@ -49,7 +48,10 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     (text_above if stacked else text_beside)(frame, panels[0], metric, dense)
     if aside:
         draw_published(frame, panels[1], wrap_text(layout.published_source(table), 1.35, current().small))
-    notes = [MARKS.format(baseline=baseline_note(frame))]
+    baseline = f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
+    if frame["reference"].sum() > 1:
+        baseline = "Diamonds: baselines, each of the arms at the same point"
+    notes = [MARKS.format(baseline=baseline)]
     if published and stacked:
         source = layout.published_source(table)
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
@@ -62,24 +64,13 @@ def dense_row_beside(frame: pd.DataFrame) -> float:
 
 
 def dense_row_above(frame: pd.DataFrame) -> float:
-    """Return the minimum row height, in inches, with name and verdict on one line above the interval.
-
-    It is NARROW_ROW if they do not fit on one line.
-    """
+    """Return the minimum row height, in inches, with name and verdict above the interval, on one line if they fit."""
     size = current().small
     widths = (text_width(row.label, size, "bold") + text_width(short_verdict(row), size) for row in rows_of(frame))
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 
-def baseline_note(frame: pd.DataFrame) -> str:
-    """Return the note that explains the baseline's marker."""
-    if frame["reference"].sum() > 1:
-        return "Diamonds: baselines, each of the arms at the same point"
-    return f"Diamond{'' if baseline_mean(frame) is None else ', dashed line'}: baseline"
-
-
 def baseline_mean(frame: pd.DataFrame) -> float | None:
-    """Return the mean of the only baseline, or None if there are several baselines or no mean."""
     baselines = frame["mean"][frame["reference"]]
     return None if len(baselines) != 1 or np.isnan(baselines.iloc[0]) else float(baselines.iloc[0])
 
@@ -124,22 +115,19 @@ def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def verdict_color(row: Any) -> str:
-    """Return the color of a row's verdict, or the baseline's color for a baseline."""
     style = current()
     return style.baseline if row.reference else {"better": style.better, "worse": style.worse}.get(row.verdict, GREY)
 
 
 def verdict_text(row: Any, metric: str) -> str:
-    """Return the verdict, and on a second line the difference: "−18.2 points [−20.1, −16.3]".
-
-    For an arm without a finished trial, the second line says why.
-    """
+    """Return the verdict, and on a second line the difference, "−18.2 points [−20.1, −16.3]", or why there is none."""
     word = verdict_word(row)
     if row.n == 0:
         return f"{word}\n{row.gap}"
     if row.reference or np.isnan(row.delta):
         return word
-    digits = decimals(metric)
+    kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
+    digits = current().digits.get(kind, usual)
     text = signed_text(row.delta, digits) + unit(metric).of_difference
     if not np.isnan(row.delta_low):
         text += f" [{signed_text(row.delta_low, digits)}, {signed_text(row.delta_high, digits)}]"
@@ -147,10 +135,7 @@ def verdict_text(row: Any, metric: str) -> str:
 
 
 def verdict_word(row: Any) -> str:
-    """Return the verdict or "baseline" as text, with the number of finished seeds if trials are absent.
-
-    An arm without a finished trial gives "no finished trial".
-    """
+    """Return the verdict, "baseline" or "no finished trial", with the number of finished seeds if trials are absent."""
     if row.n == 0:
         return "no finished trial"
     known = row.verdict if isinstance(row.verdict, str) else "no verdict"  # pandas turns None into NaN
@@ -162,12 +147,6 @@ def short_verdict(row: Any) -> str:
     """Return the verdict and the published value on one line, without the difference."""
     published = "" if np.isnan(row.published) else f"; published*: {minus_text(row.published)}"
     return verdict_word(row) + published
-
-
-def decimals(metric: str) -> int:
-    """Return the number of decimal places in a figure, by default 1 for accuracies and 3 for other metrics."""
-    kind, usual = ("accuracy", 1) if is_accuracy(metric) else ("loss", 3)
-    return current().digits.get(kind, usual)
 
 
 def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
@@ -186,15 +165,11 @@ def text_beside(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False)
 
 
 def wrapped_names(frame: pd.DataFrame) -> list[str]:
-    """Return the arms' names, broken into lines of at most LABEL_WIDTH inches."""
     return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current().text) for label in frame["label"]]
 
 
 def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
-    """Write names above the rows and verdicts below the rows, on a narrow page.
-
-    dense: write a short verdict above each row in place of the text below it.
-    """
+    """Write names above the rows and verdicts below, or short verdicts above too if `dense`, on a narrow page."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
@@ -211,10 +186,7 @@ def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) 
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
-    """Draw published values on a separate gray axis, because they come from another setting.
-
-    source: label below the axis.
-    """
+    """Draw published values on a separate gray axis, because they come from another setting."""
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
     for y, row in enumerate(rows_of(frame)):

@@ -55,7 +55,6 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
 
 
 def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> None:
-    """Draw means, intervals and seeds over relative compute, with every line through the baseline."""
     base = frame[frame["series"] == BASE]
     axes.compute_axis(frame, ax)
     for name, look in lines.series_styles(frame).items():
