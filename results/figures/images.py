@@ -15,10 +15,7 @@ def normalized(values: np.ndarray) -> np.ndarray:
 
 
 def to_rgb(image: np.ndarray) -> np.ndarray:
-    """Return an image (C, H, W) with values from 0 to 1 as an array (H, W, 3) for `imshow`.
-
-    Unless C is 3, the picture is gray: the mean over the channels.
-    """
+    """Return an image (C, H, W) as an array (H, W, 3) for `imshow`, gray unless C is 3: the mean over the channels."""
     if len(image) != 3:
         image = np.repeat(image.mean(axis=0, keepdims=True), 3, axis=0)
     return image.transpose(1, 2, 0)
@@ -45,10 +42,9 @@ def mosaic_centers(count: int, size: int, gap: int = 1) -> np.ndarray:
 
 
 def color_scale(site: str, values: np.ndarray) -> dict[str, Any]:
-    """Return the arguments cmap, vmin and vmax of `imshow` for maps of a position embedding.
+    """Return the arguments cmap, vmin and vmax of `imshow` for maps at a site (see `similarity`).
 
-    site: tokens, rotate or bias (see `similarity`). The scale is symmetric around 0 for a bias. It is -1 to 1 for
-    tokens and rotate, whose maps are similarities.
+    The maps of tokens and rotate are similarities; the scale of a bias is symmetric around 0.
     """
     if site == "bias":
         most = float(np.nanmax(np.abs(values))) or 1.0

@@ -22,8 +22,6 @@ from results.tables.formats import Cell, Grid
 
 
 class PartCost(TypedDict):
-    """A part of the model: its output shape for one image, its parameters and its FLOPs."""
-
     part: str
     shape: list[int]
     params: int
@@ -50,10 +48,7 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
 
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
-    """Write the figures for which an inspection has data to `folder`, and return the paths of the files.
-
-    format: png, pdf or svg. Raises ValueError if the format or the style's font is unknown.
-    """
+    """Write the figures for which an inspection has data to `folder`; return their paths. Errors as in `picture`."""
     paths = []
     for name in drawable_figures(inside):
         paths.append(folder / f"{name}.{format}")
@@ -68,8 +63,8 @@ def drawable_figures(inside: Inspection) -> list[str]:
 def picture(inside: Inspection, name: str, format: str, described: bool = True) -> bytes:
     """Return one figure as the content of a file. Equal inspections give equal bytes.
 
-    name: a key of FIGURES. described: whether to write the trial and its settings above the figure. A figure without
-    them is one column wide, and always has its title. Raises ValueError if the format or the style's font is unknown.
+    name: a key of FIGURES. format: png, pdf or svg. described: whether to write the trial and its settings above it.
+    Without them it is one column wide, with its title. Raises ValueError if the format or the style's font is unknown.
     """
     title, _, drawing = FIGURES[name]
     if not described:
@@ -82,10 +77,9 @@ def picture(inside: Inspection, name: str, format: str, described: bool = True) 
 
 
 def render_page(drawing: Callable[[Figure], list[str]], format: str, width: float, title: str, above: str) -> bytes:
-    """Return a figure `width` inches wide as the content of a file, with texts above it.
+    """Return a figure, `width` inches wide, as the content of a file, with texts above it.
 
-    drawing: draws on an empty figure and returns the lines to write below. Raises ValueError if the format or the
-    style's font is unknown.
+    drawing: draws on an empty figure and returns the lines to write below.
     """
     check_format(format)
     with style():
@@ -99,8 +93,7 @@ def draw_side_by_side(
 ) -> list[Path]:
     """Write the position maps of several trials as one figure, as in Figure 10 of arXiv 2010.11929.
 
-    Returns the file's path in a list, or [] if no two trials can be compared. Trials that cannot be compared are named
-    below the figure. Raises ValueError if the format or the style's font is unknown.
+    Returns the file's path in a list, or [] if no two trials can be compared. Errors as in `picture`.
     """
     shown = similarity.comparable(insides)
     if len(shown) < 2:

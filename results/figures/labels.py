@@ -20,10 +20,9 @@ Point = tuple[float, float, str, str]  # x, y, name, colour
 
 
 def label_points(ax: Axes, points: Sequence[Point], taken: Sequence[Bbox]) -> bool:
-    """Write each point's name in the nearest free place inside the axes.
+    """Write each point's name in the nearest free place inside the axes, or none; return whether all names fit.
 
-    If one name does not fit, no name is written. Returns whether all names fit. taken: boxes in pixels that names must
-    not cover. Limits and layout must be final.
+    taken: boxes in pixels that names must not cover. Limits and layout must be final.
     """
     taken = [*taken, *(box_around(ax, x, y, y) for x, y, *_ in points)]
     written: list[Annotation] = []
@@ -80,6 +79,5 @@ def annotation(
 
 
 def is_free(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> bool:
-    """Return whether a name's box is within the box `inside` and overlaps no box of `taken`."""
     within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
     return within and not any(box.fully_overlaps(other) for other in taken)  # boxes may touch

@@ -37,7 +37,7 @@ def escape_texts(figure: Figure) -> None:
 
 
 def is_narrow(figure: Figure) -> bool:
-    """Return whether a figure is one column wide, so that its panels are stacked."""
+    """Return whether a figure is one column wide."""
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
@@ -64,21 +64,13 @@ def wrap_text(text: str, width: float, size: float, weight: str = "normal") -> s
             lines[-1] = longer
             continue
         while text_width(word, size, weight) > width and len(word) > 1:
-            start = word[: break_at(word, width, size, weight)]
-            lines.append(start)
-            word = word[len(start) :]
+            fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
+            joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
+            end = joint if joint > fits / 2 else fits  # after a separator that fills more than half of the line
+            lines.append(word[:end])
+            word = word[end:]
         lines.append(word)
     return "\n".join(line for line in lines if line)
-
-
-def break_at(word: str, width: float, size: float, weight: str) -> int:
-    """Return how many characters of a long word to keep on the first line, `width` inches wide.
-
-    The line ends after a separator such as a hyphen if that fills more than half of the line.
-    """
-    fits = max(k for k in range(1, len(word)) if k == 1 or text_width(word[:k], size, weight) <= width)
-    joint = max(word[:fits].rfind(sign) for sign in "-=_,/") + 1
-    return joint if joint > fits / 2 else fits
 
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
@@ -121,7 +113,6 @@ def line_spacing(family: str) -> float:
 
 
 def rotate_crowded_ticks(figure: Figure) -> None:
-    """Rotate the tick labels of each horizontal axis on which they would overlap."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         labels = [label for label in ax.get_xticklabels() if label.get_text()]
@@ -139,21 +130,14 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Return lines on arms with fewer finished trials than planned.
-
-    Each of the first NAMED arms has a line. If there are more, a last line counts them.
-    """
+    """Return a line for each of the first NAMED arms with unfinished seeds; the last line counts the others."""
     short = list(rows_of(frame[frame["n"] < frame["planned"]]))
     lines = [f"{row.label}: {row.n} of {row.planned} seeds finished ({row.gap})" for row in short[:NAMED]]
     return lines + [f"and {len(short) - NAMED} more arms with unfinished seeds, see the table"] * (len(short) > NAMED)
 
 
 def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
-    """Draw the legend of each panel above the panel, or across the figure.
-
-    Two panels next to each other have legends across the figure if one legend would have more than STACKED rows above
-    its panel. panels: the axes and the title of the legend of each panel.
-    """
+    """Draw the legend of each panel, an (axes, title), above it, or across the figure if it has over STACKED rows."""
     if len(panels) < 2 or is_narrow(figure) or max(len(legend_columns(ax)[0]) for ax, _ in panels) <= STACKED:
         for ax, title in panels:
             legend_above(ax, title)
@@ -163,10 +147,7 @@ def legends_above(figure: Figure, panels: Sequence[tuple[Axes, str]]) -> None:
 
 
 def legend_above(ax: Axes, title: str) -> None:
-    """Draw a legend above `ax` in as many columns as fit, and enlarge the figure to hold it.
-
-    Without legend entries the title alone is drawn.
-    """
+    """Draw a legend, or only its title, above `ax` in as many columns as fit, and enlarge the figure to hold it."""
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)
@@ -182,10 +163,7 @@ def legend_above(ax: Axes, title: str) -> None:
 
 
 def legend_across(figure: Figure, ax: Axes, title: str) -> None:
-    """Draw the legend of `ax` across the whole figure, to be placed by `compose`.
-
-    Without legend entries the title alone is drawn.
-    """
+    """Draw the legend of `ax`, or only its title, across the whole figure, to be placed by `compose`."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         ax.set_title(title, loc="left")

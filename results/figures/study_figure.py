@@ -34,10 +34,7 @@ def file_name(study: StudyResults, format: str = "png", x: str | None = None) ->
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None) -> Path:
-    """Write the study's figure to `path`, in the format of its suffix. Return `path`.
-
-    Raises ValueError if the format, kind of figure, axis `x` or font is unknown.
-    """
+    """Write the study's figure to `path`, in the format of its suffix, and return `path`. Errors as in `picture`."""
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x))
     return path
 
@@ -58,8 +55,7 @@ def picture(
 def figure(study: StudyResults, width: float, titled: bool = True, x: str | None = None) -> Figure:
     """Return the study's figure, `width` inches wide, with the question and the setting above it and notes below it.
 
-    A style with `title: false` leaves out the question. A style with `notes: false` leaves setting and notes to the
-    caption. A figure without a title has no question, but always has setting and notes.
+    A style with `notes: false` leaves setting and notes to the caption, but only of a figure that is titled.
     """
     page, above, below = draw_with_notes(study, width, x)
     if titled and not current().notes:
@@ -69,17 +65,14 @@ def figure(study: StudyResults, width: float, titled: bool = True, x: str | None
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure, of which the first is written above it."""
+    """Return the lines that explain the figure, the first of them above it."""
     with style(), use_labels(objective_labels(study.plan)):
         _, above, below = draw_with_notes(study, current().width, x)
     return [above, *below]
 
 
 def draw_with_notes(study: StudyResults, width: float, x: str | None) -> tuple[Figure, str, list[str]]:
-    """Return the study's figure, `width` inches wide, the line above it and the lines below it.
-
-    Raises ValueError if the axis `x` or the plan's kind of figure is unknown.
-    """
+    """Return the study's figure, `width` inches wide, the line above it and the lines below it."""
     if x and x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     if not x and (wrong := unknown_figure(study.plan)):

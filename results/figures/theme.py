@@ -63,10 +63,7 @@ def matplotlib_settings(chosen: Style) -> Any:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply the user's style to matplotlib's defaults within a `with` block.
-
-    Raises ValueError if the style's font is not installed.
-    """
+    """Apply the user's style to matplotlib's defaults; raise ValueError if its font is not installed."""
     chosen = current()
     try:
         font_manager.findfont(chosen.family, fallback_to_default=False)
@@ -80,7 +77,6 @@ def style() -> Iterator[None]:
 
 
 def check_format(format: str) -> None:
-    """Raise ValueError if the format is not png, pdf or svg."""
     if format not in UNSTAMPED:
         raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -15,25 +13,10 @@ from results.style import current
 
 def distance(inside: Inspection, figure: Figure) -> list[str]:
     """Draw the mean attention distance of each layer and head. Return the lines to write below."""
-    distances = inside.arrays["distance"]
+    distances, uniform = inside.arrays["distance"], inside.facts["uniform_distance"]  # (layers, heads), pixels
+    (depth, heads), palette = distances.shape, current().palette
     figure.set_figheight(2.4)
     ax = figure.subplots()
-    draw_by_depth(distances, inside.facts["uniform_distance"], ax)
-    legend_above(ax, "")
-    heads = distances.shape[1]
-    every = "" if heads <= len(current().palette) else f", {heads} heads a layer"
-    return [
-        f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "
-        "the rest of each row scaled to 1"
-    ]
-
-
-def draw_by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> None:
-    """Plot mean attention distances (layers, heads), in pixels, over the layers.
-
-    uniform: the distance of uniform attention in pixels, drawn as a dashed line.
-    """
-    (depth, heads), palette = distances.shape, current().palette
     for head, values in enumerate(distances.T):
         look: dict[str, Any] = {"color": palette[0], "marker": "o", "alpha": 0.5, "label": None if head else "a head"}
         if heads <= len(palette):
@@ -44,3 +27,9 @@ def draw_by_depth(distances: np.ndarray, uniform: float, ax: Axes) -> None:
     ax.set(xlim=(0.5, depth + 0.5), ylim=(0, 1.08 * max(uniform, float(distances.max()))))
     ax.xaxis.set_major_locator(MaxNLocator(min(depth, 12), integer=True, min_n_ticks=1))
     ax.set(xlabel="network depth (layer)", ylabel="mean attention distance (pixels)")
+    legend_above(ax, "")
+    every = "" if heads <= len(palette) else f", {heads} heads a layer"
+    return [
+        f"Mean over {inside.facts['images']} test images and all patches{every}; class token and registers left out, "
+        "the rest of each row scaled to 1"
+    ]

@@ -48,7 +48,6 @@ def pairs(inside: Inspection, figure: Figure) -> list[str]:
 
 
 def site_note(inside: Inspection, site: str) -> str:
-    """Return the line that explains the maps of a site, and over what they are averaged."""
     layers, heads = middle_maps(inside, site).shape[:2]
     mean = f"; mean over {layers} layers and {heads} heads" if (layers, heads) != (1, 1) else ""
     rows, columns = inside.facts["grid"]
@@ -67,7 +66,6 @@ def comparable(insides: Sequence[Inspection]) -> list[int]:
 
 
 def incomparable_text(inside: Inspection) -> str:
-    """Return why a trial's maps cannot be compared with the maps of the other trials."""
     site = next(iter(notes_by_site(inside)), None)
     return f"its map is of another kind: {LABELS[site]}" if site else "no map of its position"
 
@@ -75,7 +73,7 @@ def incomparable_text(inside: Inspection) -> str:
 def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Figure) -> list[str]:
     """Draw a panel per trial for each site that all trials have. Return the lines to write below.
 
-    All trials share the color scale of a site. Panels, titled with `names`, are stacked on a narrow page.
+    All trials share the color scale of a site. Panels are titled with `names`.
     """
     sites = [site for site in notes_by_site(insides[0]) if all(site in notes_by_site(other) for other in insides)]
     count, stacked = len(insides), is_narrow(figure)
@@ -94,11 +92,7 @@ def side_by_side(insides: Sequence[Inspection], names: Sequence[str], figure: Fi
 
 
 def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str, Any] | None = None) -> None:
-    """Draw the map of each patch at the patch's place in the grid.
-
-    related: similarities or biases (rows, columns, rows, columns). scale: the color scale, by default of `related`
-    alone.
-    """
+    """Draw the maps (rows, columns, rows, columns) of patches at their places, by default on their own color scale."""
     rows, columns = related.shape[:2]
     gap = max(1, round(max(rows, columns) / 8))
     ax.imshow(mosaic(related, gap), interpolation="nearest", **(scale or color_scale(site, related)))
@@ -109,10 +103,7 @@ def draw_pair_maps(related: np.ndarray, site: str, ax: Axes, scale: Mapping[str,
 
 
 def label_patches(axis: Axis, count: int, gap: int) -> None:
-    """Label at most TICKS patches on an axis, counted from 1 as in arXiv 2010.11929.
-
-    gap: cells between neighboring maps.
-    """
+    """Label at most TICKS patches on an axis, counted from 1 as in arXiv 2010.11929. gap: cells between maps."""
     places = mosaic_centers(count, count, gap)
     shown = range(0, count, -(-count // TICKS))
     axis.set_ticks([places[k] for k in shown], [str(k + 1) for k in shown])
@@ -137,17 +128,13 @@ def middle_patch(inside: Inspection, figure: Figure) -> list[str]:
     heights = [min(width / own.shape[1], 1.0) * rows / columns * own.shape[0] + 0.5 for own in maps.values()]
     figure.set_figheight(sum(heights))
     for ax, (site, own) in zip(np.atleast_1d(figure.subplots(len(maps), 1)), maps.items(), strict=True):
-        draw_by_layer_and_head(own.reshape(*own.shape[:2], rows, columns), site, ax)
+        count, heads, _ = own.shape
+        related = own.reshape(count, heads, rows, columns)
+        ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
+        ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])
+        ax.set_yticks(mosaic_centers(count, rows), [str(k + 1) for k in range(count)])
+        ax.set(xlabel="head" if heads > 1 else "all heads alike", ylabel="layer" if count > 1 else "all layers alike")
+        remove_frame(ax)
         add_colorbar([ax], site)
     place = f"the patch at row {rows // 2 + 1}, column {columns // 2 + 1} with all others"
     return [f"{notes_by_site(inside)[site]}: {place}" for site in maps]
-
-
-def draw_by_layer_and_head(related: np.ndarray, site: str, ax: Axes) -> None:
-    """Draw similarities or biases (layers, heads, rows, columns) on one color scale."""
-    count, heads, rows, columns = related.shape
-    ax.imshow(mosaic(related), interpolation="nearest", **color_scale(site, related))
-    ax.set_xticks(mosaic_centers(heads, columns), [str(k + 1) for k in range(heads)])
-    ax.set_yticks(mosaic_centers(count, rows), [str(k + 1) for k in range(count)])
-    ax.set(xlabel="head" if heads > 1 else "all heads alike", ylabel="layer" if count > 1 else "all layers alike")
-    remove_frame(ax)
