@@ -36,14 +36,12 @@ def test_equal_counts_in_folds_of_two_sizes_are_no_spread() -> None:
 
 @pytest.mark.parametrize("low", [0, 1, 4, 100, 170])
 def test_counts_that_differ_by_one_image_are_a_spread(low: int) -> None:
-    """This holds for any count, and whichever fold is the smaller one."""
     for counts in ([low + 1, low, low, low, low], [low, low, low, low, low + 1]):
         assert not inference.are_identical(np.array(counts) / FOLDS, 5 / 1797)
         assert inference.are_identical(np.full(5, low) / FOLDS, 5 / 1797)
 
 
 def test_other_metrics_have_no_images() -> None:
-    """Five nearly equal differences of a loss have an interval."""
     right = np.array([[340, 341, 338, 339, 337]] * 2)
     made = study(right, metric="test_loss", margin=None)
     losses = [0.2, 0.21, 0.22, 0.2, 0.19, 0.2001, 0.2102, 0.2201, 0.2002, 0.1901]
@@ -52,7 +50,6 @@ def test_other_metrics_have_no_images() -> None:
 
 
 def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
-    """Sums of four accuracies have folds of two sizes too."""
     plan = synthetic.make_plan("s", {"stem": STEMS[:4]}, {"stem": "v0"})
     roles = dict(zip(("ab", "a", "b", "baseline"), ("stem=v3", "stem=v1", "stem=v2", "stem=v0"), strict=True))
     plan["interactions"] = [{"name": "both", **roles}]
@@ -64,7 +61,6 @@ def test_an_interaction_of_equal_counts_has_no_verdict() -> None:
 
 
 def test_a_rerun_counts_every_pair() -> None:
-    """The difference over five pairs is the difference of the means, equal pairs included."""
     right = np.array([[340, 341, 338, 339, 337]] * 2)
     again = right + np.array([[0, 1, 0, 1, 0]] * 2)
     row = compare([study(right)], [study(again)]).rows[1]

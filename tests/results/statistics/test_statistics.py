@@ -34,29 +34,12 @@ def test_differences_are_those_of_scipy() -> None:
             assert ours.interval() == pytest.approx(tuple(theirs.confidence_interval(0.95)), rel=1e-9)
 
 
-@pytest.mark.parametrize("values", [[], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]])
-def test_too_few_or_identical_values_have_no_interval(values: list[float]) -> None:
+def test_too_few_or_identical_values_have_no_interval() -> None:
     """Values that agree to rounding have no p, where SciPy would claim p = 0, but a reason."""
-    found = inference.mean(np.array(values))
-    assert found.interval() is None
-    assert found.p is None
-    assert found.why in ("n = 0", "n = 1", "all 3 are identical")
-
-
-@pytest.mark.parametrize(
-    "values", [[np.inf, -np.inf, 1.0], [1e308, 1.5e308, 1e308], [1e200, -1e200, 0.0], [np.nan] * 3]
-)
-def test_values_that_no_sum_holds_are_no_error(values: list[float]) -> None:
-    """Means and variances that overflow are inf or NaN, as NumPy's are."""
-    numbers = np.array(values)
-    with np.errstate(all="ignore"):
-        mean, variance = numbers.mean(), numbers.var(ddof=1)
-    assert inference.mean(numbers).value == pytest.approx(mean, nan_ok=True)
-    assert inference.variance(numbers) == pytest.approx(variance, nan_ok=True)
-
-
-def test_independent_samples_need_two_values_and_a_spread() -> None:
-    """A spread on one side is enough; equal or shifted pairs leave none."""
+    for values in ([], [0.9], [0.9, 0.9, 0.9], [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]):
+        found = inference.mean(np.array(values))
+        assert (found.interval(), found.p) == (None, None)
+        assert found.why in ("n = 0", "n = 1", "all 3 are identical")
     one, same, spread = np.array([0.9]), np.array([0.9, 0.9]), np.array([0.9, 0.8])
     assert inference.welch(one, spread).p is None
     assert inference.welch(same, same).p is None
@@ -66,17 +49,21 @@ def test_independent_samples_need_two_values_and_a_spread() -> None:
     assert inference.overlapping(np.full(3, 0.9), np.full(4, 0.9), 2).p is None
 
 
-def test_holm_is_that_of_statsmodels() -> None:
-    """The family counts planned contrasts that are None or not listed as p = 1."""
-    for size in (1, 2, 3, 7):
-        p = RNG.uniform(0, 0.2, size)
-        assert inference.holm(list(p), size) == pytest.approx(multipletests(p, method="holm")[1])
+@pytest.mark.parametrize("values", [[np.inf, -np.inf, 1.0], [1e308, 1.5e308, 1e308], [1e200, -1e200, 0.0]])
+def test_means_and_variances_that_overflow_are_numpys(values: list[float]) -> None:
+    numbers = np.array(values)
+    with np.errstate(all="ignore"):
+        mean, variance = numbers.mean(), numbers.var(ddof=1)
+    assert inference.mean(numbers).value == pytest.approx(mean, nan_ok=True)
+    assert inference.variance(numbers) == pytest.approx(variance, nan_ok=True)
+
+
+def test_holm_counts_missing_contrasts_as_p_of_1() -> None:
     expected = multipletests([0.01, 1, 0.03, 1, 1], method="holm")[1]
     assert inference.holm([0.01, None, 0.03], 5) == [pytest.approx(expected[0]), None, pytest.approx(expected[2])]
 
 
 def test_equivalence_is_that_of_statsmodels() -> None:
-    """Two one-sided tests at 5% put the 90% interval within the margin."""
     for (a, b), margin in itertools.product(TABLES, (0.005, 0.02, 0.05, 0.2)):
         p, *_ = ttost_paired(a, b, -margin, margin)
         assert inference.tost_p(inference.mean(a - b), margin) == pytest.approx(p)
@@ -95,15 +82,11 @@ def test_resolvable_difference_has_the_promised_power() -> None:
         assert scipy.stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(0.8)
 
 
-def test_pooled_sd_pools_over_samples_of_any_size() -> None:
-    """The variance is the sum of squares about each mean over the degrees of freedom."""
+def test_a_pooled_spread_of_differences_from_one_baseline_has_fewer_degrees_of_freedom() -> None:
+    """Three differences of five seeds have 12 / 1.5 from one baseline, 12 from three; Satterthwaite adds groups."""
     samples = [np.array([1.0, 2.0, 3.0]), np.array([5.0]), np.array([]), np.array([10.0, 14.0])]
     assert inference.pooled_sd(samples) == (pytest.approx(math.sqrt((2 + 8) / 3)), 3)
     assert inference.pooled_sd([np.array([1.0])])[1] == 0
-
-
-def test_differences_from_one_baseline_have_fewer_degrees_of_freedom() -> None:
-    """Three differences of five seeds have 12 / 1.5 from one baseline, 12 from three; Satterthwaite adds groups."""
     five = np.arange(5.0)
     assert inference.pooled_df([[five] * 3]) == 8
     assert inference.pooled_df([[five]] * 3) == 12
@@ -118,8 +101,8 @@ def test_the_variance_of_shared_images_is_never_negative() -> None:
     assert inference.shared_images_variance(rows, np.array([0, 0, 1])) == 0.0
 
 
-def test_crossed_interval_is_the_two_way_random_model() -> None:
-    """SE^2 = s_seed^2/n + s_image^2/m - MSE/(nm), computed from the sums of squares."""
+def test_crossed_interval_is_the_two_way_random_model_and_contains_that_of_the_seeds() -> None:
+    """SE^2 = s_seed^2/n + s_image^2/m - MSE/(nm); a negative share of the images counts as none."""
     rng = np.random.default_rng(3)
     rows = rng.normal(0, 0.3, (5, 80)) + rng.normal(0, 0.3, 80) + rng.normal(0, 0.1, (5, 1))
     n, m = rows.shape
@@ -129,11 +112,6 @@ def test_crossed_interval_is_the_two_way_random_model() -> None:
     within = ((rows - grand) ** 2).sum() - (n - 1) * between_seeds - (m - 1) * between_images
     expected = (between_seeds + between_images - within / ((n - 1) * (m - 1))) / (n * m)
     assert inference.crossed_mean(rows).se == pytest.approx(math.sqrt(expected))
-
-
-def test_crossed_interval_contains_that_of_the_seeds() -> None:
-    """Images only add uncertainty, even if their estimated share is negative."""
-    rng = np.random.default_rng(4)
     for scale in (0.0, 0.3):
         rows = rng.normal(0, 0.3, (5, 50)) + rng.normal(0, scale, 50) + rng.normal(0, 0.05, (5, 1))
         outer, inner = inference.crossed_mean(rows).interval(), inference.mean(rows.mean(axis=1)).interval()
@@ -179,7 +157,6 @@ def test_a_note_says_why_interval_and_verdict_disagree() -> None:
 
 
 def test_fishers_test_is_that_of_scipy() -> None:
-    """The test is one-sided: more failures in the first sample."""
     for k, n, others, of in ((5, 5, 0, 5), (1, 5, 0, 5), (3, 5, 2, 4), (0, 5, 3, 5)):
         expected = scipy.stats.fisher_exact([[k, n - k], [others, of - others]], alternative="greater").pvalue
         assert inference.fisher_p(k, n, others, of) == pytest.approx(expected)
@@ -187,7 +164,7 @@ def test_fishers_test_is_that_of_scipy() -> None:
 
 
 def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
-    """With many seeds, equal spreads and one baseline, the quantile is that of SciPy's Dunnett test."""
+    """With many seeds, equal spreads and one baseline, the quantile is SciPy's. Equal contrasts count as one."""
     arms, n, rng = 4, 100, np.random.default_rng(4)
     arm = rng.normal(size=(n, arms + 1))
     arm = np.linalg.qr(arm - arm.mean(axis=0))[0]  # uncorrelated: any two contrasts correlate by just 1/2
@@ -198,17 +175,12 @@ def test_simultaneous_level_is_dunnetts_where_that_applies() -> None:
     pooled = math.sqrt(np.mean([group.var(ddof=1) for group in (control, *groups)]) * 2 / n)
     half = (interval.high - interval.low)[0] / 2
     assert scipy.stats.norm.ppf((1 + level) / 2) == pytest.approx(half / pooled, rel=0.02)
+    for contrasts in (1, 4):
+        equal = np.repeat(arm[:5, :1], contrasts, axis=1)
+        assert inference.simultaneous_level([equal]) == pytest.approx(0.95, abs=0.01)
 
 
-def test_simultaneous_level_of_one_contrast_is_that_of_the_t_interval() -> None:
-    """Several equal contrasts count as one."""
-    one = RNG.normal(size=(5, 1))
-    for sample in (one, np.repeat(one, 4, axis=1)):
-        assert inference.simultaneous_level([sample]) == pytest.approx(0.95, abs=0.01)
-
-
-def test_one_value_far_from_the_others_is_an_outlier() -> None:
-    """An outlier is the only one of five or more values, beyond the usual spread."""
+def test_one_value_far_from_four_or_more_others_is_an_outlier() -> None:
     values = np.array([0.001, 0.002, 0.0, -0.001, -0.1])
     assert inference.outlier(values) == 4
     assert inference.outlier(values, usual=0.05) is None
@@ -216,8 +188,7 @@ def test_one_value_far_from_the_others_is_an_outlier() -> None:
     assert inference.outlier(np.array([0.001, 0.002, 0.0, 0.001, 0.0015, 0.1, -0.1])) is None
 
 
-def test_partially_overlapping_samples_are_those_of_derrick() -> None:
-    """The formulas are those of T_new2 (Derrick et al. 2017)."""
+def test_partially_overlapping_samples_are_t_new2_of_derrick_et_al_2017() -> None:
     a, b, pairs = RNG.normal(0.9, 0.01, 7), RNG.normal(0.91, 0.02, 5), 4
     s, t = a.std(ddof=1), b.std(ddof=1)
     r = scipy.stats.pearsonr(a[:pairs], b[:pairs]).statistic

@@ -76,14 +76,17 @@ def test_every_seed_uses_the_best_point_of_the_others() -> None:
 
 def test_the_usual_point_ties_to_the_middle_of_the_grid() -> None:
     """Seeds that cannot choose do not count; of such seeds alone there is no point."""
-    assert tuning.most_used_point(tuning.Choice({0: 4, 1: 0, 2: 4, 3: None}, [], []), [5]) == 4
-    assert tuning.most_used_point(tuning.Choice({0: 4, 1: 3, 2: None}, [], []), [5]) == 3
-    assert tuning.most_used_point(tuning.Choice({0: 0, 1: 4}, [], []), [3, 3]) == 4
-    assert tuning.most_used_point(tuning.Choice({0: None, 1: None}, [], []), [5]) is None
+    for points, shape, expected in (
+        ([4, 0, 4, None], [5], 4),
+        ([4, 3, None], [5], 3),
+        ([0, 4], [3, 3], 4),
+        ([None, None], [5], None),
+    ):
+        choice = tuning.Choice(dict(enumerate(points)), [], [])
+        assert tuning.most_used_point(choice, shape) == expected
 
 
 def test_a_seed_without_the_whole_grid_does_not_help_to_choose() -> None:
-    """A single seed chooses nothing, and equal points tie to the middle."""
     assert tuning.cross_fit(np.full((4, 9), 0.5), [3, 3]) == [4] * 4
     reached = np.array([[0.5, 0.6, 0.5], [0.5, 0.6, 0.5], [0.9, np.nan, 0.1]])
     assert tuning.cross_fit(reached) == [1, 1, 1]
@@ -144,14 +147,13 @@ def test_an_arm_is_better_if_it_beats_every_point_of_the_other_grid() -> None:
 
 
 def test_a_point_as_good_leaves_a_difference_unresolved() -> None:
-    """The difference stays that at tuned rates, and a note states the correction."""
     gap, cls = grid("low", "high", "low"), grid("low", "middle", "high")
     row, _ = compared(gap, cls, margin=None)
     assert scipy.stats.ttest_rel(gap[0.002], cls[0.002]).pvalue < 0.05
     assert (row.p, row.verdict) == (1.0, "not-resolved")
     assert row.delta == pytest.approx(np.mean(gap[0.002]) - np.mean(cls[0.002]))
-    note = "the 95% interval excludes 0, but not after correction for 1 contrasts and over the whole grid of the other"
-    assert note in row.notes
+    note = "excludes 0, but not after correction for 1 contrasts and over the whole grid of the other"
+    assert any(note in one for one in row.notes)
 
 
 def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> None:
@@ -165,8 +167,7 @@ def test_arms_are_equivalent_where_no_point_of_either_is_beyond_the_margin() -> 
     assert row.verdict == "equivalent"
     row, _ = compared(grid("low", "middle", "high"), cls, margin=0.015)
     assert row.verdict == "not-resolved"
-    corrected = "but not after correction for 1 contrasts and over the whole grid of the other"
-    assert f"the 90% interval is within the margin, {corrected}" in row.notes
+    assert any("within the margin, but not after correction for 1 contrasts" in note for note in row.notes)
 
 
 def test_for_a_loss_the_lower_arm_is_ahead() -> None:
@@ -225,18 +226,14 @@ def test_an_optimum_at_the_edge_of_the_grid_has_no_verdict() -> None:
 
 
 def test_an_end_of_the_grid_that_ties_with_its_inside_is_no_edge() -> None:
-    """The arm has a verdict, and a note names the value to add."""
     plan, rng = synthetic.tuned_pooling(), np.random.default_rng(1)
     val, test = accuracies(plan)
     for lr in RATES:
         val[f"pool=gap,lr={lr}"] = (0.9 + 0.01 * rng.standard_normal(5)).tolist()
     gap = table(synthetic.results(plan, reached(plan, val, test))).rows[1]
     (note,) = [note for note in gap.notes if "edge" in note]
-    assert re.fullmatch(
-        r"lr 0.00[14], at the edge of the grid, ties with 0.002; add lr 0.00(05|08) to the grid.*", note
-    )
-    assert gap.p_holm is not None
-    assert gap.verdict is not None
+    assert re.match(r"lr 0.00[14], at the edge of the grid, ties with 0.002; add lr 0.00(05|08) to the grid", note)
+    assert None not in (gap.p_holm, gap.verdict)
 
 
 def test_an_end_beats_the_inside_by_a_paired_t_test() -> None:
@@ -261,12 +258,10 @@ def test_an_end_beats_the_inside_by_a_paired_t_test() -> None:
     ],
 )
 def test_the_next_value_continues_the_grid(values: list[int | float], after: float | None) -> None:
-    """The next value follows the last ratio, or the last distance where a value is zero, and is never below zero."""
     assert tuning.next_value(values) == after
 
 
 def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
-    """A note names the seed; a single seed has no others, so its row is a hole."""
     plan = synthetic.tuned_pooling()
     records = reached(plan, *accuracies(plan))
     records |= {synthetic.trial_id(plan, "pool=gap,lr=0.004", 3): synthetic.hole("missing")}
@@ -279,7 +274,6 @@ def test_a_missing_trial_leaves_its_seed_out_of_the_choice() -> None:
 
 
 def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> None:
-    """At equal rates the answer states no size, as a baseline may fail at a rate."""
     made = tuned(claims=["pool=gap ~ pool=cls"])
     assert [claim.claim for claim in made.claims] == ["pool=gap,lr=tuned ~ pool=cls,lr=tuned"]
     assert "over 1 planned contrast at their own lr, over 3 at equal ones" in render(made, "md")
@@ -289,9 +283,8 @@ def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> 
         for row in made.rows
     ]
     answer = sentences.answer(replace(made, rows=rows))
-    assert (
-        "each at its own lr, pool=gap is " in answer.partition(". At equal lr: 1 better, 1 worse, 1 not resolved.")[0]
-    )
+    assert "each at its own lr, pool=gap is " in answer
+    assert ". At equal lr: 1 better, 1 worse, 1 not resolved." in answer
     assert "lr=0.00" not in answer
 
 
@@ -308,18 +301,14 @@ def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:
 
 
 def test_the_plan_names_the_grid_of_every_arm(tmp_path: Path) -> None:
-    """The tuned contrasts are the table's family, and the points another."""
+    """The tuned contrasts are the table's family, and the points another; a curve is tuned at each of its points."""
     plan = planning.build(design(tmp_path, TUNED), [0, 1])
     assert (len(plan.arms), plan.family, plan.points_family, plan.tune) == (6, 1, 3, {"lr": [0.001, 0.002, 0.004]})
     cls, gap = plan.tuned
     assert (gap.name, gap.baseline) == ("pool=gap,lr=tuned", cls.name)
     assert gap.points == [f"pool=gap,lr={lr}" for lr in RATES]
-
-
-def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) -> None:
     plan = planning.build(design(tmp_path, TUNED.replace("tune:", "curves: {data_fraction: axis}, tune:")), [0])
-    names = [entry.name for entry in plan.tuned]
-    assert names[:2] == ["pool=cls,data_fraction=0.1,lr=tuned", "pool=cls,data_fraction=1.0,lr=tuned"]
+    assert [one.name for one in plan.tuned[:2]] == [f"pool=cls,data_fraction={part},lr=tuned" for part in (0.1, 1.0)]
     assert plan.family == 2
 
 
@@ -335,7 +324,6 @@ def test_a_curve_beside_the_grid_is_tuned_at_each_of_its_points(tmp_path: Path) 
 def test_a_grid_without_an_inside_or_without_validation_is_refused(
     tmp_path: Path, grid: str, overrides: dict[str, object], message: str
 ) -> None:
-    """An optimum must lie inside of three ascending numbers, and validation accuracy chooses it."""
     with pytest.raises(ValueError, match=message):
         planning.build(design(tmp_path, TUNED.replace("[1e-3, 2e-3, 4e-3]", grid), RECIPE, **overrides), [0])
 
