@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import synthetic
 from figure_studies import spread
-from matplotlib.figure import Figure
 
 from results import report
 from results.figures import study_figure
 from results.figures.axes import value_text
 from results.figures.frame import arms_frame, minus_text, signed_text
-from results.figures.kinds import intervals
 from results.figures.theme import style
 from results.style import COLUMN, FULL, Style, use
 from results.tables import formats, layout, study_table
@@ -25,7 +23,6 @@ MINUS_ZERO = re.compile(r"(?<![\w.])[-\N{MINUS SIGN}]0(\.0*)?(?![\d.\w])")
 
 @pytest.mark.parametrize(("seeds", "drawn"), [(1, False), (2, False), (3, True)])
 def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
-    """An interval of two seeds is wider than most axes; three seeds have one."""
     study = synthetic.results(synthetic.position(seeds=seeds))
     frame = arms_frame(study, study_table.table(study))
     for column in ("low", "high", "delta_low", "delta_high"):
@@ -34,34 +31,23 @@ def test_one_or_two_seeds_are_dots(seeds: int, drawn: bool) -> None:
     assert frame["mean"].notna().all()
 
 
-def test_an_interval_beyond_the_axis_ends_in_an_arrow() -> None:
-    study = synthetic.results(synthetic.position(seeds=3))
-    frame = arms_frame(study, study_table.table(study))
-    ax = Figure().subplots()
-    ax.set_xlim(50.0, 100.0)
-    frame[["low", "high"]] = np.array([[60.0, 70.0]] * len(frame))
-    intervals.draw_arrows(frame, ax)
-    assert not ax.lines
-    frame.loc[0, ["low", "high"]] = [40.0, 120.0]
-    intervals.draw_arrows(frame, ax)
-    assert [line.get_marker() for line in ax.lines] == ["<", ">"]
-
-
-@pytest.mark.parametrize("kind", ["axis", "compute", "shape", "families"])  # the others draw as axis does
-def test_an_interval_beyond_the_axis_of_lines_ends_in_an_arrow(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["intervals", "axis", "compute", "shape", "families"])  # others draw as axis does
+def test_an_interval_beyond_the_axis_ends_in_an_arrow(kind: str) -> None:
     plan = spread(synthetic.make_plan("few", {"patch": [1, 2, 4]}, {"patch": 1}, seeds=3, figure=kind))
     reached = {"patch=1": [0.8, 0.99, 0.99], "patch=2": [0.01, 0.2, 0.01], "patch=4": [0.5, 0.51, 0.52]}
     study = synthetic.results(plan, synthetic.from_accuracies(plan, reached))
     with style():
         ax = study_figure.figure(study, FULL).axes[0]
-    edges = dict(zip(("v", "^"), ax.get_ylim(), strict=True))
-    arrows = [line for line in ax.lines if edges.get(str(line.get_marker())) in line.get_ydata()]
-    assert [line.get_marker() for line in arrows] == ["^", "v"]
+    if kind == "intervals":
+        edges, along = dict(zip(("<", ">"), ax.get_xlim(), strict=True)), "get_xdata"
+    else:
+        edges, along = dict(zip(("v", "^"), ax.get_ylim(), strict=True)), "get_ydata"
+    arrows = [line.get_marker() for line in ax.lines if edges.get(str(line.get_marker())) in getattr(line, along)()]
+    assert arrows == list(edges)[::-1]
 
 
 @pytest.mark.parametrize("kind", ["intervals", "compute", "curves"])  # rows, names beside points, a legend
 def test_figures_of_forty_arms_fit_on_a_page(kind: str) -> None:
-    """In a figure of one column, rows cover no text."""
     values = [f"{k}d" for k in range(40)]
     plan = synthetic.make_plan("m", {"position": values}, {"position": "0d"}, figure=kind)
     with style():
@@ -89,7 +75,6 @@ def test_no_number_is_minus_zero() -> None:
 
 
 def test_no_number_of_a_report_is_minus_zero() -> None:
-    """Some arms are equal, others worse by less than a digit; the table's JSON is checked too."""
     plan = synthetic.position(seeds=5, metric="test_loss", margin=0.01)
     records = synthetic.simulate(plan)
     alike = {trial["seed"]: records[trial["id"]] for trial in plan["arms"][1]["trials"]}
@@ -106,7 +91,6 @@ def test_no_number_of_a_report_is_minus_zero() -> None:
 
 
 def test_footnotes_are_numbered_as_they_appear() -> None:
-    """Within a row come an interval that disagrees, then sizes, then how alike the initial weights are."""
     start, size = "99.7% of its initial weights are the baseline's", "parameters 5 against 4 (+25.0%)"
     disagrees = "the 95% interval excludes 0, but not after correction for 2 contrasts"
     rows = [[formats.Cell("", notes=[start, size])], [formats.Cell("", notes=[start, disagrees])]]

@@ -39,7 +39,6 @@ def made_up(
     components: int = 28,
     label: int = 3,
 ) -> Inspection:
-    """Return the inspection of a made-up model."""
     rng, count, patch = np.random.default_rng(0), grid[0] * grid[1], 8
     arrays: dict[str, Any] = {
         "filters": rng.normal(size=(components, channels, patch, patch)),
@@ -121,7 +120,6 @@ def test_layers_that_are_alike_are_one_row_with_their_sum() -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a run directory with one trained trial, and one that never began."""
     folder = tmp_path_factory.mktemp("inspected") / "runs"
     config = Config(data="digits", width=16, depth=2, heads=2, patch=2, steps=20, batch=16)
     trial = store.trial(folder, trial_id(config))
@@ -135,7 +133,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Call the command in this process: exit status, standard output and error."""
     monkeypatch.chdir(tmp_path)
     return partial(called, monkeypatch)
 
@@ -209,7 +206,6 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
 
 
 def test_an_export_is_inspected_without_torch(exported: tuple[Path, list[str]], tmp_path: Path) -> None:
-    """A trial goes by the beginning of its id, a study by the first finished seed of the arms that match."""
     file, ids = exported
     words = ["ablate", "inspect", ids[0][:8], "position-embedding", "--arm", "position=2?", "--runs", str(file)]
     code = (
@@ -266,7 +262,6 @@ def test_the_report_of_an_export_shows_arms_inside_and_names_the_others(
 
 
 def test_trials_beside_others_are_called_by_what_differs() -> None:
-    """Labels include options that all trials have; trials without a difference go by their ids."""
     case = CASES["digits"]
     adamw = {"optimizer": "adamw", "lr": 0.001, "width": 8, "options": {"optimizer.beta1": 0.9, "stem.form": "a"}}
     sgd = {"optimizer": "sgd", "lr": 0.1, "width": 8, "options": {"optimizer.momentum": 0.9, "stem.form": "b"}}
@@ -278,7 +273,6 @@ def test_trials_beside_others_are_called_by_what_differs() -> None:
 
 
 def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
-    """Each trial has a panel; biases of different sizes share one color scale."""
     small, large = made_up(sites=("bias",)), made_up((4, 4), sites=("bias",))
     large.arrays["bias_pairs"][:] *= 7
     figure = Figure(figsize=(7, 3), layout="constrained")

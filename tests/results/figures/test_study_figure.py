@@ -71,10 +71,7 @@ def long_names(figure: str) -> StudyResults:
     kinds = ["none", "a-rather-long-name-for-a-position-embedding", "anotherlongnamewithoutanyhyphenstobreakitat"]
     factors = {"position": kinds, "position_at": ["input", "every-layer-and-shared"]}
     baseline = {"position": "none", "position_at": "input"}
-    question = (
-        "Does a $ sign, an <b> or a very long question, such as this one, that is longer than any line, "
-        "break the picture? It costs $5."
-    )
+    question = "Does a $ sign, an <b> or a question that is longer than any line break the picture? " * 2
     return synthetic.results(spread(synthetic.make_plan("long", factors, baseline, question=question, figure=figure)))
 
 
@@ -170,7 +167,6 @@ def test_an_absent_arm_is_a_marked_gap(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "format"), [("intervals", "png"), ("intervals", "pdf"), ("learning-rate", "svg")])
 def test_equal_results_give_equal_bytes(name: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file carries no date, no version, and nothing of the user's own matplotlib settings."""
     first = study_figure.picture(complete(name), format)
     monkeypatch.setitem(matplotlib.rcParams, "font.size", 20)
     monkeypatch.setitem(matplotlib.rcParams, "axes.facecolor", "red")
@@ -189,7 +185,7 @@ def test_the_order_of_a_hash_changes_nothing() -> None:
     assert len({subprocess.check_output(command, cwd=root, env=one) for one in environments}) == 1
 
 
-def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="format=gif: one of png, pdf, svg"):
         study_figure.draw(complete("axis"), tmp_path / "figures" / "a.gif")
     with pytest.raises(ValueError, match="figure=pie of study alone: one of axis, compute"):
@@ -197,6 +193,8 @@ def test_an_unknown_format_figure_or_axis_is_one_clear_line(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="x=hour: one of step, epoch, images, seconds"):
         study_figure.picture(complete("intervals"), "svg", x="hour")
     assert not (tmp_path / "figures").exists()
+    offered = ", ".join(map(repr, AXES))
+    assert f"'hour' is not one of {offered} (" in refused(monkeypatch, "plot", "--x", "hour")
 
 
 def test_out_may_be_the_file_of_one_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,22 +235,17 @@ def test_intervals_are_those_of_scipy() -> None:
         assert list(bar) == pytest.approx(list(expected))
 
 
-def test_published_numbers_have_an_axis_of_their_own() -> None:
+def test_the_verdict_stands_beside_the_interval_and_published_numbers_on_another_axis() -> None:
+    row = study_table.table(complete("intervals")).rows[0]
+    delta, low, high = (f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}") for value in (row.delta, *row.delta_ci95))
+    assert f"worse\n{delta} points [{low}, {high}]" in texts(usual("intervals"))
     ours, published = usual("intervals").axes
-    shown = [line.get_xdata()[0] for line in published.lines]
-    assert shown == pytest.approx([61.382, 64.206, 64.001, 64.032])
+    assert [line.get_xdata()[0] for line in published.lines] == pytest.approx([61.382, 64.206, 64.001, 64.032])
     assert "another setting" in published.get_title(loc="left")
     assert min(min(line.get_xdata()) for line in ours.lines) > 65
 
 
-def test_the_verdict_stands_beside_the_interval() -> None:
-    row = study_table.table(complete("intervals")).rows[0]
-    delta, low, high = (f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}") for value in (row.delta, *row.delta_ci95))
-    assert f"worse\n{delta} points [{low}, {high}]" in texts(usual("intervals"))
-
-
 def test_a_line_that_is_above_another_looks_above_it() -> None:
-    """Marks that collide stand aside; steep lines that moved with their marks could swap their order."""
     plan, means = synthetic.dataset_scale(), {0.1: 0.40, 0.3: 0.70, 1.0: 0.90}
     accuracies = {}
     for arm in plan["arms"]:
@@ -265,7 +258,6 @@ def test_a_line_that_is_above_another_looks_above_it() -> None:
 
 
 def test_the_dashed_line_is_the_baseline_of_all_arms_or_not_drawn() -> None:
-    """A line at the only finished one of two baselines would be read as the baseline of every arm."""
     plan = synthetic.dataset_scale(figure="intervals")
     ids = [synthetic.trial_id(plan, "stem=patch,data_fraction=0.1", seed) for seed in range(5)]
     two = synthetic.results(plan, dict.fromkeys(ids, synthetic.hole("missing", "not started")))
@@ -316,7 +308,6 @@ def test_a_diverged_trial_ends_in_a_cross_and_moves_no_mean() -> None:
 
 
 def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
-    """Where no arm has an evaluation, the panel says so instead."""
     study = complete("curves")
     arm = study.plan.arms[0].name
     without = replace(study, evaluations=[row for row in study.evaluations if row[EVALUATION.index("arm")] != arm])
@@ -328,7 +319,6 @@ def test_arms_without_an_evaluation_are_named_below_training_curves() -> None:
 
 
 def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_come() -> None:
-    """A mean over the seeds that are ahead would not be the mean of all seeds."""
     plan, reached = synthetic.position(), {0: 3, 1: 5, 2: 4, 3: 3, 4: 8}
     known = synthetic.simulate(plan)
     for trial in plan["arms"][0]["trials"]:
@@ -357,13 +347,7 @@ def test_curves_are_drawn_over_steps_epochs_images_or_seconds() -> None:
         assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
-def test_the_command_offers_every_axis_that_curves_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = ", ".join(map(repr, AXES))
-    assert f"'hour' is not one of {offered} (" in refused(monkeypatch, "plot", "--x", "hour")
-
-
 def test_seconds_of_unequal_machines_are_told_of() -> None:
-    """One trial took four times as long as others of equal FLOPs, which matters over seconds alone."""
     study = complete("curves")
     slow = (study.history["arm"] == study.plan.arms[0].name) & (study.history["seed"] == 2)
     step = (study.history["seconds"] / study.history["step"]).iloc[0]
@@ -380,7 +364,6 @@ def test_without_validation_the_curves_are_of_the_training_loss() -> None:
 
 
 def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> None:
-    """The curve passes where SciPy's fits of the seeds do on average, and ends at the smallest and largest size."""
     study, figure = complete("families"), usual("families")
     fitted = lines_of(figure.axes[0], 40)
     assert len(fitted) == 2
@@ -397,10 +380,12 @@ def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> Non
         assert line.get_ydata()[[0, -1]] == pytest.approx(np.array(expected))
         assert f"{family} {np.mean([-law.slope for law in laws]):.2f} [" in words(figure)
     assert "No fit, fewer than 3 seeds with 4 sizes: ResNet." in words(figure)
+    arm = study.plan.arms[0]  # whose compute an old plan does not say
+    old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
+    assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
 def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -> None:
-    """Trials without an error have no logarithm; they are counted."""
     study = complete("families")
     study.trials["test_accuracy"] = study.trials["test_accuracy"].clip(upper=0.99)
     names = [arm.name for arm in study.plan.arms if arm.model_family == "ViT"]
@@ -413,12 +398,6 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
         assert ("(4 of 5 seeds)" in words(figure)) == (seeds == 1)
         assert ("No fit, fewer than 3 seeds with 4 sizes: ViT, ResNet." in words(figure)) == (seeds == 3)
         assert f"an error of 0 has no logarithm: {own.sum()} trial" in words(figure)
-
-
-def test_training_compute_of_an_old_plan_is_counted_from_its_config() -> None:
-    arm = complete("families").plan.arms[0]
-    old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
-    assert families.training_flops(old) == families.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
 def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> None:
@@ -441,7 +420,6 @@ def marks_of(ax: Axes) -> list[Line2D]:
 
 
 def test_few_shot_accuracy_stands_beside_the_metric_without_verdicts() -> None:
-    """Its panel appears where trials have it; verdicts belong to the study's own metric."""
     study = complete("scale")
     study = replace(study, plan=study.plan.model_copy(update={"evals": ["fewshot"]}))
     assert len(drawn(study).axes) == 1
@@ -475,7 +453,6 @@ def test_every_value_of_a_packaged_axis_has_dashes_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["intervals", "compute", "scale", "axis", "new-size"])
 def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
-    """The numbers are those of the table's tuned rows, not those of every point of the grid."""
     study = synthetic.results(spread(synthetic.tuned_pooling(figure=name)))
     rows = [row for row in study_table.table(study).rows if "tuned" in row.arm]
     figure = drawn(study)
@@ -489,7 +466,6 @@ def test_a_tuned_study_is_drawn_at_each_arm_s_own_value(name: str) -> None:
 
 @pytest.mark.parametrize("x", [None, "epoch"])
 def test_over_training_a_tuned_study_shows_each_arm_at_its_own_rate_and_at_the_baseline_s(x: str | None) -> None:
-    """The lines are the three of Figure 9, with bands, named by their rates; the panel beside it has all others."""
     plan = synthetic.tuned_pooling()
     best = {"pool=cls,lr=0.002": 0.95, "pool=gap,lr=0.001": 0.94}
     accuracies = {arm["name"]: [best.get(arm["name"], 0.7) + 0.002 * seed for seed in range(5)] for arm in plan["arms"]}
@@ -509,7 +485,6 @@ def test_over_training_a_tuned_study_shows_each_arm_at_its_own_rate_and_at_the_b
 
 
 def test_before_a_rate_can_be_chosen_all_are_drawn_over_training() -> None:
-    """No seed has the whole grid yet, so no arm has a tuned value."""
     plan = synthetic.tuned_pooling()
     rest = [trial["id"] for arm in plan["arms"] if arm["values"]["lr"] == 0.004 for trial in arm["trials"]]
     study = synthetic.results(plan, dict.fromkeys(rest, synthetic.hole("missing", "not started")))
@@ -523,7 +498,6 @@ TWO = Style(palette=("#4477AA", "#EE6677"))
 
 @pytest.mark.parametrize("chosen", [Style(), TWO, Style(colours={"pool=k1": "#0072B2", "pool=k7": "#000000"})])
 def test_no_two_series_look_alike(chosen: Style) -> None:
-    """Where there are more series than colors, those of one color differ in marks and in dashes."""
     names = [f"pool=k{k}" for k in range(13)]
     rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
     with use(chosen):
@@ -534,7 +508,6 @@ def test_no_two_series_look_alike(chosen: Style) -> None:
 
 
 def test_arms_that_change_several_settings_are_lines_of_their_own() -> None:
-    """Their values of the factors are the baseline's: a line by these would join different arms."""
     plan = synthetic.dataset_scale()
     for point in [arm for arm in plan["arms"] if arm["name"] == arm["baseline"]]:
         name = f"half,data_fraction={point['values']['data_fraction']}"
@@ -553,19 +526,13 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
     assert [to_hex(mark.get_color()) for mark in marks].count("#000000") == 3
 
 
-def test_compute_has_the_unit_of_its_most_expensive_arm() -> None:
+def test_numbers_on_axes_are_written_and_spaced_as_a_person_would() -> None:
+    """Powers are evenly spaced by ratio, counts by difference; an axis with a zero is linear."""
     units = {4.2e6: (1e6, "MFLOPs"), 17.6e9: (1e9, "GFLOPs"), 999.0: (1.0, "FLOPs"), 0.0: (1.0, "FLOPs")}
     assert {most: axes.flops_unit(most) for most in units} == units
-
-
-def test_an_axis_is_logarithmic_where_its_values_are() -> None:
-    """Powers are evenly spaced by ratio, counts by difference; an axis with a zero is linear."""
     powers: list[list[float]] = [[1, 2, 4], [1e-4, 3e-4, 1e-3], [0.1, 0.3, 1.0], [1, 2]]
     assert {axes.scale_for(values) for values in powers} == {"log"}
     assert {axes.scale_for(values) for values in ([4, 6, 8], [0, 1, 2, 4], [2])} == {"linear"}
-
-
-def test_a_value_is_written_as_a_person_writes_it() -> None:
     written = {0.0004: "0.0004", 5e-5: "5e-5", 8: "8", 1320: "1,320", "conv": "conv", 0.0: "0"}
     assert {value: axes.value_text(value) for value in written} == written
 

@@ -59,10 +59,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return synthetic.write(folder, synthetic.position())
 
 
-def test_an_empty_file_is_the_usual_style() -> None:
-    assert styles.parse({}) == styles.Style()
-
-
 WRONG = [
     ("sizes: {width: 3}", "unknown key sizes: one of size, fonts, colours, order, labels, digits, title, notes (did"),
     ("size: {widht: 3}", "unknown key size.widht: one of width, full, column, dpi (did you mean 'width'?)"),
@@ -88,7 +84,6 @@ WRONG = [
 def test_what_is_wrong_in_a_file_is_one_line(
     content: str, message: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line names the key, the value and what is allowed, and nothing is written."""
     file, out = tmp_path / "s.yaml", tmp_path / "out"
     file.write_text(content)
     assert message in refused(monkeypatch, "plot", "--runs", str(runs), "--style", str(file), "--out", str(out))
@@ -111,7 +106,6 @@ def test_the_table_and_its_sentences_have_the_style_s_order_labels_and_digits() 
 
 
 def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
-    """Rows keep the names and the precision of the trials; an exception ends the style too."""
     before = {row.arm: replace(row, notes=[]) for row in study_table.table(position()).rows}
     with styles.use(paper()):
         styled = study_table.table(position())
@@ -121,27 +115,24 @@ def test_a_style_changes_no_number_and_ends_where_its_use_ends() -> None:
     assert {row.arm: replace(row, notes=[]) for row in styled.rows} == before
     assert "position=none" in csv
     assert "no position" not in csv
-    assert styles.current() == styles.Style()
+    assert styles.current() == styles.Style() == styles.parse({})
 
 
 def test_a_figure_has_the_style_s_size_fonts_labels_and_no_title() -> None:
     study = position()
     figure = drawn(study, paper())
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
     assert figure.get_figwidth() == 3.25
-    sizes = {text.get_fontsize() for text in figure.findobj(Text) if text.get_visible() and text.get_text()}
-    assert sizes <= {7.0, 8.0}
+    assert {text.get_fontsize() for text in shown} <= {7.0, 8.0}
+    assert {text.get_fontfamily()[0] for text in shown} == {"STIXGeneral"}
     written = " ".join(texts(figure))
-    assert "no position" in written
-    assert "top-1" in written
+    assert all(label in written for label in ("no position", "top-1"))
     assert study.plan.question not in written
-    families = {text.get_fontfamily()[0] for text in figure.findobj(Text)}
-    assert families == {"STIXGeneral"}
 
 
 def test_without_notes_a_figure_has_its_data_alone_and_plot_prints_the_rest(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The terminal shows the text for the paper's caption."""
     explained = "mean and 95% CI over 5 seeds", "Colour, filled marks: resolved"
     bare, usual = (
         " ".join(texts(drawn(position(), styles.parse({"notes": notes})))).replace("\n", " ") for notes in (False, True)
@@ -168,8 +159,10 @@ def test_a_pdf_embeds_the_chosen_font_and_a_png_has_the_dots_per_inch() -> None:
 
 def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
     study = synthetic.results(synthetic.pooling())
-    lines = [line for line in drawn(study, paper()).axes[0].lines if len(line.get_xdata()) == 3]
+    figure = drawn(study, paper())
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 3]
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#117733"]
+    assert {"average", "step size, log scale"} <= set(texts(figure))
     kinds = {"stem": ["patch", "conv", "resnet-small"]}
     plan = synthetic.make_plan("s", kinds, {"stem": "patch"}, curves={"lr": [0.001, 0.002, 0.004]}, figure="scale")
     figure = drawn(synthetic.results(plan), paper())
@@ -177,17 +170,7 @@ def test_colours_go_by_name_and_the_rest_takes_the_palette() -> None:
     assert [to_hex(line.get_color()) for line in lines] == ["#222222", "#4477aa", "#ee6677"]
 
 
-def test_a_series_and_an_axis_are_written_by_their_labels() -> None:
-    written = texts(drawn(synthetic.results(synthetic.pooling()), paper()))
-    assert "average" in written
-    assert "step size, log scale" in written
-    with styles.use(paper()):
-        text = layout.render(study_table.table(synthetic.results(synthetic.pooling())), "md")
-    assert "| average, lr=0.001" in text
-
-
 def test_table_plot_and_report_take_the_same_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No trial or plan is changed."""
     before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
     file = tmp_path / "paper.yaml"
     file.write_text(PAPER)
@@ -220,7 +203,6 @@ WARNED = [
 def test_a_name_that_no_study_has_is_one_line(
     exported: bool, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Standard error names the misspelled names and the existing ones, whatever study is drawn."""
     if exported:
         called(monkeypatch, "export", "--runs", str(runs), "--out", str(tmp_path / "a.parquet"))
         runs = tmp_path / "a.parquet"
@@ -236,7 +218,6 @@ def test_a_name_that_no_study_has_is_one_line(
 
 @pytest.mark.parametrize("make", [synthetic.position, synthetic.pooling, synthetic.tuned_pooling])
 def test_names_of_a_study_give_no_warning(make: Any) -> None:
-    """Arms, settings, axes, metrics and the arms of claims give no warning."""
     plan = make()
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
     names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]

@@ -126,11 +126,8 @@ def test_a_cell_without_a_number_is_counted_and_named(status: str) -> None:
     assert row.diverged + row.failed + row.missing == 1
     assert f"seed 3 {counted}: why" in row.notes
     assert "the difference is over seeds 0, 1, 2, 4, which both arms finished" in row.notes
-
-
-def test_a_hole_in_the_baseline_is_seen_in_every_difference() -> None:
-    found = with_hole("missing", "not started", arm="position=1d")
-    assert [(row.n, row.n_pairs) for row in found.rows] == [(5, 4), (4, None), (5, 4), (5, 4)]
+    of_baseline = with_hole(status, arm="position=1d")
+    assert [(row.n, row.n_pairs) for row in of_baseline.rows] == [(5, 4), (4, None), (5, 4), (5, 4)]
 
 
 def test_a_missing_contrast_stays_in_the_family() -> None:
@@ -144,7 +141,6 @@ def test_a_missing_contrast_stays_in_the_family() -> None:
 
 
 def test_the_rate_of_divergence_is_over_trials_that_ended() -> None:
-    """Missing and failed trials count neither in the rate nor in Fisher's test."""
     states = {("position=2d", seed): state for seed, state in enumerate(["diverged", "diverged", "missing", "failed"])}
     states |= {("position=1d", 3): "missing", ("position=1d", 4): "missing"}
     holes = {trial: synthetic.hole(state) for trial, state in states.items()}
@@ -220,7 +216,6 @@ def test_equivalence_is_corrected_too() -> None:
 
 
 def test_a_table_whose_trials_are_not_all_over_has_no_verdict() -> None:
-    """Means, differences and intervals stay; `interim` adds verdicts with a mark."""
     holes: list[float | None] = [0.76, 0.75, 0.77, 0.74, None]
     plain, asked = made(none=holes), made(interim=True, none=holes)
     assert (plain.interim, plain.judged, asked.judged) == (True, False, True)
@@ -292,8 +287,7 @@ def plugins(*digests: str) -> dict[str, str]:
         (
             {3: {"threads": "2", "fused": "8", "micro_batch": "64", "ranks": "2"}},
             [
-                f"threads differs between trials: 1 (19), 2 ({AFTER})",
-                f"ranks differs between trials: 1 (19), 2 ({AFTER})",
+                *(f"{name} differs between trials: 1 (19), 2 ({AFTER})" for name in ("threads", "ranks")),
                 f"micro-batch differs between trials: the whole batch (19), 64 ({AFTER})",
                 f"trained differs between trials: alone (19), as one ({AFTER})",
             ],
@@ -329,7 +323,6 @@ def plugins(*digests: str) -> dict[str, str]:
     ],
 )
 def test_trials_that_ran_otherwise_are_named(values: dict[int, dict[str, str]], notes: list[str]) -> None:
-    """Other code, threads, kernels or plugins are noted; trials that recorded nothing do not count."""
     plan = synthetic.position()
     records = synthetic.simulate(plan)
     for seed, changes in values.items():
@@ -391,7 +384,6 @@ def test_markdown_lines_up_in_a_terminal() -> None:
 
 
 def test_claims_and_published_numbers_name_their_sources() -> None:
-    """Published numbers may have another source than the claims; without a source both are the study's."""
     text = render(made(synthetic.position(published_of="Table 9 (ViT-S)")), "md")
     assert "† Table 9 (ViT-S): another setting" in text
     assert "Claims of arXiv 2010.11929, Table 8: position=none < position=1d: agrees;" in text
@@ -507,7 +499,6 @@ def unresolved(found: Table) -> Table:
 
 
 def test_sentences_say_what_the_verdict_allows() -> None:
-    """A resolved difference has its size; an unresolved one has a bound and is never called none."""
     found = made(relative=[0.90, 0.99, 0.91, 0.99, 0.90])
     worse, baseline, equivalent, unknown = (sentences.sentence(row, found) for row in found.rows)
     assert re.fullmatch(r"worse than position=1d by 18\.40 points \(95% CI 1\d\.\d\d to \d\d\.\d\d\)", worse)
@@ -542,7 +533,6 @@ def test_the_answer_states_every_arm_and_its_setting() -> None:
 
 
 def test_the_answer_puts_arms_of_one_verdict_together() -> None:
-    """Worse arms have their sizes, ties their names, and unresolved arms one bound."""
     found = made(relative=[0.90, 0.91, 0.92, 0.90, 0.91])
     text = sentences.answer(found)
     worse = [of(found, name) for name in ("position=none", "position=relative")]
@@ -557,7 +547,6 @@ def test_the_answer_puts_arms_of_one_verdict_together() -> None:
 
 
 def test_the_answer_states_points_of_a_curve_once() -> None:
-    """An arm stands with all points of one verdict; an interval that contains 0 keeps its sign."""
     found = unresolved(table(synthetic.results(synthetic.dataset_scale())))
     text = sentences.answer(found)
     assert "): stem=conv at data_fraction=0.1, data_fraction=0.3 and data_fraction=1.0." in text
