@@ -144,10 +144,8 @@ def resumes(slot: str, name: str) -> None:
 @torch.no_grad()
 def reads_its_tokens(slot: str, name: str) -> None:
     """Check that the pooling reads no register, and the class token if and only if it declares `class_token`."""
-    config = Config(**tiny(slot, name).model_dump() | {"registers": 2})
-    model = perturbed(config)
-    generator = torch.Generator().manual_seed(0)
-    tokens = model.prefix + math.prod(config.grid)
+    model = perturbed(config := Config(**tiny(slot, name).model_dump() | {"registers": 2}))
+    tokens, generator = model.prefix + math.prod(config.grid), torch.Generator().manual_seed(0)
     states = torch.randn((config.layers, 2, tokens, config.width), dtype=torch.float64, generator=generator)
 
     def pooled() -> Tensor:
@@ -195,8 +193,7 @@ def shuffled(images: Tensor, patch: int) -> Tensor:
 @torch.no_grad()
 def other_resolution(slot: str, name: str) -> None:
     """Check that images of another size give finite logits, or a ValueError that names the variant or the sizes."""
-    config = tiny(slot, name)
-    model = ViT(config)
+    model = ViT(config := tiny(slot, name))
     side = config.image_size
     for height, width in [(2 * side, 2 * side), (side + config.patch, 2 * side)]:
         try:
@@ -246,8 +243,7 @@ def exports(slot: str, name: str) -> None:
 
 
 def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
-    config = tiny(slot, name)
-    model = perturbed(config)
+    model = perturbed(config := tiny(slot, name))
     use_private_cache()
     torch.compiler.reset()
     compiled = torch.compile(model, backend=backend, fullgraph=True)

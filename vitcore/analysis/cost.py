@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitcore.analysis.model_cost import Cost
-from vitcore.model.build import on_meta
+from vitcore.model.build import RATES, on_meta
 from vitcore.model.initialization import Drawn, drawn
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 Bias = Literal["", "fixed", "learned"]
 
 # The fields that a model's cost depends on.
-RATES = ("dropout", "attention_dropout", "patch_dropout", "drop_path")
-MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES, "objective")
+MODEL = ("image_size", "channels", "classes", "model", *ARCHITECTURE, "options", *RATES.values(), "objective")
 measured: dict[str, Cost] = {}  # the arms of a study often share a model
 drawings: dict[str, dict[str, Drawn] | None] = {}
 biases: dict[str, Bias] = {}

@@ -43,8 +43,8 @@ class Computed:
 class Eval(NamedTuple):
     """An entry of EVAL. The integer in the eval's name is passed on, 0 without one.
 
-    compute: raises ValueError if data are missing or the eval does not apply. check: raises ConfigError if the eval
-    does not apply to the model.
+    compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model. check: raises
+    ConfigError if it does not apply to the model of a config.
     """
 
     metrics: tuple[str, ...]  # their names
@@ -58,10 +58,7 @@ def few_shot_eval(model: Model, _: int, data_dir: Path | None) -> Computed:
 
 
 def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
-    """Return the internals of a ViT, such as attention distances, on up to `images` test images (0: IMAGES).
-
-    Raises ValueError if the model is from timm or merges tokens, or if data are missing or damaged.
-    """
+    """Return the internals of a ViT, such as attention distances, on up to `images` test images (0: IMAGES)."""
     if isinstance(model, Reference):
         raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
     if model.config.token_merging:
@@ -73,11 +70,7 @@ def inspect_eval(model: Model, images: int, data_dir: Path | None) -> Computed:
 
 
 def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
-    """Return the test accuracy and loss on images of `size` x `size` pixels.
-
-    The images are resized from the originals, or from a pack, and standardized as in training. Raises ConfigError if
-    the model does not accept the size, or its objective has no labels; ValueError if data are missing or damaged.
-    """
+    """Return the test accuracy and loss on images of `size` x `size` pixels, resized from the originals or a pack."""
     check_size(model.config, size)
     trained = seen_by(model, data_dir)
     resized = load(model.config.model_copy(update={"image_size": size}), data_dir).test.to(trained.mean.device)
@@ -85,11 +78,7 @@ def at_size(model: Model, size: int, data_dir: Path | None = None) -> Computed:
 
 
 def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed:
-    """Return the test accuracy and loss on images cut into patches of `patch` x `patch` pixels.
-
-    Raises ConfigError if the model does not accept the patch size, or its objective has no labels; ValueError if data
-    are missing or damaged.
-    """
+    """Return the test accuracy and loss on images cut into patches of `patch` x `patch` pixels."""
     check_patch(model.config, patch)
     assert isinstance(model, ViT), "check_patch takes no other"
     trained = seen_by(model, data_dir)
@@ -98,11 +87,7 @@ def at_patch(model: Model, patch: int, data_dir: Path | None = None) -> Computed
 
 
 def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed:
-    """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461).
-
-    Raises ConfigError if the model, or a part of it, is not defined for merged tokens; ValueError if data are missing
-    or damaged.
-    """
+    """Return the test accuracy and loss with up to `count` patches merged in each layer (ToMe, arXiv 2210.09461)."""
     check_merge(model.config, count)
     merging = build(model.config.model_copy(update={"token_merging": count}))
     merging.load_state_dict(model.state_dict())
@@ -111,10 +96,7 @@ def at_merge(model: Model, count: int, data_dir: Path | None = None) -> Computed
 
 
 def scored(model: Model, trained: Data, images: Images, how: str) -> Computed:
-    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the trial's data `trained`.
-
-    Raises ConfigError if the objective has no labels.
-    """
+    """Return the metrics test_accuracy@HOW and test_loss@HOW on `images`, standardized by the trial's data."""
     if not OBJECTIVE[model.config.objective].labels:
         raise ConfigError(f"eval test@{how}: objective={model.config.objective} gives images no class")
     logits = batched(model, model.config, trained, images)  # (n, classes)

@@ -140,15 +140,13 @@ class Similarity:
     """The similarity of patches under a position embedding, at one site of the model.
 
     site: "tokens" is the cosine similarity of the vectors added to two patches, "rotate" that of a vector rotated to
-    two locations, and "bias" the bias of the attention logits. "" means none of these: pairs and centre are None.
-    note: a description. pairs: (N, N), averaged over layers and heads. centre: (L', H', N), the row of the middle patch
-    for each layer and head. L' and H' are 1 if all layers or all heads are equal.
+    two locations, and "bias" the bias of the attention logits. "" means none of these.
     """
 
     site: str
     note: str
-    pairs: Tensor | None = None
-    centre: Tensor | None = None
+    pairs: Tensor | None = None  # (N, N), averaged over layers and heads
+    centre: Tensor | None = None  # (L', H', N), of the middle patch; L' or H' is 1 if all layers or heads are equal
 
 
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
@@ -213,15 +211,12 @@ def rotated(model: ViT, layer: int, grid: Grid) -> Tensor | None:
 
 @dataclass(frozen=True)
 class PartCost:
-    """The cost of one part of the model for one image: the shape of its output, its parameters and its FLOPs.
-
-    The shape is without the batch, and [] for a part that has no output of its own. A multiply-add is 2 FLOPs.
-    """
+    """The cost of one part of the model for one image."""
 
     part: str
-    shape: list[int]
+    shape: list[int]  # of its output, without the batch; [] without an output of its own
     params: int
-    flops: int
+    flops: int  # 2 for a multiply-add
 
 
 @torch.no_grad()

@@ -99,7 +99,6 @@ TORCHVISION_HAS = BOTH_HAVE | {
     "embedding_norm": (False,),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # by (qkv_bias, proj_bias)
-RESNETS = {2: 26, 3: 50}  # blocks of the first stage: layers of the whole network
 
 
 def from_timm(model: TimmViT) -> ViT:
@@ -346,12 +345,12 @@ def stem_of_timm(model: Any) -> Values:
     if type(embed) is not HybridEmbed:
         return {"patch": patch, "channels": embed.proj.in_channels, "stem.bias": embed.proj.bias is not None}
     check_kinds(model, {"patch_embed.backbone": (ResNetV2,)})
-    backbone: Any = embed.backbone
+    resnet: Any = embed.backbone
     return {
         "stem": "resnet",
-        "stem.layers": RESNETS.get(len(backbone.stages[0].blocks), 50),
+        "stem.layers": 26 if len(resnet.stages[0].blocks) == 2 else 50,
         "patch": patch * side("feature_ratio", embed.feature_ratio),
-        "channels": backbone.stem.conv.in_channels,
+        "channels": resnet.stem.conv.in_channels,
     }
 
 
@@ -359,9 +358,9 @@ def config_of_torchvision(model: Any) -> Config:
     from torchvision.models import VisionTransformer
 
     check_kinds(model, {"": (VisionTransformer,)})
-    if model.representation_size not in (None, model.hidden_dim):
-        width = model.hidden_dim
-        raise ValueError(f"representation_size={model.representation_size}: this ViT's hidden head has width={width}")
+    width, hidden_head = model.hidden_dim, model.representation_size
+    if hidden_head not in (None, width):
+        raise ValueError(f"representation_size={hidden_head}: this ViT's hidden head has width={width}")
     stem: Values = {}
     first = model.conv_proj
     if type(first) is not nn.Conv2d:  # convolutions with batch norm (arXiv 2106.14881)
@@ -373,12 +372,12 @@ def config_of_torchvision(model: Any) -> Config:
         channels=first.in_channels,
         classes=model.num_classes,
         data_seed=0,
-        width=model.hidden_dim,
+        width=width,
         depth=len(model.encoder.layers),
         heads=model.encoder.layers[0].num_heads,
-        mlp_ratio=model.mlp_dim / model.hidden_dim,
+        mlp_ratio=model.mlp_dim / width,
         patch=model.patch_size,
-        head="linear" if model.representation_size is None else "mlp",
+        head="linear" if hidden_head is None else "mlp",
         **stem,
     )
 
@@ -420,10 +419,9 @@ def torchvision_skeleton(config: Config) -> TorchvisionViT:
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
     """Raise ValueError if a module's class is not one of those allowed for its name; subclasses are refused too."""
     for name, allowed in kinds.items():
-        module = model.get_submodule(name)
-        if type(module) not in allowed:
-            known = " or ".join(kind.__name__ for kind in allowed)
-            raise ValueError(f"{name or 'model'}: {type(module).__name__}, where this ViT has {known}")
+        if (kind := type(model.get_submodule(name))) not in allowed:
+            known = " or ".join(one.__name__ for one in allowed)
+            raise ValueError(f"{name or 'model'}: {kind.__name__}, where this ViT has {known}")
 
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
@@ -456,13 +454,10 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
 
     The position embedding of a register is added to it, because both are constants.
     """
-    patches = config.grid[0] * config.grid[1]
-    rows = torch.zeros_like(prefix)
-    weights = {}
+    weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
-        weights["position.table"] = positions[-patches:]
-        if len(positions) > patches:
-            rows = positions[:-patches]
+        own = len(positions) - config.grid[0] * config.grid[1]  # of prefix tokens
+        weights["position.table"], rows = positions[own:], positions[:own] if own else rows
     if config.pool == "cls":
         weights["class_token"] = prefix[None, :1]
         if config.options.get("position.class_row"):
@@ -484,9 +479,8 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
     """Return another library's weights under this ViT's parameter names, which `rename` maps to the library's."""
     with torch.device("meta"):
         names = {rename(config, name): name for name in ViT(config).state_dict()}
-    for name in theirs:
-        if name not in names:
-            raise ValueError(f"{name}: this ViT has no such parameter")
+    if unknown := theirs.keys() - names:
+        raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
     return {names[name]: values for name, values in theirs.items()}
 
 

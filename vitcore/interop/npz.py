@@ -7,6 +7,7 @@ import re
 import zipfile
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +39,7 @@ OUTSIDE = {
 }
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The names that differ between vit_jax and big_vision: modules of a block, and the position embedding."""
 
     attention: str
@@ -171,10 +171,13 @@ def config_of(arrays: Arrays) -> Config:
     layers = [int(found[1]) for name in arrays.tensors if (found := re.match(r"Transformer/encoderblock_(\d+)/", name))]
     _, heads, _ = arrays.get(f"Transformer/encoderblock_0/{layout.attention}/query/kernel", 3).shape
     _, hidden = arrays.get(f"Transformer/encoderblock_0/{layout.mlp}/Dense_0/kernel", 2).shape
+    places = arrays.get(layout.positions, 3).shape[1] - (layout is VIT_JAX and "cls" in arrays)
+    if (side := math.isqrt(places)) ** 2 != places:
+        raise arrays.misshapen(layout.positions, "that of a square image")
     stem = stem_of(arrays)
     plain = "cls" if "cls" in arrays else "gap"
     return Config(
-        image_size=stem["patch"] * side(arrays),
+        image_size=stem["patch"] * side,
         classes=arrays.get("head/kernel", 2).shape[1],
         data_seed=0,
         width=width,
@@ -201,15 +204,6 @@ def stem_of(arrays: Arrays) -> Values:
     if patch != across:
         raise arrays.misshapen(PATCHES, "that of square patches")
     return {"patch": patch, "channels": channels}
-
-
-def side(arrays: Arrays) -> int:
-    name = arrays.layout.positions
-    places = arrays.get(name, 3).shape[1] - (arrays.layout is VIT_JAX and "cls" in arrays)
-    rows = math.isqrt(places)
-    if rows * rows != places:
-        raise arrays.misshapen(name, "that of a square image")
-    return rows
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:

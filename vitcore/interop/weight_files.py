@@ -43,10 +43,7 @@ def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file, by name.
-
-    Raises SafetensorError if it is not one, OSError if it cannot be opened or is not a regular file.
-    """
+    """Read the tensors of a safetensors file, by name; raise SafetensorError if it is not one, or OSError."""
     with open_regular(path):
         return renamed(safetensors.torch.load_file(path))
 

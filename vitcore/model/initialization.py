@@ -100,10 +100,12 @@ class Part(Variant, Initial):
 
 
 def normal(std: float) -> Draw:
+    """Return a function that draws a parameter from a normal distribution of mean 0."""
     return partial(fill_normal, std=std)
 
 
 def constant(value: float) -> Draw:
+    """Return a function that fills a parameter with one value."""
     return partial(fill, value=value)
 
 

@@ -130,9 +130,9 @@ def inverse_resize(patch: int, other: int) -> Tensor:
 class ConvStem(Stem):
     """3x3 convolutions of stride 2 whose channels double up to D, then a 1x1 convolution (ViT_C: arXiv 2106.14881).
 
-    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, which couples the
-    images of a batch. The default is therefore a group norm. With `fewer_blocks=1`, the model has one encoder block
-    fewer than the corresponding ViT, as ViT_C has.
+    For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `fewer_blocks=1`, one encoder
+    block fewer than the corresponding ViT, and `norm=batch`. Batch norm couples the images of a batch, so the default
+    is a group norm.
     """
 
     numerics = 1
@@ -196,9 +196,8 @@ class HMLPStem(Stem):
     """Convolutions without overlap, with norms and GELUs, that merge ever larger patches (arXiv 2203.09795, section 5).
 
     For P = 16, the convolutions have sides 4, 2 and 2, and D / 4, D / 4 and D channels, as in arXiv 2203.09795. For
-    every multiple of 4 above 4, the last two sides are 2. Each patch is processed without the pixels of other patches.
-    The default norm is therefore a layer norm over the channels at each location, whereas arXiv 2203.09795 uses
-    `norm=batch`.
+    every multiple of 4 above 4, the last two sides are 2. Patches are processed separately. The default is therefore a
+    layer norm over the channels at each location, whereas arXiv 2203.09795 uses `norm=batch`.
     """
 
     numerics = 1
