@@ -48,6 +48,13 @@ TIMM = {
     r"mlp\.up": "mlp.fc1",
     r"mlp\.down": "mlp.fc2",
 }
+TIMM_PARALLEL = {  # of timm's ParallelScalingBlock
+    r"^(encoder\.blocks\.\d+)\.norm1": r"\1.in_norm",
+    r"attention\.([qk]_norm)": r"\1",
+    r"attention\.out\.": "attn_out_proj.",
+    r"scale1\.gamma": "ls.gamma",
+    r"mlp\.down\.": "mlp_out_proj.",
+}
 TORCHVISION = {
     r"^stem\.projection\.": "conv_proj.conv_last.",
     r"^stem\.": "conv_proj.",
@@ -485,7 +492,8 @@ def renamed_back(config: Config, theirs: Weights, rename: Callable[[Config, str]
 
 
 def timm_name(config: Config, name: str) -> str:
-    return renamed(name, {r"^encoder\.norm": "fc_norm"} | TIMM if config.final_norm == "after" else TIMM)
+    after = {r"^encoder\.norm": "fc_norm"} if config.final_norm == "after" else {}
+    return renamed(name, after | (TIMM_PARALLEL if config.block == "parallel" else {}) | TIMM)
 
 
 def torchvision_name(config: Config, name: str) -> str:

@@ -39,12 +39,7 @@ STEMS = [{"stem": stem, "patch": 4} for stem in STEM]
 
 
 def made(**settings: object) -> ViT:
-    """Return a model whose parameters all differ from their initial values."""
     return perturbed(Config(**(TINY | settings))).float().eval()
-
-
-def images(model: ViT) -> Tensor:
-    return some_images(model.config).float()
 
 
 @pytest.mark.parametrize("settings", [*VARIED, *ATTENTIONS], ids=str)
@@ -52,11 +47,11 @@ def images(model: ViT) -> Tensor:
 def test_weights_are_those_of_the_fused_kernel(settings: dict[str, str]) -> None:
     """Weights times values give the attention's output, and the model is left as it was."""
     model, name = made(**settings), settings.get("self_attention")
-    before = model(images(model))
+    before = model(images := some_images(model.config).float())
     given: list[tuple[Tensor, ...]] = []
     attention = model.encoder.blocks[1].attention
     attention.register_forward_hook(lambda module, inputs, output: given.append((*inputs, output)))
-    weights = layers(model, images(model))[1].weights
+    weights = layers(model, images)[1].weights
     x, context, output = given[0]
     mixed = weights @ attention.inputs(x, context)[2]
     if name == "differential":
@@ -66,7 +61,7 @@ def test_weights_are_those_of_the_fused_kernel(settings: dict[str, str]) -> None
     gate = attention.gate(x).sigmoid() if name == "gated" else 1
     expected = attention.out(gate * mixed.transpose(1, 2).flatten(2))
     torch.testing.assert_close(expected, output, rtol=1e-4, atol=1e-5)
-    assert torch.equal(model(images(model)), before)
+    assert torch.equal(model(images), before)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
@@ -98,7 +93,7 @@ def test_rollout_is_that_of_a_loop() -> None:
 
 
 def test_components_are_those_of_scikit_learn() -> None:
-    """Components equal scikit-learn's up to the sign, and their largest value is positive."""
+    """Up to the sign, by which their largest value is positive."""
     from sklearn.decomposition import PCA
 
     weight = torch.randn(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -116,7 +111,6 @@ def test_every_stem_has_filters_that_see_the_image(settings: dict[str, object]) 
 
 
 def test_learned_tables_are_compared_by_cosine() -> None:
-    """The maps are one for each layer that has its own table, and their mean."""
     for at in ("input", "every-layer"):
         model = made(position="1d", position_at=at)
         own = [p.detach().double() for name, p in model.position.named_parameters() if name.startswith("table")]
@@ -139,7 +133,6 @@ def test_rotation_is_seen_as_the_mean_cosine_of_the_angles() -> None:
 
 
 def test_kind_without_vectors_or_bias_says_so() -> None:
-    """A convolution between layers, and no position, have a note instead of maps."""
     for name, said in (("cpe", "mixes neighboring tokens"), ("none", "has no position embedding")):
         model = ViT(Config(**(TINY | {"position": name})))
         (found,) = similarity(model, None, None, (4, 4))
@@ -149,11 +142,9 @@ def test_kind_without_vectors_or_bias_says_so() -> None:
 
 def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> None:
     model = made(position="relative")
-    data = load(model.config)
-    inside = inspect(model, data, 5)
+    inside = inspect(model, data := load(model.config), 5)
     assert [site["site"] for site in inside.facts["sites"]] == ["bias"]
-    chosen = data.standardise(data.test.pixels[order(len(data.test), "inspect")[:5].copy()])
-    found = layers(model, chosen)
+    found = layers(model, data.standardise(data.test.pixels[order(len(data.test), "inspect")[:5].copy()]))
     biases = np.stack([layer.bias[:, :, 1:, 1:].numpy() for layer in found])  # (L, B, H, N, N)
     np.testing.assert_allclose(inside.arrays["bias_pairs"], biases.mean(axis=(0, 1, 2)), atol=1e-5)
     np.testing.assert_allclose(inside.arrays["bias_centre"], biases[:, :, :, middle((4, 4))].mean(axis=1), atol=1e-5)
@@ -163,17 +154,15 @@ def test_bias_is_the_mean_over_the_images_of_what_is_added_to_the_logits() -> No
 def test_summary_adds_up_to_what_the_model_costs(settings: dict[str, object]) -> None:
     config = Config(**(TINY | settings))
     rows, whole = summary(config), measure(config)
-    assert sum(row.params for row in rows) == whole.params
-    assert sum(row.flops for row in rows) == whole.flops
+    assert (sum(row.params for row in rows), sum(row.flops for row in rows)) == (whole.params, whole.flops)
     assert "other" not in {row.part for row in rows}
 
 
 def test_summary_of_b16_is_that_of_the_paper() -> None:
     rows = {row.part: row for row in summary(Config(model="B/16", image_size=224, channels=3, classes=1000))}
     mlp = rows["encoder.blocks.7.mlp"]
-    assert mlp.params == 2 * 768 * 3072 + 3072 + 768
-    assert mlp.flops == 2 * 2 * 197 * 768 * 3072
-    assert mlp.shape == [197, 768]
+    expected = ([197, 768], 2 * 768 * 3072 + 3072 + 768, 2 * 2 * 197 * 768 * 3072)
+    assert (mlp.shape, mlp.params, mlp.flops) == expected
     attention = rows["encoder.blocks.0.attention"]
     assert attention.flops == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
 

@@ -111,8 +111,7 @@ def answers(model: nn.Module, images: Tensor) -> tuple[Tensor, dict[str, Tensor]
 def far(value: Tensor, reference: Tensor) -> float:
     """Return the largest difference over the largest value."""
     assert value.shape == reference.shape
-    value, reference = value.double(), reference.double()
-    return ((value - reference).abs().max() / reference.abs().max()).item()
+    return ((value.double() - reference).abs().max() / reference.double().abs().max()).item()
 
 
 def in_common(gradients: dict[str, Tensor], patches: int) -> dict[str, Tensor]:
@@ -163,15 +162,12 @@ def test_timm_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> No
 
 def test_converted_model_is_a_copy() -> None:
     """Dtype and mode are kept."""
-    theirs = timm_model().double().eval()
-    ours = from_timm(theirs)
+    ours = from_timm(theirs := timm_model().double().eval())
     assert not ours.training
-    before = theirs.head.weight.clone()
     for parameter in ours.parameters():
-        assert parameter.dtype == torch.float64
-        assert parameter.requires_grad
-        nn.init.zeros_(parameter)
-    assert torch.equal(theirs.head.weight, before)
+        assert (parameter.dtype, parameter.requires_grad) == (torch.float64, True)
+        nn.init.ones_(parameter)
+    assert not any((parameter == 1).all() for parameter in theirs.head.parameters())
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 6)])
@@ -305,14 +301,12 @@ def test_official_checkpoint_is_read_as_timm_reads_it(
 @torch.no_grad()
 def test_official_hidden_layer_is_the_tanh_head(tmp_path: Path) -> None:
     """pre_logits, which timm's loader ignores, is a dense layer and tanh before the head."""
-    theirs = timm_model()
-    arrays = official("vit_jax", theirs, pre_logits=True)
+    arrays = official("vit_jax", theirs := timm_model(), pre_logits=True)
     ours, images = load_npz(path := saved(tmp_path, arrays)), torch.randn(2, 3, 32, 32)
     theirs.load_pretrained(str(path))
     vector = theirs.eval().forward_head(theirs.forward_features(images), pre_logits=True).numpy()
     hidden = np.tanh(vector @ arrays["pre_logits/kernel"] + arrays["pre_logits/bias"])
-    expected = hidden @ arrays["head/kernel"] + arrays["head/bias"]
-    assert far(ours(images), torch.from_numpy(expected)) <= TOLERANCE
+    assert far(ours(images), torch.from_numpy(hidden @ arrays["head/kernel"] + arrays["head/bias"])) <= TOLERANCE
 
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
