@@ -1,4 +1,4 @@
-"""Multi-head self-attention over the tokens.
+"""Multi-head self-attention over the tokens (arXiv 2010.11929, appendix A).
 
 A new variant is a class and a line of SELF_ATTENTION. Shapes: B images, T tokens (`prefix` of them before the N
 patches), D width, H heads, d_h = D / H.
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 class SelfAttention(Part):
-    """Base class of self-attention, which maps tokens (B, T, D) to tokens (B, T, D).
-
-    A single linear layer computes queries, keys and values.
-    """
+    """Base class of self-attention, which maps tokens (B, T, D) to tokens (B, T, D)."""
 
     slot = "self_attention"
     draws = {"qkv.weight": stacked(3, xavier_uniform)}
@@ -48,7 +45,7 @@ class SelfAttention(Part):
         self.dropout = dropout(config.dropout, f"attention.out {layer}")
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        return self.dropout(self.out(self.heads_joined(x, context)), context.keys)
+        return self.dropout(self.out(self.heads_joined(x, context)), context.keys)  # equation 8
 
     def heads_joined(self, x: Tensor, context: Context) -> Tensor:
         """Return the outputs of all heads side by side (B, T, D)."""
@@ -56,7 +53,7 @@ class SelfAttention(Part):
         return self.attended(q, k, v, bias, context).transpose(1, 2).flatten(2)
 
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return queries, keys and values (B, H, T, d_h), and the bias of the attention logits or None."""
+        """Return queries, keys and values (B, H, T, d_h) (equation 5), and the bias of the attention logits or None."""
         B, T, _ = x.shape
         # Unbinding before transposing keeps the gradients in the product's layout, so they are copied only once.
         q, k, v = (part.transpose(1, 2) for part in self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2))
@@ -66,7 +63,7 @@ class SelfAttention(Part):
         return q, k, v, context.bias(q, self.layer)
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, context: Context) -> Tensor:
-        """Return the attention-weighted sums of the values (B, H, T, d_h), with `bias` added to the logits."""
+        """Return the attention-weighted sums of the values (B, H, T, d_h) (equations 6 and 7)."""
         if self.training and self.drops_weights:
             return self.dropout_weights(softmax_of(q, k, bias), context.keys) @ v
         return attend(q, k, v, bias)
