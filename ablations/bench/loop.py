@@ -120,9 +120,8 @@ def check_alike(config: Config, source: Source) -> None:
 def run_study(folder: Path, source: Source) -> Path:
     """Train all trials of the study in `folder` with `ablate run`; return the new run directory."""
     runs = Path(tempfile.mkdtemp(dir=folder))
-    words = [*RUN, "--runs", str(runs)]
+    words = [*RUN, "--runs", str(runs), *(word for file in source.plugins for word in ("--plugin", file))]
     words += ["--data-dir", str(source.data_dir.absolute())] if source.data_dir else []
-    words += [word for file in source.plugins for word in ("--plugin", file)]
     run(python("ablations.cli", *words), {"OMP_NUM_THREADS": str(cores())}, cwd=folder)
     return runs
 
@@ -135,10 +134,7 @@ def run_scripts(scripts: Sequence[Path], at_once: int) -> None:
 
 
 def write_study(folder: Path, settings: Mapping[str, object], positions: Sequence[str], seeds: int) -> None:
-    """Write the study and the recipe that `ablate run` reads.
-
-    positions: kinds of position embedding, the baseline's first.
-    """
+    """Write the study and the recipe that `ablate run` reads. positions: the baseline's first."""
     study = {"question": "How fast?", "baseline": {"position": positions[0]}, "factors": {"position": [*positions]}}
     recipe = {"description": "Bench.", "config": dict(settings), "seeds": seeds}
     (folder / "bench-study.yaml").write_text(json.dumps(study))

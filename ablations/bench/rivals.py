@@ -51,7 +51,7 @@ class Ours(Training):
 class Rival:
     """A training step as in a usual script, with the model of a rival.
 
-    Raises ValueError if the rival cannot do an equal training, or if it needs a C++ compiler that is missing.
+    Raises ValueError if the rival cannot do an equal training.
     """
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
@@ -124,10 +124,7 @@ def refuse(name: str, config: Config) -> None:
 
 
 def available(config: Config, data: Data, compiled: bool) -> tuple[Sides, dict[str, str]]:
-    """Return, by name, the steps that can train this config, and why each other rival cannot.
-
-    This suite's step is the first. compiled: whether to include timm's compiled model.
-    """
+    """Return, by name, the steps that can train this config, this suite's first, and why each other rival cannot."""
     sides: Sides = {OURS: Ours(config, data)}
     left_out = {}
     for name in RIVALS:
@@ -152,10 +149,7 @@ def check_in_float32(config: Config, data: Data) -> None:
 
 
 def check_equal(config: Config, sides: Sides) -> dict[str, float]:
-    """Check that first losses agree; return the seconds that these steps took, by name.
-
-    sides: this suite's step first. Raises ValueError if the losses of another implementation differ.
-    """
+    """Return the seconds that the first steps took, by name. Raises ValueError if their losses differ."""
     seconds, found = {}, {}
     for name, side in sides.items():
         began = time.perf_counter()

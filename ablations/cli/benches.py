@@ -234,10 +234,7 @@ def set_up(
 
 
 def show(out: Path | None, as_json: bool, *benches: "Callable[[], Result]") -> None:
-    """Run benchmarks. Print a table after each of them, or all results as JSON at the end.
-
-    out: a file to which the results are written as JSON too.
-    """
+    """Run benchmarks. Print a table after each, or all results as JSON at the end, which `out` gets too."""
     found: list[object] = []
     try:
         for bench in benches:

@@ -84,8 +84,21 @@ def check(design: Design) -> None:
     """Raise ValueError if an arm cannot be trained or evaluated, a name is unknown, or a share is a percentage."""
     check_names(design)
     check_shares(design)
-    check_tests(design)
-    check_starts(design)
+    for name in owed_evals(design):
+        entry, number = find(name)
+        for arm in design.arms:
+            try:
+                entry.check(arm.config, number)
+            except ConfigError as error:
+                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
+    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
+    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
+    for one in entries:
+        try:
+            splits.check(one.config)
+            init_checks.check(one.config, one.parent.config if one.parent else None)
+        except ConfigError as error:
+            raise ValueError(f"study '{design.study.name}', {one.name}: {error}") from None
 
 
 def contrasts(entries: Sequence[schemas.Arm | schemas.Tuned]) -> int:
@@ -106,11 +119,7 @@ def check_names(design: Design) -> None:
         ("metric", design.metric, metrics),
         ("figure", study.figure, FIGURES),
         *(("published", name, published) for name in design.published),
-        *(
-            ("claims", name, claimable(design))
-            for claim in design.claims
-            for name in claim_parts(claim, study.name)[::2]
-        ),
+        *(("claims", name, claimable(design)) for parts in map(claim_parts, design.claims) for name in parts[::2]),
     ]
     for key, name, known in wanted:
         if name not in known and not (key in ("claims", "published") and possible_in_other_recipe(study, name)):
@@ -149,7 +158,7 @@ def claimable(design: Design) -> list[str]:
 def claims(design: Design) -> list[str]:
     """Return the study's claims, without claims about arms that this recipe does not have."""
     there = {*claimable(design)}
-    return [claim for claim in design.claims if {*claim_parts(claim, design.study.name)[::2]} <= there]
+    return [claim for claim in design.claims if {*claim_parts(claim)[::2]} <= there]
 
 
 def possible_in_other_recipe(study: Study, name: str) -> bool:
@@ -165,32 +174,10 @@ def possible_in_other_recipe(study: Study, name: str) -> bool:
     )
 
 
-def check_tests(design: Design) -> None:
-    for name in owed_evals(design):
-        entry, number = find(name)
-        for arm in design.arms:
-            try:
-                entry.check(arm.config, number)
-            except ConfigError as error:
-                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
-
-
 def enlarged_evals(design: Design) -> list[str]:
     """Return a note for each eval that enlarges the stored images."""
     sizes = [number for entry, number in map(find, owed_evals(design)) if entry is EVAL["test@SIZE"]]
     return [f"In evaluations, {note}." for size in sizes for note in enlarged(design.arms[0].config.data, size)]
-
-
-def check_starts(design: Design) -> None:
-    """Raise ValueError if an arm or stage does not fit its data, its initial weights or its teacher."""
-    stages = {one.name: one for arm in design.arms for one in lineage(arm.parent)}
-    entries: list[Arm | Stage] = [*design.arms, *stages.values()]
-    for entry in entries:
-        try:
-            splits.check(entry.config)
-            init_checks.check(entry.config, entry.parent.config if entry.parent else None)
-        except ConfigError as error:
-            raise ValueError(f"study '{design.study.name}', {entry.name}: {error}") from None
 
 
 def expected(design: Design) -> list[schemas.Expected]:

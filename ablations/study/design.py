@@ -181,7 +181,7 @@ class Design:
 
     @cached_property
     def claims(self) -> list[str]:
-        parts = [claim_parts(claim, self.study.name) for claim in self.study.claims]
+        parts = map(claim_parts, self.study.claims)
         return list(dict.fromkeys(f"{self.resolve_places(a)}{sign}{self.resolve_places(b)}" for a, sign, b in parts))
 
     def resolve_places(self, name: str) -> str:

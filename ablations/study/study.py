@@ -3,7 +3,7 @@
 import re
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ablations.study.budget import Budget
 from ablations.study.stages import LINKS, Values
@@ -52,6 +52,13 @@ class Study(Options):
     claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.
     figure: str = "intervals"  #: The kind of figure that shows the results.
 
+    @field_validator("claims")
+    @classmethod
+    def _claims(cls, claims: list[str]) -> list[str]:
+        for claim in claims:
+            claim_parts(claim)
+        return claims
+
     def axes(self) -> list[tuple[str, dict[str, Axis]]]:
         """Return (key, setting -> values) for the keys factors, crosses, curves and tune; crosses once per cross."""
         crosses = [("crosses", cross) for cross in self.crosses]
@@ -82,13 +89,13 @@ def without_recipe_arm(settings: Values) -> Values:
     return {key: value for key, value in settings.items() if key != RECIPE_ARM}
 
 
-def claim_parts(claim: str, where: object) -> tuple[str, str, str]:
+def claim_parts(claim: str) -> tuple[str, str, str]:
     """Return the parts of a claim such as 'a < b' or 'a ~ b': arm, sign with its blanks, arm.
 
-    where: the beginning of the message. Raises ValueError if the claim has neither sign.
+    Raises ValueError if the claim has neither sign.
     """
     for sign in (" < ", " ~ "):
         left, found, right = claim.partition(sign)
         if found:
             return left.strip(), sign, right.strip()
-    raise ValueError(f"{where}: claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")
+    raise ValueError(f"claim '{claim}' is neither 'arm < arm' nor 'arm ~ arm'")

@@ -107,13 +107,13 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
 def check_text_names(study: Study, path: Path) -> None:
     """Raise ValueError if a name in `published`, `with` or `claims` cannot be the name of an arm.
 
-    Raises ValueError too if a claim has no sign, or if `with` sets a setting that the study varies.
+    Raises ValueError too if `with` sets a setting that the study varies.
     """
     varied = study.varied
     for where, settings in study.co_changes.items():
         if clash := settings.keys() & set(varied):
             raise ValueError(f"{path}: with: {where}: {listed(clash)} is what the study varies")
-    claimed = [arm for claim in study.claims for arm in claim_parts(claim, path)[::2]]
+    claimed = [arm for claim in study.claims for arm in claim_parts(claim)[::2]]
     for name in [*study.published, *study.co_changes, *claimed]:
         key = name.partition("=")[0]
         named = any(name == arm or name.startswith(f"{arm},") for arm in (*study.arms, "baseline"))
