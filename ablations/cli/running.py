@@ -198,7 +198,7 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Report on standard error how many of `asked` trials are not done, and exit with an error status if any is not.
+    """Report how many of `asked` trials are not done, and exit with an error status if any is not.
 
     plans: to name in the advice on failed trials.
     """

@@ -20,7 +20,7 @@ from ablations.execution.launch import Place
 from ablations.execution.runner import handling
 from ablations.planning import estimate
 from ablations.planning.jobs import Job, jobs
-from ablations.reporting.durations import clock
+from ablations.reporting.progress import clock
 from ablations.study import strict_yaml
 from ablations.study.naming import ALL_ARMS
 from results.store.schemas import NodeChecks, Plan

@@ -123,7 +123,6 @@ class Pool:
 
     @property
     def goes_on(self) -> bool:
-        """Whether trials are left and the run was not asked to stop."""
         return not self.summary.stopped and any(one.state is not PoolTrialState.ENDED for one in self.trials.values())
 
     def stop(self) -> None:
@@ -250,7 +249,7 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Remove the slot after too many failed starts. Raises ValueError if it is the last one."""
+        """Remove a slot after too many failed starts. Raises ValueError if it is the last one."""
         slot.killed_starts += code < 0
         slot.crashed_starts += code >= 0
         if slot.crashed_starts < CRASHED_STARTS and slot.killed_starts < KILLED_STARTS:
@@ -297,7 +296,6 @@ class Pool:
         self.display.say(f"{trial.name} interrupted: {cause}; what it saved stays")
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
-        """Record how a trial ended, and let the trials that start from it begin."""
         trial.state = PoolTrialState.ENDED
         self.summary.add(trial.job, end)
         self.display.over(trial.job, end)

@@ -70,7 +70,6 @@ def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
 
 
 def read_failures(store: TCPStore) -> list[RankFailure]:
-    """Return the failures that ranks have reported so far, in order of arrival."""
     words: list[RankFailure] = []
     while store.check([key := f"{WORD}/{len(words) + 1}"]):
         words.append(RankFailure(**json.loads(store.get(key))))
@@ -221,7 +220,7 @@ class RankProcesses:
         return RankLost(f"{name} {how}", node="" if elsewhere else None)
 
     def watch(self) -> None:
-        """Watch the ranks in a thread. Kills this process if it hangs in a collective operation with a lost rank."""
+        """Watch the ranks in a thread, and kill this process if it hangs because of a lost rank."""
         while not self.over.wait(LOOK_SECONDS):
             self.end_silent()
             failed = bool(self.lost()) or not all(word.followed for word in read_failures(self.words))

@@ -60,7 +60,6 @@ def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None
 
 
 def renewal_line(names: Sequence[str]) -> str:
-    """Return a message that names the parents to train again, or ""."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     listed = ", ".join(names[:3]) + more
     return f"to train again, as the weights that others start from are gone: {listed}" if names else ""

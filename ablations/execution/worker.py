@@ -97,7 +97,6 @@ class Worker:
             self.emit(messages.Note(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}"))
 
     def serve(self, job: Job) -> None:
-        """Run the trial of a job and send the event of its end to the pool."""
         trial = store.trial(self.runs, job.id, self.place.checkpoints)
         try:
             claimed = self.patience(lambda: store.claim(trial, self.watch))

@@ -45,7 +45,7 @@ def select_trials(
 
 
 def find_trial(runs: Path, prefix: str) -> store.Trial:
-    """Return the finished trial whose id begins with `prefix`. Raises ValueError unless there is exactly one."""
+    """Return the finished trial whose id begins with `prefix`; raises ValueError unless there is exactly one."""
     if not runs.is_dir():
         raise plan_files.absent(runs)
     there = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())

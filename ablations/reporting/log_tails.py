@@ -18,7 +18,7 @@ NO_LOG = "no log yet: its job has not started, or ended before it could write (`
 
 @dataclass(frozen=True)
 class Tail:
-    """The last lines of a log of a trial's attempt or of the trial's SLURM task."""
+    """The last lines of the log of an attempt or of a SLURM task."""
 
     trial: str
     arm: str | None  # None if the trial is in no plan

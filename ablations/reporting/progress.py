@@ -1,18 +1,29 @@
-"""The progress of a run: on a terminal a bar for each worker, elsewhere a line for each trial that ended."""
+"""The progress of a run: on a terminal bars, perhaps below a table, elsewhere a line for each trial that ended."""
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from ablations.execution.messages import Ended
 from ablations.planning.jobs import Job
-from ablations.reporting.durations import clock
-from results import units
+from results import store, units
+
+METRIC = "test_accuracy"
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as text: 1:02:03, or 2:03 below an hour."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 class Bars(Progress):
@@ -127,7 +138,7 @@ class Live:
         if end.kind in ("failed", "blocked"):
             self.console.print(Text.assemble((end.kind, "red"), f" {what}: {end.cause}"), soft_wrap=True)
         elif not self.console.is_terminal and not end.elsewhere:
-            named = units.metric_name("test_accuracy", job.config.get("objective", ""))
+            named = units.metric_name(METRIC, job.config.get("objective", ""))
             shown = f"{named} {end.accuracy:.1%}" if end.accuracy is not None else end.kind
             self.say(f"[{self.done:.0f}/{self.total}] {what}: {shown}, {end.seconds:.1f} s{self.left()}")
         self.refresh()
@@ -136,10 +147,7 @@ class Live:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> str:
-        """Return the time left as text; "" if it is unknown or no trial is left.
-
-        Before half a trial is done, the speed of the first trial is extrapolated, then that of the run.
-        """
+        """Return the time left as text; "" if it is unknown or no trial is left."""
         share = self.finished_here + sum(self.partial.values())
         remaining = self.total - self.done - sum(self.partial.values())
         if remaining <= 0 or (share < 0.5 and self.pace.trial is None):
@@ -154,3 +162,30 @@ class Live:
             completed=self.done + sum(self.partial.values()),
             note=f"{self.done:.0f} done, {self.total - self.done:.0f} to do{self.left()}",
         )
+
+
+class GrowingTable:
+    """A table of the test accuracies of finished trials, which Rich can draw."""
+
+    def __init__(self, jobs: Sequence[Job], runs: Path) -> None:
+        self.arms = list(dict.fromkeys(job.arm for job in jobs))
+        self.seeds = sorted({job.config["seed"] for job in jobs})
+        self.runs = runs
+        self.accuracies: dict[tuple[str, int], float] = {}
+
+    def over(self, job: Job) -> None:
+        result = store.trial(self.runs, job.id).state().result
+        if result is not None and (accuracy := result.metrics.get(METRIC)) is not None:
+            self.accuracies[job.arm, job.config["seed"]] = accuracy
+
+    def __rich__(self) -> Table:
+        unit = units.unit(METRIC)
+        table = Table("arm", title=f"{units.metric_name(METRIC)} in {unit.of_value}", title_justify="left")
+        for seed in self.seeds:
+            table.add_column(f"seed {seed}", justify="right", min_width=6)
+        table.add_column("mean", justify="right", min_width=6)
+        for arm in self.arms:
+            known = [self.accuracies.get((arm, seed)) for seed in self.seeds]
+            there = [value for value in known if value is not None]
+            table.add_row(arm, *map(unit.value, known), unit.value(fmean(there)) if there else "")
+        return table

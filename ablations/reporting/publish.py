@@ -24,7 +24,6 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Write the tables and figures of studies, given by plan name, and one report for all of them."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

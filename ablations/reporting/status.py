@@ -108,7 +108,7 @@ class QueuedTrial:
 
 @dataclass(frozen=True)
 class EndedJob:
-    """A trial whose SLURM job ended, as `job` says, before the trial was done."""
+    """A trial whose SLURM job ended before the trial was done."""
 
     seed: int
     id: str
@@ -184,7 +184,6 @@ def status(plan: Plan, runs: Path, seen: SlurmState) -> StudyStatus:
 
 
 def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str, Standing]) -> ArmStatus:
-    """Return the status of an arm or stage. standings: by trial id."""
     found = ArmStatus(arm.name, arm.parent, dict.fromkeys(KINDS, 0), [], [], [], [])
     causes: dict[tuple[str, str, str], list[PlannedTrial]] = defaultdict(list)
     for planned in arm.trials:
@@ -215,7 +214,6 @@ def arm_status(arm: Entry, runs: Path, seen: SlurmState, standings: Mapping[str,
 
 
 def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
-    """Return the kind of a trial, one of KINDS."""
     if not standing.to_do or standing.kind is Kind.RUNNING:
         return standing.kind.value
     if key in seen.queued:
@@ -226,7 +224,7 @@ def trial_kind(key: str, standing: Standing, seen: SlurmState) -> str:
 
 
 def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | None, float | None]:
-    """Return the step, total steps, validation accuracy and seconds left at the last evaluation of a trial."""
+    """Return the step, total steps, validation accuracy and seconds left at the last evaluation."""
     assert state.attempt is not None
     lines = store.read_metrics(state.attempt)
     steps = arm.config["steps"]
@@ -238,7 +236,7 @@ def progress(arm: Entry, state: store.TrialState) -> tuple[int, int, float | Non
 
 
 def tables_state(plan: Plan, runs: Path, seen: SlurmState, total: Mapping[str, int]) -> str:
-    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study whose trials are done; else ""."""
+    """Return 'written', 'awaited' or 'pending' for the tables of a submitted study that is done; else ""."""
     if plan.name not in seen.plans or not is_over(total):
         return ""
     if not written_reports.is_pending(runs, plan):
@@ -251,5 +249,4 @@ def is_over(counts: Mapping[str, int]) -> bool:
 
 
 def is_settled(views: Collection[StudyStatus]) -> bool:
-    """Return whether no study will change by itself."""
     return all(view.given_up or (is_over(view.counts) and view.tables != "awaited") for view in views)

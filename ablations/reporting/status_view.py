@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ablations.execution.retry import advice
 from ablations.reporting.console import PlainConsole
-from ablations.reporting.durations import clock
+from ablations.reporting.progress import clock
 from ablations.reporting.status import KINDS, ArmStatus, QueuedTrial, StudyStatus, is_settled
 from results.safe_text import printable
 from slurm.queries.queue import is_held
@@ -60,7 +60,7 @@ def headline(view: StudyStatus) -> Text:
 
 
 def arm_rows(view: StudyStatus) -> list[Text]:
-    """Return a header and a row for each stage and arm, with the number of its trials of each kind that occurs."""
+    """Return a header and a row for each stage and arm, with the number of its trials of each kind."""
     kinds = [kind for kind in KINDS if view.counts[kind]]
     named = [(arm, printable(arm.arm)) for arm in view.stages]
     named += [(arm, ("> " if arm.parent else "") + printable(arm.arm)) for arm in view.arms]  # it starts from a stage
@@ -92,7 +92,6 @@ def running_lines(arms: Sequence[ArmStatus]) -> list[Text]:
 
 
 def queued_lines(arms: Sequence[ArmStatus]) -> list[Text]:
-    """Return a line for each reason that SLURM gives, with the number of trials that wait for it."""
     reasons = Counter(queue_reason(one) for arm in arms for one in arm.now_queued)
     return [labeled_line("queued", f"{trials_text(count)}: {printable(reason)}") for reason, count in reasons.items()]
 

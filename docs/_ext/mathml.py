@@ -9,18 +9,15 @@ from sphinx.writers.html5 import HTML5Translator
 
 
 def inline(writer: HTML5Translator, node: nodes.math) -> None:
-    """Write a formula within a line."""
     writer.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def block(writer: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula on its own line."""
     writer.body.append(f"<div class='math'>{tex2mathml(node.astext(), as_block=True)}</div>")
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the renderer that conf.py names."""
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -28,7 +28,7 @@ def demo(runs: options.Runs = None, workers: options.Workers = None) -> None:
         ablate demo
         ablate demo --runs /tmp/demo
     """
-    from ablations.reporting.growing_table import GrowingTable
+    from ablations.reporting.progress import GrowingTable
 
     place = make_place(runs, None, None)
     (plan,) = prepared(Asked([STUDY], {}), RECIPE, place, SEEDS, prune=False, data_dir=None)

@@ -119,5 +119,4 @@ def accuracy(runs: Path, job: Job) -> float:
 
 
 def at_edge(value: float, tried: list[float]) -> str:
-    """Return a note if the best value is the smallest or the largest of at least three tried values."""
     return "; the edge of what was tried" if len(tried) > 2 and value in (tried[0], tried[-1]) else ""

@@ -70,7 +70,7 @@ def described(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Yield what a study varies, and its named arms and stages, as titles and texts."""
+    """Yield what a study varies, and its named arms and stages."""
     ways = {"one at a time": study.factors, "every arm at each": study.curves, "tuned for each arm": study.tune}
     for way, axes in ways.items():
         for key, axis in axes.items():
@@ -85,7 +85,6 @@ def varied(study: "Study", recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def values(key: str, axis: "Axis", recipe: "Recipe") -> str:
-    """Return the values that a study gives a setting, as text."""
     if axis == "all":
         return "every variant there is"
     known = recipe.axes.get(key, []) if axis == "axis" else axis
@@ -101,7 +100,6 @@ def cost(file: Path, recipe: "Recipe") -> str:
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
-    """Return the answer of each plan of a study, by plan name."""
     names = [name for name in names_at(source) if name.partition("@")[0] == stem(study)]
     if not names:
         return {}

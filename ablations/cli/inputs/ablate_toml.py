@@ -48,8 +48,6 @@ def read(folder: Path) -> Settings:
 
 @dataclass(frozen=True)
 class Places:
-    """The folders in which data sets are found."""
-
     folder: Path | None  # the default folder; None for ABLATE_DATA
     more: tuple[str, ...]  # further folders to search for packs, in this order
     packs: dict[str, str]  # name -> folder of a pack that may not exist yet
@@ -104,7 +102,7 @@ def is_pack(folder: str) -> bool:
 
 
 def named(content: Any, images: Mapping[str, str]) -> Any:
-    """Return settings in which each `data` and `STAGE.data` names an image folder by 'imagefolder:' and absolute path.
+    """Return settings in which each `data` names an image folder by 'imagefolder:' and absolute path.
 
     images: name -> folder. Names of packs are unchanged.
     """

@@ -57,7 +57,6 @@ def split(words: Iterable[str]) -> Asked:
 
 
 def designs(asked: Asked, recipe_name: str, data_dir: Path | None) -> "list[Design]":
-    """Return a design for each study that the command names."""
     from ablations.study.design import Design
     from ablations.study.reading import read_recipe, read_study
 
@@ -89,7 +88,7 @@ def with_data(record: "Record", fields: Iterable[str], images: Mapping[str, str]
 
 
 def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
-    """Return settings with the path of the image folder that ablate.toml gives NAME for data=NAME. Packs stay names."""
+    """Return settings in which data=NAME has the path of the image folder NAME of ablate.toml."""
     return dict(ablate_toml.named(config, ablate_toml.places(ablate_toml.read(Path()), data_dir).images))
 
 
@@ -111,7 +110,7 @@ def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -
 
 
 def planned_name(study: str, recipe_name: str | None, overrides: Settings, there: Sequence[str], source: Path) -> str:
-    """Return the name of a study's plan on the named recipe; without one on the default recipe, else its only plan.
+    """Return the name of a study's plan on the named or default recipe, else of its only plan.
 
     there: the names of existing plans. Raises ValueError if there are several plans with these overrides.
     """
@@ -157,7 +156,7 @@ def plans_at(source: Path) -> list[Plan]:
 
 
 def refuse_unplanned(words: list[str] | None, recipe_name: str | None, source: Path) -> None:
-    """Raise ValueError if a study was planned, but not with the given settings, or if its file does not exist.
+    """Raise ValueError if a study was planned, but not with the given settings, or has no file.
 
     Other studies without a plan pass. source: a run directory or an exported file.
     """
@@ -220,7 +219,6 @@ def counted(made: "Sequence[Design]") -> "Iterable[Design]":
 
 
 def anywhere(name: str) -> str:
-    """Return a name unchanged, and a file as its absolute path."""
     return str(Path(name).absolute()) if stem(name) != name else name
 
 

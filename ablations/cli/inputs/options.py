@@ -11,8 +11,6 @@ from results.tables.formats import FORMATS, named
 
 
 def completion(kind: str) -> Callable[[str], list[str]]:
-    """Return a function that completes the names of packaged studies or recipes."""
-
     def completed(incomplete: str) -> list[str]:
         from ablations.study.reading import packaged  # late: pydantic
 
@@ -37,7 +35,6 @@ def out_option(metavar: str, help: str) -> Any:
 
 
 def known_format(name: str) -> str:
-    """Return the name of a table's format. Raises ValueError if it is unknown."""
     named(name)
     return name
 

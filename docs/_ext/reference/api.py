@@ -18,7 +18,6 @@ SPECIAL = re.compile(r"([*|\\]|(?<=\w)_(?=\W|$))")
 
 
 def pages() -> dict[str, str]:
-    """The overview, and a page a package."""
     packages = [importlib.import_module(name) for name in PACKAGES]
     return {"index.md": overview(packages), **{f"{package.__name__}.md": page(package) for package in packages}}
 

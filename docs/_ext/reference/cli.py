@@ -21,8 +21,6 @@ PLACEHOLDER = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
 
 @dataclass(frozen=True)
 class Word:
-    """An argument or an option of a command."""
-
     spelt: str  # "--jobs N, --workers N"
     meaning: str
     default: str
@@ -46,7 +44,6 @@ class Command:
 
 
 def pages() -> dict[str, str]:
-    """The overview, and a page a command."""
     found = list(commands(app))
     return {"index.md": overview(found), **{f"{command.page}.md": page(command) for command in found}}
 
@@ -90,7 +87,7 @@ def words(function: Any) -> Iterator[Word]:
         stated, value = DEFAULT.search(help_text), written(parameter.default)
         default = prose(stated[1]) if stated else value and code(value)
         meaning = [DEFAULT.sub("", help_text).strip(), limits(info)]
-        if choice(kind):
+        if get_origin(kind) is Literal:
             meaning.append(f"One of {choices(get_args(kind))}.")
         is_option = isinstance(info, OptionInfo)
         yield Word(
@@ -108,17 +105,13 @@ def plain(kind: Any) -> Any:
     return plain(get_args(kind)[0]) if get_origin(kind) is list else kind
 
 
-def choice(kind: Any) -> bool:
-    return get_origin(kind) is Literal
-
-
 def spelling(name: str, kind: Any, info: OptionInfo) -> str:
     """ "--jobs N, --workers N"."""
     declared = (info.default, *(info.param_decls or ()))  # in Annotated[...] typer keeps the first name as the default
     names = [one for one in declared if str(one).startswith("-")] or [f"--{name.replace('_', '-')}"]
     if kind is bool:
         return ", ".join(names)
-    value = info.metavar or ("|".join(get_args(kind)) if choice(kind) else PLACEHOLDER[kind])
+    value = info.metavar or "|".join(get_args(kind)) or PLACEHOLDER[kind]
     return ", ".join(f"{one} {value}" for one in names)
 
 
@@ -166,7 +159,6 @@ def entry(word: Word) -> str:
 
 
 def overview(found: list[Command]) -> str:
-    """A table for each panel of the help."""
     lines = ["# The command `ablate`\n", "`ablate COMMAND -h` prints what these pages say.\n"]
     ordered = []
     for panel in dict.fromkeys(one.panel for one in found):

@@ -13,7 +13,6 @@ FILE = Path(__file__).parents[3] / "examples" / "digits.parquet"
 
 @cache
 def trained() -> dict[str, StudyResults]:
-    """Each study by its name."""
     return {study.plan.study: study for study in load_studies(FILE)}
 
 

@@ -18,12 +18,10 @@ BOUNDS = {"Ge": "at least", "Gt": "more than", "Le": "at most", "Lt": "less than
 
 @dataclass(frozen=True)
 class Key:
-    """One key: `default` is "" where there is none."""
-
     name: str
     allowed: str
     required: bool
-    default: str
+    default: str  # "" without one
     meaning: str
 
 
@@ -79,7 +77,6 @@ def allowed(kind: Any, limits: Any = ()) -> str:
 
 
 def plural(words: str) -> str:
-    """Of "text", "whole number, at least 1" and the like."""
     first, comma, rest = words.partition(",")
     ends = "s" if first.split()[-1] in ("text", "number", "value", "mapping") else ""
     return f"{first.removeprefix('any ')}{ends}{comma}{rest}"
@@ -93,14 +90,11 @@ def unfolded(metadata: Any) -> Iterator[Any]:
 
 def bounds(limits: Any) -> str:
     """From the limits that pydantic checks; a pattern has no short words."""
-    found = {type(limit).__name__: getattr(limit, type(limit).__name__.lower()) for limit in limits if is_limit(limit)}
+    named = {type(limit).__name__: limit for limit in limits}
+    found = {name: getattr(limit, name.lower()) for name, limit in named.items() if name in BOUNDS}
     if found.keys() == {"Ge", "Le"}:
         return f"from {found['Ge']:,} to {found['Le']:,}"
     return ", ".join(f"{BOUNDS[name]} {value:,}" for name, value in found.items())
-
-
-def is_limit(limit: Any) -> bool:
-    return type(limit).__name__ in BOUNDS
 
 
 def written(value: Any) -> str:

@@ -21,7 +21,6 @@ STEPS = 300  # a build should not take long
 
 
 def pages() -> dict[str, str | bytes]:
-    """The page and its pictures."""
     made_up = {kind: complete(kind) for kind in KINDS} | {"new-size": at_new_sizes()}
     studies = made_up | {study.plan.figure: study for study in trained().values()}
     drawn = {f"{kind}.svg": study_figure.picture(study, "svg") for kind, study in studies.items()}

@@ -26,7 +26,6 @@ def code(value: object) -> str:
 
 
 def choices(values: Iterable[object]) -> str:
-    """`a`, `b` or `c`."""
     *first, last = map(code, values)
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -59,5 +58,4 @@ def comments(path: Path) -> str:
 
 
 def literal(path: Path) -> str:
-    """A file as it is."""
     return f"`````yaml\n{path.read_text()}`````\n"

@@ -7,21 +7,15 @@ from reference.studies import settings
 
 
 def pages() -> dict[str, str]:
-    """The overview, and a page a recipe."""
     found = [read_recipe(name) for name in packaged("recipes")]
     return {"index.md": overview(found), **{f"{recipe.name}.md": page(recipe) for recipe in found}}
 
 
 def overview(found: list[Recipe]) -> str:
     rows = [[f"[`{recipe.name}`]({recipe.name}.md)", prose(recipe.description)] for recipe in found]
-    return "\n".join(
-        [
-            "# Recipes\n",
-            "A recipe says what a study runs on: data, size, schedule and seeds. `--recipe NAME` chooses one.\n",
-            table(["recipe", "setting"], rows),
-            toctree(recipe.name for recipe in found),
-        ]
-    )
+    about = "A recipe says what a study runs on: data, size, schedule and seeds. `--recipe NAME` chooses one.\n"
+    listed = [table(["recipe", "setting"], rows), toctree(recipe.name for recipe in found)]
+    return "\n".join(["# Recipes\n", about, *listed])
 
 
 def page(recipe: Recipe) -> str:
@@ -46,7 +40,6 @@ def page(recipe: Recipe) -> str:
 
 
 def facts(recipe: Recipe) -> str:
-    """Its seeds and margin, what a trial takes and reaches, and what to keep in mind."""
     margin = f" Margin: {100 * recipe.margin:g} points." if recipe.margin else ""
     lines = [f"Seeds: {recipe.seeds}.{margin}\n"]
     for kind, took in recipe.cost.items():

@@ -20,7 +20,6 @@ COLUMNS = ("arm", "n", "mean", "delta", "p_holm", "verdict")  # what fits the pa
 
 
 def pages() -> dict[str, str | bytes]:
-    """The overview, a page a study, and the figures of those that are trained."""
     found = [read_study(name) for name in packaged("studies")]
     figures = {f"{name}.svg": study_figure.picture(study, "svg", titled=False) for name, study in trained().items()}
     return figures | {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
@@ -28,14 +27,9 @@ def pages() -> dict[str, str | bytes]:
 
 def overview(found: list[Study]) -> str:
     rows = [[f"[`{study.name}`]({study.name}.md)", prose(study.question)] for study in found]
-    return "\n".join(
-        [
-            "# Studies\n",
-            "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one.\n",
-            table(["study", "question"], rows),
-            toctree(study.name for study in found),
-        ]
-    )
+    about = "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one.\n"
+    listed = [table(["study", "question"], rows), toctree(study.name for study in found)]
+    return "\n".join(["# Studies\n", about, *listed])
 
 
 def page(study: Study) -> str:
@@ -96,23 +90,18 @@ def settings(given: dict[str, Any]) -> str:
 def cost(study: Study) -> str:
     """Trials and core-hours on the recipe, from its own statement of a trial's cost."""
     design = Design(study, read_recipe(RECIPE), {})
-    seeds = range(design.recipe.seeds)
-    plan = build(design, seeds)
+    plan = build(design, range(design.recipe.seeds))
     trials = {trial.id for entry in [*plan.stages, *plan.arms] for trial in entry.trials}
     with tempfile.TemporaryDirectory() as runs:
         hours = estimate.cost([plan], Path(runs), Device(False, ""), trials).hours
+    duration = f"{hours:.1f} hours" if hours >= 1.5 else f"{max(1, round(hours * 60))} minutes"
     return (
-        f"On [`{RECIPE}`](../recipes/{RECIPE}.md): {len(plan.arms)} arms with {len(seeds)} seeds each, "
-        f"{len(trials)} trials in all, about {duration(hours)} of one core.\n"
+        f"On [`{RECIPE}`](../recipes/{RECIPE}.md): {len(plan.arms)} arms with {design.recipe.seeds} seeds each, "
+        f"{len(trials)} trials in all, about {duration} of one core.\n"
     )
 
 
-def duration(hours: float) -> str:
-    return f"{hours:.1f} hours" if hours >= 1.5 else f"{max(1, round(hours * 60))} minutes"
-
-
 def source(study: Study) -> list[str]:
-    """What its source found, claimed and published."""
     if not (study.found or study.published or study.claims):
         return []
     lines = ["## What the source found\n", prose(study.found) + "\n"]
@@ -127,7 +116,6 @@ def source(study: Study) -> list[str]:
 
 
 def result(study: Study) -> str:
-    """Its figure and its table on the recipe, where they are in examples/."""
     if study.name not in trained():
         return ""
     rows = study_table.table(trained()[study.name])

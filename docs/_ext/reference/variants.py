@@ -10,7 +10,6 @@ from vitcore.variants import VARIANTS
 
 
 def pages() -> dict[str, str]:
-    """The overview, and a page a slot."""
     return {"index.md": overview(), **{f"{slot}.md": page(slot, entries) for slot, entries in VARIANTS.items()}}
 
 
@@ -32,21 +31,15 @@ def overview() -> str:
 
 def page(slot: str, entries: dict[str, type[Variant]]) -> str:
     """Options that several variants share are indexed at the first of them."""
-    lines, seen = [f"# {slot}\n", f"Set with `{slot}=NAME`. The default is `{slot}={default(slot)}`.\n"], set[str]()
+    default, seen = Config.model_fields[slot].default, set[str]()
+    lines = [f"# {slot}\n", f"Set with `{slot}=NAME`. The default is `{slot}={default}`.\n"]
     for name, variant in entries.items():
         options = list(fields.keys(variant.Options))
         inner = [fields.entry(option, slot=slot, index=option.name not in seen) for option in options]
-        lines.append(fence("variant", f"{slot}={name}", "\n\n".join([docstring(variant), *facts(variant), *inner])))
+        about = prose(inspect.getdoc(variant) or "")
+        lines.append(fence("variant", f"{slot}={name}", "\n\n".join([about, *facts(variant), *inner])))
         seen |= {option.name for option in options}
     return "\n".join(lines)
-
-
-def default(slot: str) -> str:
-    return str(Config.model_fields[slot].default)
-
-
-def docstring(variant: type[Variant]) -> str:
-    return prose(inspect.getdoc(variant) or "")
 
 
 def facts(variant: type[Variant]) -> list[str]:

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from ablations.cli.getting_started import demo
 from ablations.planning.jobs import Job, jobs
-from ablations.reporting.growing_table import GrowingTable
-from ablations.reporting.progress import Live
+from ablations.reporting.progress import GrowingTable, Live
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store

@@ -128,20 +128,6 @@ def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial
     assert trial.state().status == "failed"
 
 
-def test_reopened_result_is_moved_aside_under_a_claim(trial: store.Trial) -> None:
-    with synthetic.claimed(trial) as attempt:
-        attempt.publish({"status": "diverged", "metrics": {}})
-    assert store.claim(trial, lease.Watch()) is None
-    assert trial.reopen(lease.Watch(), trial.result())
-    assert trial.state().status == "interrupted"
-    assert store.read_json(trial.attempts()[-1] / "retried-result.json")["status"] == "diverged"
-    with synthetic.claimed(trial) as attempt:
-        assert not trial.reopen(lease.Watch(), None)
-        attempt.publish({"status": "finished", "metrics": {}})
-    assert not trial.reopen(lease.Watch(), None)
-    assert trial.state().status == "finished"
-
-
 def test_the_machines_faults_are_given_time_to_pass() -> None:
     """Each pause is five times the previous one, up to a limit; bugs and kills add none."""
     others = [attempts.EndedAttempt(False, "bug", 0), attempts.EndedAttempt(True, attempts.KILLED, 0)]
