@@ -22,8 +22,6 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """A failed attempt."""
-
     machine: bool  # a machine fault or a kill, not another exception
     cause: str
     step: int | None  # at which training began; None if it never did

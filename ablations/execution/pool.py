@@ -49,8 +49,6 @@ class Display(Protocol):
 
 @dataclass
 class RunSummary:
-    """How the trials of a run ended."""
-
     done: list[str] = field(default_factory=list)  # ids of the finished and diverged trials
     failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in the next two
     blocked: dict[str, str] = field(default_factory=dict)  # the parent failed or diverged
@@ -68,8 +66,6 @@ class RunSummary:
 
 @dataclass
 class PoolTrial:
-    """A trial in the pool."""
-
     job: Job
     state: PoolTrialState = PoolTrialState.WAITING
     due: float = 0.0  # the earliest start, in seconds of the monotonic clock
@@ -82,8 +78,6 @@ class PoolTrial:
 
 @dataclass
 class Slot:
-    """A place for one worker."""
-
     number: int
     environment: dict[str, str]  # variables for this slot's worker alone
     state: WorkerState = WorkerState.ABSENT

@@ -16,8 +16,6 @@ Keep = Literal["all", "baseline", "none"]
 
 @dataclass(frozen=True)
 class Waste:
-    """A file or folder that nothing needs."""
-
     path: Path
     size: int  # in bytes
     why: str

@@ -86,8 +86,6 @@ def ask_slurm(runs: Path) -> SlurmState:
 
 @dataclass(frozen=True)
 class RunningTrial:
-    """A running trial, as it was at its last evaluation, with its validation accuracy."""
-
     seed: int
     id: str
     step: int

@@ -337,7 +337,7 @@ def test_check_all_is_every_packaged_part_study_and_recipe(ablate: Ablate, monke
     monkeypatch.setattr(check, "packaged", few.__getitem__)
     status, output, _ = ablate("check", "all")
     lines = [f"ok      {slot}={name}: is tried" for slot, parts in VARIANTS.items() for name in parts]
-    for line in (*lines, "\npooling on recipe digits", "pool=cls: baseline", "\ndigits\n  ok", "\nimagenet\n  skipped"):
+    for line in (*lines, "\npooling on recipe digits", ": baseline\n", "\ndigits\n  ok", "\nimagenet\n  skipped"):
         assert line in output
     assert status == 0
     status, output, _ = ablate("check", "all", "--recipe", "nowhere")

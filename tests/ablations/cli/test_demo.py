@@ -2,8 +2,8 @@
 
 import io
 from pathlib import Path
-from textwrap import dedent
 
+import designs
 import pytest
 import synthetic
 from in_process import Ablate
@@ -16,18 +16,11 @@ from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
 
-RECIPE = """
-    description: Small. For tests.
-    config: {data: digits, width: 16, depth: 1, heads: 2, patch: 2, pool: gap, steps: 30, batch: 16, lr: 2e-3, evaluations: 3}
-    margin: 0.03
-"""  # noqa: E501 - one line of YAML
-
 
 def test_the_demo_ends_in_a_table_a_figure_and_a_report(
     monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path
 ) -> None:
-    (tmp_path / "small.yaml").write_text(dedent(RECIPE))
-    monkeypatch.setattr(demo, "RECIPE", "small.yaml")
+    monkeypatch.setattr(demo, "RECIPE", designs.write(tmp_path, "small", designs.RECIPE))
     monkeypatch.setattr(demo, "SEEDS", 2)
     status, output, errors = ablate("demo")
     assert status == 0, errors

@@ -1,14 +1,17 @@
-"""Commands and workers import no heavy package that they do not need."""
+"""Commands and workers import no heavy package that they do not need, and say what to install if one is missing."""
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import synthetic
 
+from ablations.extras import EXTRAS, to_install
 from ablations.planning.jobs import Job
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
@@ -81,3 +84,27 @@ def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     assert all((tmp_path / "trials" / job.id / "result.json").exists() for job in jobs)
     assert "torch" in found
     assert found <= {"torch", "numpy", "safetensors", "sympy", "triton"}
+
+
+@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml", "bench step"])
+def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "s.yaml").write_text("{question: q, baseline: {pool: cls}, factors: {pool: [gap]}}")
+    train = [name for name, extra in EXTRAS.items() if extra == "train"]
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({train}))"
+    (tmp_path / "sitecustomize.py").write_text(hidden)  # run by every Python, those of workers too
+    command = [sys.executable, "-m", "ablations.cli", *words.split()]
+    own = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path / "here", env=own, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "pip install 'vit-ablations[train]'" in done.stderr
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["s.yaml"]
+
+
+def test_every_optional_package_is_known() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    extras = {key: names for key, names in project["optional-dependencies"].items() if key not in ("dev", "docs")}
+    said = {name.partition(">")[0]: extra for extra, names in extras.items() for name in names}
+    said["sklearn"] = said.pop("scikit-learn")
+    assert said == EXTRAS
+    assert to_install(ModuleNotFoundError(name="nothing_of_this_name")) == ""
