@@ -50,28 +50,21 @@ def compiled(model: nn.Module, backend: str = "inductor", attention: str = "pinn
 def use_private_cache() -> None:
     """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
 
-    PyTorch unpickles and runs the files in it, by default from a predictable folder in /tmp. Raises ValueError if
-    others may write to the private folder, and OSError if it cannot be created.
+    PyTorch unpickles and runs the files in it, by default from a predictable folder in /tmp. Raises ValueError if the
+    private folder is a link or another user may write to it, and OSError if it cannot be created.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
-    if os.environ.get(CACHE, guessable).startswith(guessable):
-        configured = os.environ.get("XDG_CACHE_HOME", "")
-        home = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
-        os.environ[CACHE] = str(private_folder(home / "vit-ablations") / "compiled" / instruction_set())
-
-
-def private_folder(path: Path) -> Path:
-    """Return `path`, a folder that is created with mode 0700 if it is missing.
-
-    Raises ValueError if it is a link, belongs to another user or is writable by others; OSError if it is no folder.
-    """
+    if not os.environ.get(CACHE, guessable).startswith(guessable):
+        return
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    path = (Path(configured) if configured.startswith("/") else Path.home() / ".cache") / "vit-ablations"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise ValueError(
             f"{path}: holds code to run, so it must be your own folder and writable to you alone (chmod 700)"
         )
-    return path
+    os.environ[CACHE] = str(path / "compiled" / instruction_set())
 
 
 @cache
