@@ -14,10 +14,10 @@ Interval = tuple[float, float]
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: number of finished trials that have the metric. missing: number of planned trials that lack the metric, and
-    neither diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met:
-    the smallest margin within which the arm is equivalent to its baseline before Holm's correction. measured: mean of
-    each further metric by name, and its confidence interval by that name plus INTERVAL.
+    n: number of finished trials that have the metric. missing: number of planned trials that lack it, and neither
+    diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
+    smallest margin of equivalence before Holm's correction. measured: mean of each further metric by name, and its
+    confidence interval by that name plus INTERVAL.
     """
 
     arm: str
@@ -51,7 +51,7 @@ class Row:
         return self.n + self.diverged
 
     def value(self, column: str) -> Any:
-        """Return the value of a column: a field of the row, a further metric, or the interval of a further metric."""
+        """Return the value of a column: a field, a further metric, or the interval of a further metric."""
         return self.measured[column] if column in self.measured else getattr(self, column)
 
     def with_notes(self, notes: Sequence[str]) -> "Row":
@@ -108,11 +108,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class NoteSubjects:
-    """The subjects of the footnotes of a table.
-
-    arms: the footnotes about arms. differences: the footnotes about differences from a baseline. columns: footnote ->
-    the column that it is about, for the footnotes of `arms` that are about one.
-    """
+    """The footnotes of a table by subject: arms, or differences from a baseline. columns: footnote -> its column."""
 
     arms: Sequence[str]
     differences: Sequence[str]
@@ -123,10 +119,9 @@ class NoteSubjects:
 class Table:
     """A study's table: its rows, and the facts that its caption and closing lines are written from.
 
-    besides: names of further metrics. family: number of planned contrasts that are corrected together. points_family:
-    the same number for contrasts at equal values of tuned settings. interim: whether some planned trials have yet to
-    finish with the metric or diverge. judged: whether verdicts are given. abridged: whether a choice of notes other
-    than "all" was applied.
+    besides: further metrics. family: number of planned contrasts that are corrected together. points_family: the same
+    for contrasts at equal values of tuned settings. interim: whether trials have yet to finish with the metric or
+    diverge. judged: whether verdicts are given. abridged: whether a choice of notes other than "all" was applied.
     """
 
     study: str
@@ -173,10 +168,7 @@ class OfStudy:
 
 @dataclass(frozen=True)
 class Reached:
-    """The results of an arm in one set of results, such as A or B of a comparison.
-
-    n: number of finished trials that have the metric. The other counts are as in `Row`.
-    """
+    """The results of an arm in one set of results, such as A or B of a comparison. Counts are those of `Row`."""
 
     mean: float | None
     n: int
@@ -188,17 +180,12 @@ class Reached:
 
     @property
     def ended(self) -> int:
-        """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
 
 
 @dataclass(frozen=True)
 class ChangedContrast:
-    """A change between results A and B in the contrast of an arm with its baseline.
-
-    a, b: the arm's verdicts in A and B. delta, delta_ci95, p_holm: the contrast in B minus the contrast in A, its
-    interval and its adjusted p value.
-    """
+    """The contrast of an arm with its baseline in B minus that in A. a, b: the arm's verdicts in A and B."""
 
     a: str | None
     b: str | None
@@ -237,10 +224,9 @@ class ComparedRow(OfStudy):
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of one of the two sets of results in a comparison.
+    """One of the two sets of results in a comparison.
 
-    planned, over: numbers of planned trials, and of those that have finished or diverged. A trial that several studies
-    share counts once.
+    planned, over: numbers of planned and of finished or diverged trials. A trial that studies share counts once.
     """
 
     studies: Sequence[str]
@@ -301,10 +287,7 @@ class PublishedClaim(Claim, OfStudy):
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources that results are compared with, each as "<study>: <source>".
-
-    studies: the source of each study. published_of: the source of the published numbers of each study that has some.
-    """
+    """The sources of studies, and of their published numbers, each as "<study>: <source>"."""
 
     studies: Sequence[str]
     published_of: Sequence[str]
@@ -312,10 +295,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """A comparison of the results of studies with published numbers, and verdicts on published claims.
-
-    verdicts: verdict as text -> number of claims.
-    """
+    """A comparison of studies with published numbers and claims. verdicts: verdict as text -> number of claims."""
 
     a: Contents
     b: Sources
@@ -333,7 +313,7 @@ def of_study(plan: Plan | Table) -> dict[str, Any]:
 def json_object(record: Any) -> dict[str, Any]:
     """Return a record's fields by name, for the argument `default` of `json.dumps`.
 
-    The further metrics of a Row become fields of their own. A Table has the field `abridged` only if it is true.
+    Further metrics of a Row become fields. A Table has the field `abridged` only if it is true.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -346,8 +326,5 @@ def json_object(record: Any) -> dict[str, Any]:
 
 
 def as_json(record: Any) -> str:
-    """Return a record, or a mapping or list of records, as indented JSON text.
-
-    Raises ValueError if a number is infinite or NaN.
-    """
+    """Return a record, mapping or list as indented JSON text; raise ValueError if a number is infinite or NaN."""
     return json.dumps(record, default=json_object, indent=1, allow_nan=False)

@@ -171,7 +171,6 @@ def verdict_summary(table: Table) -> str:
 
 
 def progress_text(trials: pd.DataFrame) -> str:
-    """Return text such as "18 of 20 trials finished, 2 diverged"."""
     states = Counter(trials["status"])
     rest = "".join(f", {count} {state}" for state, count in states.items() if state != "finished")
     return f"{states['finished']} of {len(trials)} trials finished{rest}"
@@ -189,7 +188,6 @@ def claim_view(claim: Claim, metric: str) -> dict[str, str]:
 
 
 def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
-    """Return the training seconds of the trials of all studies and of their stages, by trial id."""
     found: dict[str, float] = {}
     for study in studies:
         own = zip(study.columns["id"], study.columns["train_seconds"], strict=True)

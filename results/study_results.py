@@ -51,7 +51,6 @@ class StudyResults:
 
     @cached_property
     def history(self) -> "pd.DataFrame":
-        """The evaluations as a data frame, with the columns EVALUATION."""
         import pandas as pd  # late: as above
 
         return pd.DataFrame(self.evaluations, columns=list(EVALUATION))
@@ -93,8 +92,6 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
 
 
 def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
-    """Return the plan with the training seconds of its stages' trials."""
-
     def took(trial: PlannedTrial) -> PlannedTrial:
         result = store.trial(runs, trial.id).state().result
         seconds = result and result.train_seconds
@@ -145,7 +142,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     rows = zip(*map(itemgetter(*TEXTS, *numbers), (known[trial_id] for _, _, trial_id in cells)), strict=True)
     columns: dict[str, list[Any]] = {name: [] for name in (*EVALUATION[:3], *TEXTS, *numbers)}  # even without trials
     columns |= zip(columns, map(list, itertools.chain(zip(*cells, strict=True), rows)), strict=False)
-    columns |= {name: as_floats(columns[name]) for name in numbers}
+    columns |= {name: list(map(as_float, columns[name])) for name in numbers}
     lines = [(*cell, *(as_float(line.get(n)) for n in HISTORY)) for cell in cells for line in mine[cell[2]].history]
     correct = {trial_id: record.correct for trial_id, record in mine.items() if record.correct is not None}
     return StudyResults(plan, columns, lines, correct)
@@ -154,11 +151,6 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
 def eval_metrics(record: Record) -> dict[str, float]:
     found = json.loads(str(record.values["evals"]))
     return {name: value for one in found.values() for name, value in one["metrics"].items()}
-
-
-def as_floats(values: list[Any]) -> list[float]:
-    kinds = set(map(type, values))
-    return list(map(float, values)) if kinds <= {float, int} else [as_float(value) for value in values]
 
 
 def as_float(value: Any) -> float:

@@ -32,7 +32,6 @@ def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
 
 
 def known_names(plan: Plan) -> Iterator[str]:
-    """Yield every name of the study that a style may use."""
     said = [arm for claim in plan.claims for arm in claims.parse_claim(claim)[::2]]
     said += [arm.model_family for arm in plan.arms]
     arms: list[Arm | Tuned] = [*plan.arms, *plan.tuned]

@@ -115,7 +115,6 @@ def folder_name(name: str) -> str:
 
 
 def encode_events(points: Iterable[Point]) -> bytes:
-    """Return points as the content of an event file."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter

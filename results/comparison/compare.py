@@ -6,7 +6,7 @@ shown side by side without a test.
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,12 +55,11 @@ class Test:
     """The test of the difference B - A between two arms or their contrasts, without identical trials.
 
     Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of no
-    difference, None if untested. For arms, it is combined with a test of divergence if trials of B diverged. p_margin:
-    the p value of equivalence within the margin that both studies declare, None if there is none. p_holm: p after
-    Holm's correction. `adjusted` sets it, and corrects p_margin too. method: paired, overlapping or welch; none if a
-    side has only identical trials. pairs: the number of paired seeds. identical: seeds with identical trials. repeated:
-    seeds whose trial has one id but different values in A and B. trials: trial ids, by which equal tests are
-    recognized.
+    difference; for arms, combined with a test of divergence if trials of B diverged. p_margin: the p value of
+    equivalence within the common margin. p_holm: p after Holm's correction; `adjusted` sets it, and corrects p_margin.
+    method: paired, overlapping or welch; none if a side has only identical trials. pairs: the number of paired seeds.
+    identical: seeds with identical trials. repeated: seeds whose trial has one id but different values in A and B.
+    trials: trial ids, by which equal tests are recognized.
     """
 
     a: Side
@@ -82,7 +81,10 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> Comparison:
     The tests of all arms form one Holm family, in which equal tests count once. The tests of equivalence and those of
     changed contrasts form two further families.
     """
-    pairs = list(matched_pairs(sides(a), sides(b)))
+    in_a, in_b = sides(a), sides(b)
+    pairs = [Pair(side, counterpart(side, in_b), first=side) for side in in_a]
+    paired = {id(pair.b) for pair in pairs}
+    pairs += [Pair(counterpart(side, in_a), side, first=side) for side in in_b if id(side) not in paired]
     tests = adjusted([pair_test(pair, lambda side: side.trials) for pair in pairs])
     changes = adjusted([pair_test(pair, lambda side: side.contrast) for pair in pairs])
     family = len({test.trials for test in tests if test and test.p is not None})
@@ -114,16 +116,6 @@ def sides(studies: Sequence[StudyResults]) -> list[Side]:
             difference = None if own is baseline else own - baseline
             found.append(Side(study, arm, rows[name], own, difference, outcomes[name]))
     return found
-
-
-def matched_pairs(a: Sequence[Side], b: Sequence[Side]) -> Iterator[Pair]:
-    """Yield a pair for each arm of A, and then for each arm of B that is in no pair yet."""
-    used: set[int] = set()
-    for side in a:
-        best = counterpart(side, b)
-        used.add(id(best))
-        yield Pair(side, best, first=side)
-    yield from (Pair(counterpart(side, a), side, first=side) for side in b if id(side) not in used)
 
 
 def counterpart(side: Side, others: Sequence[Side]) -> Side | None:
@@ -397,7 +389,6 @@ def change_notes(change: Test | None) -> list[str]:
 
 
 def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
-    """Return (key, value in A, value in B) for each differing setting."""
     left, right = a.arm.config, b.arm.config
     return [(key, left.get(key), right.get(key)) for key in {**left, **right} if left.get(key) != right.get(key)]
 

@@ -68,12 +68,10 @@ def difference_cells(row: ComparedRow | PublishedClaim, unit: units.Unit) -> lis
 
 
 def verdict_cell(row: ComparedRow) -> str:
-    """Return the verdict as text, or the reason why the row is untested."""
     return row.verdict.replace("-", " ") if row.verdict else f"– ({row.untested})"
 
 
 def side_cells(side: Reached | None, unit: units.Unit) -> list[Cell]:
-    """Return the cells of A or B for mean and number of seeds, which are empty if that side lacks the arm."""
     if side is None:
         return [Cell(""), Cell("")]
     mean = layout.plus_minus(unit.value(side.mean), side.ci95, unit)

@@ -52,7 +52,6 @@ class Attempt:
         self.release()
 
     def release(self) -> None:
-        """Let another attempt start at once."""
         self._close_metrics()
         self._heartbeat.release()
 

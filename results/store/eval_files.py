@@ -112,7 +112,6 @@ def forgive(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 
 def all_names(trial: Trial) -> list[str]:
-    """Return the names of all evals that were computed or failed, sorted."""
     try:
         files = os.listdir(f"{trial.folder}/evals")
     except FileNotFoundError:

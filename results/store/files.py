@@ -147,7 +147,6 @@ def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
 
 
 def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:
-    """Return the bytes of a compressed .npz archive that holds the arrays."""
     import numpy as np  # late: as above
 
     buffer = io.BytesIO()

@@ -31,7 +31,6 @@ RELEASED = "released.json"
 
 
 def holder() -> Lease:
-    """Return the lease that describes this process."""
     pid = os.getpid()
     return Lease(host=socket.gethostname(), boot=boot(), pids=pid_namespace(), pid=pid, started=started(pid))
 

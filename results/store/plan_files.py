@@ -85,7 +85,6 @@ def named_plans(runs: Path, studies: Sequence[str] = ()) -> list[Plan]:
 
 
 def absent(source: Path) -> ValueError:
-    """Return the error for a run directory or file that does not exist."""
     then = "run a study first (`ablate run STUDY`), or give --runs"
     return ValueError(f"{source}: no such run directory or exported file: {then}")
 

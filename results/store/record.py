@@ -60,19 +60,15 @@ def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> d
     """
     read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
-        with suppress(OSError, BrokenProcessPool):  # memory or processes are short: read in this process
-            return dict(zip(ids, in_parallel(read_one, ids, processes), strict=True))
+        ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them
+        with (
+            suppress(OSError, BrokenProcessPool),  # memory or processes are short: read in this process
+            warnings.catch_warnings(),
+            ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool,
+        ):
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking beside NumPy's threads
+            return dict(zip(ids, pool.map(read_one, ids, chunksize=CHUNK), strict=True))
     return dict(zip(ids, map(read_one, ids), strict=True))
-
-
-def in_parallel(read_one: Callable[[str], Record], ids: Sequence[str], processes: int) -> list[Record]:
-    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them
-    with (
-        warnings.catch_warnings(),
-        ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool,
-    ):
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking beside NumPy's threads
-        return list(pool.map(read_one, ids, chunksize=CHUNK))
 
 
 def process_count(trials: int) -> int:

@@ -411,10 +411,7 @@ class Plan(Schema):
 
     @model_validator(mode="after")
     def names_meet(self) -> "Plan":
-        """Raise ValueError if a baseline, parent or tuned point names no entry.
-
-        Two arms or two stages with one name raise it too.
-        """
+        """Raise ValueError if a baseline, parent or tuned point names no entry, or if two entries have one name."""
         arms, stages = {arm.name for arm in self.arms}, {stage.name for stage in self.stages}
         for what, names, known in (
             ("baseline", [self.baseline, *(arm.baseline for arm in self.arms)], arms),
@@ -486,10 +483,7 @@ class StepTime(Schema):
 
 
 class StepTimes(Schema):
-    """The content of probes/<device>.json: measured step times.
-
-    Files of earlier versions also hold other measurements.
-    """
+    """The content of probes/<device>.json: measured step times. Earlier versions also wrote other measurements."""
 
     device: str
     gpu: bool

@@ -49,7 +49,6 @@ class TrialState:
 
     @property
     def weights(self) -> Path:
-        """The path of a finished trial's weights, which may be missing."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
