@@ -61,29 +61,24 @@ def eps_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "images"
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # timm's
 def test_eps_named_png_starts_no_ghostscript(eps_folder: Path) -> None:
-    """Folders, tars and timm's data sets open only an allow-list of formats."""
+    """Folders, tars and timm's data sets open only an allow-list of formats, and replace no damaged image."""
+    refused = r"cannot be read as an image \(none of BMP, GIF"
+    with pytest.raises(ValueError, match=refused):
+        find_source("timm:", eps_folder).open(5)  # after four cats and a dog
     (eps_folder / "validation").rename(eps_folder / "test")
     with pytest.raises(ConfigError, match=r"b.png: cannot be read as an image"):
         read_folder(eps_folder, 8, 3)
     with tarfile.open(eps_folder.parent / "images.tar", "w") as tar:
         tar.add(eps_folder, "")
     source = find_source(str(eps_folder.parent / "images.tar"), None)
-    for place in range(len(source.labels)):
-        if "dog/b.png" not in source.names[place]:
+    for place, name in enumerate(source.names):
+        if "dog/b.png" not in name:
             source.open(place).load()
             continue
-        with pytest.raises(ValueError, match=r"cannot be read as an image \(none of BMP, GIF"):
+        with pytest.raises(ValueError, match=refused):
             source.open(place).load()
-    assert not (eps_folder.parent / "started").exists()
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # timm's
-def test_timms_dataset_starts_no_ghostscript_and_skips_no_image(eps_folder: Path) -> None:
-    """timm would open any format, and replace a damaged image by another."""
-    source = find_source("timm:", eps_folder)
-    with pytest.raises(ValueError, match=r"cannot be read as an image \(none of BMP, GIF"):
-        source.open(5)  # after four cats and a dog
     assert not (eps_folder.parent / "started").exists()
 
 
@@ -192,12 +187,7 @@ def test_no_worker_takes_compiled_code_from_a_run_directory(
     cache = Path(os.environ[compile_cache.CACHE])
     assert cache == caches / "vit-ablations" / "compiled" / compile_cache.instruction_set()
     assert (caches / "vit-ablations").stat().st_mode & 0o777 == 0o700
-
-
-def test_a_place_that_the_user_gave_is_used_and_pytorchs_guessable_one_is_not(
-    caches: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PyTorch writes its default in /tmp into the environment, where it looks like the user's."""
+    # PyTorch writes its guessable default in /tmp into the environment, where it looks like the user's.
     for given, used in (("/mine", "/mine"), (default_cache_dir(), str(caches))):
         monkeypatch.setenv(compile_cache.CACHE, given)
         compile_cache.use_private_cache()
@@ -278,23 +268,12 @@ def test_training_and_reading_use_no_network(tmp_path: Path) -> None:
     assert len({pid for pid, _ in lines}) > 1  # the workers were watched too
 
 
-COMMANDS = {
-    "setup": ["touch CANARY"],
-    "environment": {"BASH_ENV": "CANARY"},
-    "container": "sh -c",
-    "extra": {"chdir": "/"},
-    "srun": {"mpi": "pmix"},
-    "checkpoints": "/scratch",
-    "data_dir": "/data",
-    "stage": "/tmp",
-    "account": "theirs",
-}
+OF_PROFILES = ("setup", "environment", "container", "extra", "srun", "checkpoints", "data_dir", "stage", "account")
 
 
-@pytest.mark.parametrize("key", COMMANDS)
-def test_a_recipe_adds_no_command_to_a_job(tmp_path: Path, key: str) -> None:
-    """Shell, folders and accounts come from the user's profile."""
-    recipe = {"description": "d", "config": {}, "resources": {"cpus": 1, key: COMMANDS[key]}}
+@pytest.mark.parametrize("key", OF_PROFILES)
+def test_a_recipe_adds_no_command_folder_or_account_to_a_job(tmp_path: Path, key: str) -> None:
+    recipe = {"description": "d", "config": {}, "resources": {"cpus": 1, key: "CANARY"}}
     (tmp_path / "r.yaml").write_text(json.dumps(recipe))
     with pytest.raises(ValueError, match=rf"r.yaml: resources.{key}: only a profile says this"):
         read_recipe(str(tmp_path / "r.yaml"))

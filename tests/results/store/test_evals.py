@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic
 import torch
+from photographs import photographs
 from PIL import Image
 from serial import called_serially, served
 
@@ -134,11 +135,9 @@ def test_readers_compute_nothing_and_say_what_is_absent(ablate: Ablate, tmp_path
     gone = trials(tmp_path)[0].path / "evals/fewshot.json"
     gone.unlink()
     (row,) = [row for row in told(ablate, "table", "few.yaml")["rows"] if row["missing"]]
-    assert row["n"] == 1
-    assert any("fewshot5_accuracy is not computed yet" in note for note in row["notes"])
+    assert (row["n"], any("fewshot5_accuracy is not computed yet" in note for note in row["notes"])) == (1, True)
     view = told(ablate, "status", "few.yaml")
-    assert (view["finished"], view["missing"]) == (3, 1)
-    assert not gone.exists()
+    assert (view["finished"], view["missing"], gone.exists()) == (3, 1, False)
 
 
 def test_eval_that_is_not_of_these_weights_counts_as_not_there(ablate: Ablate, tmp_path: Path) -> None:
@@ -272,22 +271,14 @@ def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
 
 def test_images_are_made_from_the_originals_and_standardised_as_in_training(tmp_path: Path) -> None:
     """A model trained on reduced images sees the full files, standardized by the training's statistics."""
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 6), ("test", 3)):
-        for name in "ab":
-            folder = tmp_path / "images" / part / name
-            folder.mkdir(parents=True)
-            for i in range(count):
-                Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{i}.png")
-    config, run = Config(data=f"imagefolder:{tmp_path / 'images'}", image_size=8, steps=4, batch=4, **SMALL), Memory()
+    counts = {f"{part}/{name}": count for part, count in (("train", 6), ("test", 3)) for name in "ab"}
+    folder = photographs(tmp_path / "images", counts, (16, 16))
+    config, run = Config(data=f"imagefolder:{folder}", image_size=8, steps=4, batch=4, **SMALL), Memory()
     train(config, run)
     model = restored(config, run.weights or b"")
-    files = sorted((tmp_path / "images/test").rglob("*.png"))
-    pixels = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in files])).permute(0, 3, 1, 2).float()
-    small = [
-        np.asarray(Image.open(file).resize((8, 8), Image.Resampling.BILINEAR))
-        for file in sorted((tmp_path / "images/train").rglob("*.png"))
-    ]
+    train_files, test_files = (sorted((folder / part).rglob("*.png")) for part in ("train", "test"))
+    pixels = torch.from_numpy(np.stack([np.asarray(Image.open(file)) for file in test_files])).permute(0, 3, 1, 2)
+    small = [Image.open(file).resize((8, 8), Image.Resampling.BILINEAR) for file in train_files]
     mean, std = np.stack(small).mean(axis=(0, 1, 2)), np.stack(small).std(axis=(0, 1, 2))
     logits = model(((pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]).float())
     labels = torch.tensor([0] * 3 + [1] * 3)
