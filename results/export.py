@@ -67,9 +67,6 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
         raise ValueError(f"{path}: an export is named .parquet (everything) or .csv (the trials)")
 
 
-# -- Parquet -----------------------------------------------------------------------------------------------------------
-
-
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
     """Return the content of a Parquet export. inside: trial id -> inspection."""
     rows = list({row["id"]: row for study in studies for row in trial_rows(study)}.values())
@@ -219,9 +216,6 @@ def read_table(path: Path) -> pa.Table:
 def check_limit(path: Path, what: str, found: int, most: int) -> None:
     if found > most:
         raise store.Broken(f"{path}: damaged ({found:,} {what}: at most {most:,})")
-
-
-# -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
 def csv_text(studies: Sequence[StudyResults]) -> str:

@@ -87,8 +87,6 @@ def use_labels(labels: Mapping[str, str]) -> AbstractContextManager[None]:
     return use(replace(current(), labels={**labels, **current().labels}))
 
 
-# -- from a file ------------------------------------------------------------------------------------------------------
-
 Rule = tuple[Callable[[Any], object], str]  # whether a value is allowed, and what is allowed
 
 

@@ -54,7 +54,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
             needed = eval_files.left(trial, owed.get(trial.id, []), state.result)
             found += waste_of_finished(trial, state.attempt, stays(trial.id) or bool(needed))
         for claim in (path / "attempts").glob(".claim-*"):
-            if lease.known(lease.read(claim)) is False:  # killed before the rename that makes it an attempt
+            if lease.held(claim) is False:  # killed before the rename that makes it an attempt
                 found.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
     return found
 

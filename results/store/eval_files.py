@@ -144,9 +144,6 @@ def failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
     return None
 
 
-# -- for tables --------------------------------------------------------------------------------------------------------
-
-
 def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
     """Return eval name -> metrics and notes. An unreadable eval has no metrics, and a note that says why."""
     found: dict[str, EvalSummary] = {}

@@ -30,9 +30,6 @@ class Broken(ValueError):
     """An error: the content of a file is not what was written there, for example truncated, edited or misplaced."""
 
 
-# -- names and links ---------------------------------------------------------------------------------------------------
-
-
 def safe_name(name: object) -> str:
     """Return the name unchanged. Raises ValueError if it is not a printable name of one file or folder."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or not name.isprintable():
@@ -53,9 +50,6 @@ def refuse_links(root: Path, *paths: Path) -> None:
 def no_follow(path: str, flags: int) -> int:
     """Return the descriptor of a file, as an opener for `open`. Raises OSError if the file is a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def open_regular(path: Path | str, largest: int = LARGEST) -> io.FileIO:
@@ -141,9 +135,6 @@ def npy_header(text: bytes) -> "tuple[tuple[int, ...], bool, np.dtype]":
 
     header: tuple[tuple[int, ...], bool, np.dtype] = np.lib.format.read_array_header_1_0(io.BytesIO(text))
     return header
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def npz_bytes(arrays: "Mapping[str, np.ndarray]") -> bytes:

@@ -183,27 +183,20 @@ def nonce(attempt: Path) -> str:
     return found.nonce if found else ""
 
 
-def known(held: Lease | None) -> bool | None:
-    """Return whether a lease's holder lives, or None if this host cannot tell at once."""
-    if held is None or not is_here(held):
-        return None
+def holder_state(held: Lease | None) -> str:
+    """Return whether a lease's holder "lives", is "stopped" (SIGSTOP) or "gone"; "" if this host cannot tell."""
+    if held is None or (held.host, held.boot, held.pids) != (socket.gethostname(), boot(), pid_namespace()):
+        return ""
     fields = stat(held.pid)
     if not fields or fields[19] != held.started:
-        return False
-    return None if fields[0] == STOPPED else True
-
-
-def is_here(held: Lease) -> bool:
-    """Return whether a lease's holder shares the host, boot and pid namespace of this process."""
-    return (held.host, held.boot, held.pids) == (socket.gethostname(), boot(), pid_namespace())
+        return "gone"
+    return "stopped" if fields[0] == STOPPED else "lives"
 
 
 def stopped(attempt: Path) -> str:
-    """Return text that names the stopped process (SIGSTOP) holding an attempt, or "" if this host sees none."""
-    holder = read(attempt)
-    if holder is None or not is_here(holder) or known(holder) is not None:
-        return ""
-    return f"stopped (pid {holder.pid} on {holder.host})"
+    """Return text that names the stopped process holding an attempt, or "" if this host sees none."""
+    held = read(attempt)
+    return f"stopped (pid {held.pid} on {held.host})" if held and holder_state(held) == "stopped" else ""
 
 
 def changed(attempt: Path) -> int:
@@ -216,7 +209,7 @@ def changed(attempt: Path) -> int:
 
 def held(attempt: Path) -> bool | None:
     """Return whether a living process holds the attempt, or None if this host cannot tell at once."""
-    return False if (attempt / RELEASED).exists() else known(read(attempt))
+    return False if (attempt / RELEASED).exists() else {"lives": True, "gone": False}.get(holder_state(read(attempt)))
 
 
 def seems_alive(attempt: Path) -> bool:

@@ -214,10 +214,6 @@ class Entry(Schema):
         """The number of processes that train a trial together."""
         return int(self.config.get("gpus", 1))  # configs before 0.5 have none
 
-    @property
-    def is_baseline(self) -> bool:
-        return self.name == self.baseline
-
 
 class Stage(Entry):
     stage: str

@@ -78,7 +78,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     pairs = {
         arm.name: tuned_pairs.pair(arm.name, arm.baseline, plan, samples, gone)
         for arm in plan.arms
-        if not arm.is_baseline
+        if arm.name != arm.baseline
     }
     at_edge = {name for name, choice in choices.items() if choice.edge}
     unjudged = {arm.name for arm in plan.arms if {arm.name, arm.baseline} & at_edge}

@@ -400,7 +400,7 @@ def test_killed_in_either_stage_it_ends_the_same(tmp_path: Path) -> None:
             for file in (tmp_path / "storm/trials").glob("*/attempts/*/checkpoints/*.safetensors"):
                 trial = store.Trial(file.parents[3])
                 holder = lease.read(trial.attempts()[-1])
-                if trial.id not in killed and holder and lease.known(holder):
+                if trial.id not in killed and lease.holder_state(holder) == "lives":
                     os.kill(holder.pid, signal.SIGKILL)
                     killed.add(trial.id)
 
