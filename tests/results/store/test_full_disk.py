@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,17 +28,14 @@ class Disk:
     """A small file system that can be filled to the last byte."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ballast = folder / "ballast"
+        self.folder, self.ballast = folder, folder / "ballast"
 
     def fill(self) -> None:
         with open(self.ballast, "ab", buffering=0) as file:
             for size in (65536, 4096, 1):
-                try:
+                with suppress(OSError):
                     while file.write(bytes(size)):
                         pass
-                except OSError:
-                    continue
 
     def free(self) -> None:
         self.ballast.unlink(missing_ok=True)
