@@ -52,7 +52,7 @@ def reconcile(campaign: Campaign, inside: bool = False, withheld: Collection[str
 
     Trials for which the queue has no free slot wait. The caller must hold `launcher_lock`. inside: whether the caller
     is a job of the campaign, which takes one of the user's slots. withheld: ids of trials not to submit. Raises the
-    errors of SLURM. Outside a job, if trials were submitted, `no_last_job` says why no last job was, without an error.
+    errors of SLURM. Outside a job, no error is raised if only the last job is refused; `no_last_job` says why.
     """
     settle(campaign.runs)
     place, plans = campaign.place, campaign.read_plans()

@@ -117,7 +117,7 @@ class Cluster:
         return config.daemons(self.folder, self.settings)
 
     def named(self, name: str) -> list[Daemon]:
-        """Return the daemon of this name, which may be a node's, or the slurmd of every node for the name slurmd."""
+        """Return the daemons that a name stands for: a program, a node (its slurmd), or `slurmd` for all nodes."""
         found = [each for each in self.daemons if each.name == name or (name == "slurmd" and each.program == name)]
         if not found:
             raise ValueError(f"{name}: no daemon; there are {', '.join(each.name for each in self.daemons)}, slurmd")

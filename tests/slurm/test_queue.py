@@ -21,6 +21,13 @@ ROOT = Path(__file__).parents[2]
 CHEAP = Profile(partition="main", gpus=0, memory="100M", time=1)
 
 
+def send(folder: Path, profile: Profile = CHEAP, tag: str = "") -> int:
+    """Submit a task that makes `folder`/ran, and fails if that exists; return the job id."""
+    tag = tag or f"ablate:{folder.name}:0001"
+    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
+    return arrays.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
+
+
 def test_hostile_names_hide_no_job_and_make_none(here: Cluster) -> None:
     """Among jobs with hostile names and comments, each job with our tag is found once, and no text is executed."""
     array = here.sbatch("--hold", "--array=0-2", f"--job-name={TAG}", "--wrap=true")
@@ -44,14 +51,10 @@ def test_tasks_run_in_directories_of_hostile_names(
     """In each directory that is not refused, the task runs and leaves its log, and nothing else is made."""
     monkeypatch.chdir(tmp_path)
     names = [text for text in TEXTS if not {*"/\0"} & {*text} and 0 < len(text) < 200 and text not in (".", "..")]
-    taken: list[str] = []
-    problems: list[str] = []
+    taken, problems = [], []
     for number, name in enumerate(names):
-        folder, tag = tmp_path / name, f"ablate:hostile:{number:04d}"
-        chosen = submitit_parameters(Profile(partition="main", gpus=0, memory="100M", time=1), tag)
-        tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
         try:
-            arrays.send(folder / "submissions" / "0001", tag, tasks, chosen, Path(__file__).parents[2])
+            send(tmp_path / name, tag=f"ablate:hostile:{number:04d}")
             taken.append(name)
         except ValueError as error:
             problems.append(str(error))
@@ -61,8 +64,8 @@ def test_tasks_run_in_directories_of_hostile_names(
     await_empty_queue(here, 300)
     assert sorted(os.listdir(tmp_path)) == sorted(taken)
     for name in taken:
-        assert sorted(os.listdir(tmp_path / name)) == ["ran", "submissions"], name
-        array = tmp_path / name / "submissions" / "0001"
+        assert sorted(os.listdir(tmp_path / name)) == ["array", "ran"], name
+        array = tmp_path / name / "array"
         assert {path.name for path in array.iterdir()} == {"intent.json", "script.sh", "ack.json", "logs"}
         assert list(array.glob("logs/*_0_0_log.out")), name
     assert not list(here.folder.rglob(CANARY))
@@ -136,13 +139,6 @@ def test_silence_is_never_an_empty_queue(here: Cluster) -> None:
 
 
 BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"'
-
-
-def send(folder: Path, profile: Profile = CHEAP) -> int:
-    """Submit a task that makes `folder`/ran, and fails if that exists; return the job id."""
-    tag = f"ablate:{folder.name}:0001"
-    tasks = arrays.Tasks("os:mkdir", [str(folder / "ran")], [[]])
-    return arrays.send(folder / "array", tag, tasks, submitit_parameters(profile, tag), ROOT)
 
 
 @pytest.mark.parametrize(
