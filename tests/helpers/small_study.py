@@ -71,14 +71,3 @@ def results(runs: Path) -> dict[str, Result]:
     """Return the results of the trials that are over."""
     states = {trial.id: trial.state() for trial in trials(runs)}
     return {key: (s.result.weights_sha256, s.result.metrics) for key, s in states.items() if s.result}
-
-
-def published(runs: Path) -> list[int]:
-    """Return the number of attempts with a result of each trial: 1, unless work was done twice."""
-    return [sum((attempt / "result.json").exists() for attempt in trial.attempts()) for trial in trials(runs)]
-
-
-def logs(runs: Path) -> str:
-    """Return the ends of the newest logs, for the message of a test that fails."""
-    found = sorted(runs.glob("submissions/*/arrays/*/logs/*"), key=lambda path: path.stat().st_mtime)
-    return " | ".join(path.read_text()[-300:] for path in found[-4:])

@@ -1,10 +1,21 @@
-"""A dev cluster's queue, and what tests wait for: results, a report, an empty queue."""
+"""A dev cluster's queue, and what tests wait for and look at: results, logs, a report, an empty queue."""
 
 from pathlib import Path
 
-from small_study import logs, results
+from small_study import results, trials
 
 from slurm.devcluster import Cluster, until
+
+
+def published(runs: Path) -> list[int]:
+    """Return the number of attempts with a result of each trial: 1, unless work was done twice."""
+    return [sum((attempt / "result.json").exists() for attempt in trial.attempts()) for trial in trials(runs)]
+
+
+def logs(runs: Path) -> str:
+    """Return the ends of the newest logs, for the message of a test that fails."""
+    found = sorted(runs.glob("submissions/*/arrays/*/logs/*"), key=lambda path: path.stat().st_mtime)
+    return " | ".join(path.read_text()[-300:] for path in found[-4:])
 
 
 def queued(cluster: Cluster, form: str = "%i %T", *options: str) -> list[str]:

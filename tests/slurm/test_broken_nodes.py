@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from disturbance import resume
-from small_study import PROFILE, STATUS, SUBMIT, Ablate, published, results, run_here, run_on, trials, with_keys, write
-from waits import await_results, queued
+from small_study import PROFILE, STATUS, SUBMIT, Ablate, results, run_here, run_on, trials, with_keys, write
+from waits import await_results, published, queued
 
 from results import store
 from slurm.devcluster import Cluster, Settings, until

@@ -14,22 +14,8 @@ from pathlib import Path
 
 import pytest
 from disturbance import Storm, allow_urgent, processes, resume
-from small_study import (
-    CANCEL,
-    PROFILE,
-    SUBMIT,
-    Result,
-    Wrap,
-    launch,
-    logs,
-    published,
-    results,
-    run_here,
-    run_on,
-    trials,
-    write,
-)
-from waits import await_empty_queue, await_results, await_training, queued, reopen
+from small_study import CANCEL, PROFILE, SUBMIT, Result, Wrap, launch, results, run_here, run_on, trials, write
+from waits import await_empty_queue, await_results, await_training, logs, published, queued, reopen
 
 from ablations.cluster.reconciliation import LASTS
 from slurm.devcluster import Cluster, Settings, until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from in_process import called
-from small_study import STATUS, SUBMIT, Ablate, logs, published, results, with_keys, write
-from waits import await_empty_queue, await_report, queued, reopen
+from small_study import STATUS, SUBMIT, Ablate, results, with_keys, write
+from waits import await_empty_queue, await_report, logs, published, queued, reopen
 
 from ablations.cluster import submit as submitting
 from slurm.devcluster import Cluster, until

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from disturbance import processes
 from in_process import called
-from small_study import CANCEL, STATUS, STUDY, SUBMIT, Ablate, Wrap, logs, results, run_on, with_keys, write
-from waits import await_empty_queue, await_report, await_results, await_training, close, queued
+from small_study import CANCEL, STATUS, STUDY, SUBMIT, Ablate, Wrap, results, run_on, with_keys, write
+from waits import await_empty_queue, await_report, await_results, await_training, close, logs, queued
 
 from ablations.execution.faults import BUG
 from ablations.execution.retry import advice

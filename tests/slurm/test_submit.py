@@ -12,20 +12,8 @@ from pathlib import Path
 import pytest
 import synthetic
 from disturbance import processes
-from small_study import (
-    STATUS,
-    SUBMIT,
-    Ablate,
-    Wrap,
-    launch,
-    published,
-    results,
-    run_here,
-    trials,
-    with_keys,
-    write,
-)
-from waits import await_empty_queue, await_report, await_results, queued, reopen
+from small_study import STATUS, SUBMIT, Ablate, Wrap, launch, results, run_here, trials, with_keys, write
+from waits import await_empty_queue, await_report, await_results, published, queued, reopen
 
 from ablations.cluster import array_tasks
 from ablations.execution import provenance
