@@ -273,7 +273,10 @@ def decode(content: bytes | memoryview, shape: tuple[int, int, int]) -> Bytes:
 
 
 def read_index(folder: Path, manifest: Manifest) -> Records:
-    """Read the index (M,), a record for each image; raise ValueError if it is damaged or not the manifest's."""
+    """Read the index (M,), a record for each image.
+
+    Raises ValueError unless it is the manifest's, each label is valid, and the images of a shard lie end to end.
+    """
     path = folder / INDEX
     try:
         content = read_regular(path, manifest.images * RECORD.itemsize + NPY_HEADER)
@@ -283,27 +286,20 @@ def read_index(folder: Path, manifest: Manifest) -> Records:
         raise ValueError(f"{path}: damaged, or of another pack than {folder / MANIFEST}")
     try:
         records = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-        check_records(records, manifest)
+        if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
+            raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
+        if (label := int(records["label"].max())) >= len(manifest.classes):
+            raise ValueError(f"label {label} of {len(manifest.classes)} classes")
+        parts = np.split(records, np.cumsum([shard.images for shard in manifest.shards])[:-1])
+        for shard, part in zip(manifest.shards, parts, strict=True):
+            ends = np.cumsum(part["size"], dtype=np.uint64)
+            if ends[-1] != shard.bytes or not np.array_equal(part["offset"][1:], ends[:-1]) or part["offset"][0]:
+                raise ValueError(f"its images of {shard.file} do not lie end to end")
+            if manifest.format == "bytes" and (part["size"] != manifest.image_bytes).any():
+                raise ValueError(f"an image of {shard.file} has not {manifest.image_bytes} bytes")
     except Exception as error:  # NumPy raises many kinds, also from tokenize and ast
         raise ValueError(f"{path}: {reason(error)}; {ANEW}") from None
     return records
-
-
-def check_records(records: Records, manifest: Manifest) -> None:
-    """Raise ValueError unless each image has a record with a valid label, and a shard's images lie end to end."""
-    if (records.dtype, records.shape) != (RECORD, (manifest.images,)):
-        raise ValueError(f"holds {records.dtype} {records.shape}, not {RECORD} {(manifest.images,)}")
-    if (label := int(records["label"].max())) >= len(manifest.classes):
-        raise ValueError(f"label {label} of {len(manifest.classes)} classes")
-    first = 0
-    for shard in manifest.shards:
-        part = records[first : first + shard.images]
-        ends = np.cumsum(part["size"], dtype=np.uint64)
-        if ends[-1] != shard.bytes or not np.array_equal(part["offset"][1:], ends[:-1]) or part["offset"][0]:
-            raise ValueError(f"its images of {shard.file} do not lie end to end")
-        if manifest.format == "bytes" and (part["size"] != manifest.image_bytes).any():
-            raise ValueError(f"an image of {shard.file} has not {manifest.image_bytes} bytes")
-        first += shard.images
 
 
 def check_size(path: Path, shard: Shard) -> None:

@@ -39,13 +39,11 @@ class Stored:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape (n, C, S, S) of the images."""
         side, _, channels = self.pack.shape
-        return len(self), channels, side, side
+        return len(self), channels, side, side  # (n, C, S, S)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the images take in memory."""
         return math.prod(self.shape)
 
     def to(self, device: torch.device) -> Stored:

@@ -72,7 +72,12 @@ class Distortion(Stage):
 
         sign: 1 or -1 (B,), which only signed operations use. fixed: see `Stage.apply`.
         """
-        table, signed = self.amounts(choices.device)
+        device = choices.device
+        if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
+            table = torch.stack([operation.amounts for operation in self.operations])  # (operations, 31)
+            signed = torch.tensor([operation.signed for operation in self.operations])
+            self.magnitudes[device] = table.to(device), signed.to(device)
+        table, signed = self.magnitudes[device]
         return self.operate_by(images, choices, table[choices, levels] * sign.where(signed[choices], 1), fixed)
 
     def operate_by(self, images: Tensor, choices: Tensor, amounts: Tensor, fixed: bool) -> Tensor:
@@ -88,14 +93,6 @@ class Distortion(Stage):
             if len(chosen):
                 images[chosen] = operation(images[chosen], amount)
         return images
-
-    def amounts(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return each operation's amounts by level (operations, 31), and a mask of signed operations (operations,)."""
-        if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
-            table = torch.stack([operation.amounts for operation in self.operations])
-            signed = torch.tensor([operation.signed for operation in self.operations])
-            self.magnitudes[device] = table.to(device), signed.to(device)
-        return self.magnitudes[device]
 
 
 class Strength(Variant.Options):
