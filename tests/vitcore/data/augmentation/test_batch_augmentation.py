@@ -25,11 +25,11 @@ class Replayed:
 
     def __init__(self, key: Tensor) -> None:
         hashed = bits(key, code("erasing"), 1 + 4 * TRIES)[0].double()
-        first, *self.rest = ((hashed + 2**31) / 2**32).tolist()
-        self.first, self.asked = first, 0
+        self.first, *self.rest = ((hashed + 2**31) / 2**32).tolist()
+        self.asked = 0
 
     def random(self) -> float:
-        return self.first  # type: ignore[no-any-return]
+        return self.first
 
     def uniform(self, low: float, high: float) -> float:
         tried, second = divmod(self.asked, 2)
