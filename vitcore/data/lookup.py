@@ -15,7 +15,7 @@ STATED: dict[str, About] = {}  # facts about packs that are not here, from recip
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack, or those that a recipe states.
+    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack; a recipe can state a missing pack's.
 
     data_dir: a folder to search for packs; see `vitcore.data.datasets.data_homes`. Raises ConfigError if the name is
     unknown, or if the folder or pack is invalid.

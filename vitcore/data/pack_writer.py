@@ -135,8 +135,8 @@ def repair(
 ) -> None:
     """Write the `damaged` files of a finished pack again from its source; the manifest and all trial ids stay.
 
-    Raises ValueError if another process is writing there. Also raises it, and keeps the file, if the source has changed
-    so that the new file does not match the manifest.
+    Raises ValueError if another process is writing there. Also raises it, and keeps the file, if the new one does not
+    match the manifest because the source has changed.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")

@@ -96,7 +96,7 @@ class Distortion(Stage):
 
 
 class Strength(Variant.Options):
-    """Options of RandAugment. The magnitude of big_vision's randaug(2, 10), the largest there, is 30 here."""
+    """Options of RandAugment. The largest magnitude in big_vision, as in randaug(2, 10), is 30 here."""
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Operations per image.
     magnitude: Annotated[int, Field(ge=0, lt=LEVELS)] = 10  #: Strength, up to torchvision's 30.
