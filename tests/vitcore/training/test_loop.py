@@ -1,4 +1,4 @@
-"""The loop: bit-exact resume, learning, divergence, schedule, groups."""
+"""The loop: bit-exact resume, metrics, learning and precision, with few settings and with all of them together."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,16 +17,19 @@ import trainings
 from trainings import advanced, after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
-from vitcore import ViT, train
+from vitcore import Config, ViT, train
 from vitcore.analysis.restore import restored
+from vitcore.config import merge
+from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
+from vitcore.runtime.compile_cache import compiled
 from vitcore.runtime.device import SUBNORMAL, computing, in_precision
-from vitcore.training.loop import evaluation_steps
+from vitcore.training import step
+from vitcore.training.loop import Training, evaluation_steps
 from vitcore.training.run import Memory
+from vitcore.training.step import Batch
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=20, batch=48)
-
-
 CONFIG = tiny(evaluations=7, label_smoothing=0.1, data_fraction=0.1, position="relative")
 
 
@@ -186,3 +190,93 @@ def test_the_callers_autocast_is_not_the_trainings() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(in_precision(config, model, images), expected)
         assert not torch.equal(model(images).float(), expected)
+
+
+# -- all settings together ---------------------------------------------------------------------------------------------
+
+
+def combined(**settings: Any) -> Config:
+    defaults = {"width": 16, "depth": 2, "heads": 2, "patch": 4, "steps": 8, "batch": 24, "evaluations": 2}
+    return Config(**merge(defaults, settings))
+
+
+EVERYTHING: dict[str, Any] = {
+    "data_fraction": 0.05,  # several epochs, batches that span two
+    "registers": 2, "layer_scale": 0.1, "qk_norm": True, "dropout": 0.1, "drop_path": 0.2,
+    "augment": "flip-crop-randaugment", "augment.pad": 1, "augment_repeats": 3, "random_erasing": 0.5,
+    "random_erasing_fill": "pixel", "mixup": 0.5, "cutmix": 1.0, "label_smoothing": 0.1, "ema": 0.99,
+    "layer_decay": 0.8, "optimizer": "sgd", "lr": 0.05, "schedule": "constant", "weight_decay_on": "all",
+}  # fmt: skip
+RESUMED: list[dict[str, Any]] = [
+    EVERYTHING,
+    EVERYTHING | {"precision": "bf16"},
+    EVERYTHING | {"optimizer": "adamw", "micro_batch": 7},
+    {"token_merging": 3, "patch": 2, "dropout": 0.1, "drop_path": 0.1},
+    {"stem.patches": [1, 2, 4], "dropout": 0.1},
+    {"stem": "conv", "stem.norm": "batch"},
+    {"model": "timm/test_resnet", "dropout": 0.5},
+]
+
+
+@pytest.mark.parametrize("settings", RESUMED)
+def test_training_resumes_bit_exactly(settings: dict[str, Any]) -> None:
+    config = combined(**settings)
+    whole = finished(config)
+    torch.manual_seed(7)  # no draw depends on the global generator
+    assert_same(finished(config, 3, 2), whole)
+
+
+def test_micro_batches_see_the_noise_of_the_whole_batch() -> None:
+    """Dropout, stochastic depth, augmentation and mixed images: the whole batch's gradient in float64, and its loss."""
+    training = advanced(combined(**(EVERYTHING | {"head_init": "lecun-normal"})))
+    training.model.double()
+    images, targets, keys = training.batch()
+    batch = Batch(images.double(), targets.double(), keys)
+    losses, gradients = [], []
+    for size in (24, 12, 7, 1):
+        losses.append(training.train_step.gradients(batch, size).item())
+        gradients.append([parameter.grad.clone() for parameter in training.model.parameters()])
+    for parts in gradients[1:]:
+        torch.testing.assert_close(parts, gradients[0], rtol=1e-9, atol=1e-12)
+    assert losses == pytest.approx([losses[0]] * 4)
+
+
+def test_augmented_images_reach_the_model() -> None:
+    """The batch is the augmentation's bytes, standardised; validation images are never augmented."""
+    config = combined(augment="randaugment")
+    data = load(config)
+    training, plain = Training(config, data), Training(combined(), data)
+    chosen = data.train.pixels[training.order.places(0, 24)]
+    keys = training.batch().keys
+    torch.testing.assert_close(training.batch().images, data.standardise(AUGMENT["randaugment"](config)(chosen, keys)))
+    assert not torch.equal(training.batch().images, plain.batch().images)
+    assert training.score(data.val)[0] == plain.score(data.val)[0]
+
+
+def test_bf16_computes_products_in_bf16_and_losses_in_float32() -> None:
+    """Logits and parameters are float32, dense layers in between are not; the loss is near that of float32."""
+    training = advanced(combined(precision="bf16", head_init="lecun-normal"))
+    seen: list[torch.dtype] = []
+    up = training.model.encoder.blocks[0].mlp.up
+    up.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    batch = training.batch()
+    assert training.forward(batch.images).dtype == torch.float32
+    assert seen == [torch.bfloat16]
+    exact = Training(combined(head_init="lecun-normal"), training.data)
+    losses = [one.train_step.mean_loss(batch).item() for one in (training, exact)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+    training.train_step.gradients(batch, 24)
+    assert {p.grad.dtype for p in training.model.parameters() if p.grad is not None} == {torch.float32}
+    training.score(training.data.val)
+    assert set(seen) == {torch.bfloat16}
+
+
+@pytest.mark.slow
+def test_compiled_training_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through dynamo and the joint graph, evaluations and checkpoint included: names and losses are those of eager."""
+    without_kernels = Mock(side_effect=partial(compiled, backend="aot_eager"))
+    monkeypatch.setattr(step, "compiled", without_kernels)
+    settings = EVERYTHING | {"steps": 2, "evaluations": 1, "depth": 1}
+    expected = train(combined(**settings)).metrics
+    assert train(combined(**settings, compile=True)).metrics == pytest.approx(expected, rel=1e-3)
+    without_kernels.assert_called_once()
