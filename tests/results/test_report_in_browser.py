@@ -84,7 +84,7 @@ def test_each_study_shows_the_figure_of_its_width(tab: Tab) -> None:
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance of "rgb(r, g, b)", as WCAG defines it."""
+    """Return the relative luminance of "rgb(r, g, b)" (WCAG 2.2)."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -79,13 +79,10 @@ def test_files_with_other_names_are_no_checkpoints(trial: store.Trial) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
 def test_a_checkpoint_that_is_no_plain_file_is_passed_over(trial: store.Trial, kind: str) -> None:
     newer = trial.path / "attempts/0001/checkpoints" / f"000000020-{'0' * 16}.safetensors"
-    if kind == "pipe":
-        os.mkfifo(newer)
-    elif kind == "device":
-        newer.symlink_to("/dev/zero")
-    else:
-        with open(newer, "wb") as file:
-            file.truncate(files.MEMORY + 1)
+    make = {"pipe": lambda: os.mkfifo(newer), "device": lambda: newer.symlink_to("/dev/zero"), "huge": newer.touch}
+    make[kind]()
+    if kind == "huge":
+        os.truncate(newer, files.MEMORY + 1)
     if kind != "huge":  # whose checksum takes long
         assert trial.newest_step() == 10
     with synthetic.claimed(trial) as attempt:

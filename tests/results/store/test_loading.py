@@ -11,6 +11,7 @@ from results import store
 from results.load import load_studies
 from results.store import record
 from results.store.lease import Watch
+from results.study_results import StudyResults
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +65,20 @@ def test_every_planned_trial_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_trials_has_columns_without_rows(tmp_path: Path) -> None:
-    plan = synthetic.position(seeds=0)
-    (study,) = load_studies(synthetic.write(tmp_path, plan))
+    (study,) = load_studies(synthetic.write(tmp_path, synthetic.position(seeds=0)))
     assert len(study.trials) == 0
     assert {"arm", "status", "test_accuracy"} <= set(study.trials.columns)
 
 
+def assert_equal(a: StudyResults, b: StudyResults) -> None:
+    assert a.trials.equals(b.trials)
+    assert a.history.equals(b.history)
+    assert all(np.array_equal(a.correct[key], of) for key, of in b.correct.items())
+
+
 def test_a_trial_reads_as_it_was_written(runs: Path) -> None:
-    plan = synthetic.position()
-    expected, (found,) = synthetic.with_weights(synthetic.results(plan)), load_studies(runs, ["position-embedding"])
-    assert found.trials.equals(expected.trials)
-    assert found.history.equals(expected.history)
-    for key, (index, correct) in expected.correct.items():
-        assert (found.correct[key][0] == index).all()
-        assert (found.correct[key][1] == correct).all()
+    (found,) = load_studies(runs, ["position-embedding"])
+    assert_equal(found, synthetic.with_weights(synthetic.results(synthetic.position())))
 
 
 def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +88,7 @@ def test_many_trials_are_read_by_several_processes(runs: Path, tmp_path: Path, m
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
     assert record.process_count(20) == 3
     (shared,) = load_studies(runs, ["position-embedding"])
-    assert shared.trials.equals(alone.trials)
-    assert shared.history.equals(alone.history)
-    assert all(np.array_equal(shared.correct[key], of) for key, of in alone.correct.items())
+    assert_equal(shared, alone)
     newer = synthetic.write(tmp_path, synthetic.position())
     (next((newer / "trials").iterdir()) / "result.json").write_text('{"schema": 99}')
     with pytest.raises(store.NewerSchema, match="schema 99 is newer"):

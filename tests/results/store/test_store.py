@@ -166,21 +166,20 @@ def test_checkpoints_left_by_a_killed_winner_are_swept(trial: store.Trial) -> No
     assert trial.checkpoints() == []
 
 
-def test_superseded_attempt_writes_no_checkpoint_and_no_result(trial: store.Trial) -> None:
+def test_only_the_newest_attempt_publishes_and_only_once(trial: store.Trial) -> None:
+    """A superseded attempt writes no checkpoint and no result; a second result is refused."""
     zombie = synthetic.claimed(trial)
     zombie.release()
-    with synthetic.claimed(trial):
-        for write in (lambda: zombie.save_checkpoint(1, b"old"), lambda: zombie.publish(RESULT)):
-            with pytest.raises(store.Superseded):
-                write()
-
-
-def test_second_result_is_refused(trial: store.Trial) -> None:
     with synthetic.claimed(trial) as attempt:
         attempt.publish(RESULT)
         first = (trial.path / "result.json").read_bytes()
-        with pytest.raises(store.Superseded):
-            attempt.publish(RESULT | {"params": 11})
+        for write in (
+            lambda: zombie.save_checkpoint(1, b"old"),
+            lambda: zombie.publish(RESULT),
+            lambda: attempt.publish(RESULT | {"params": 11}),
+        ):
+            with pytest.raises(store.Superseded):
+                write()
         assert (trial.path / "result.json").read_bytes() == first
     assert store.claim(trial, lease.Watch()) is None
 
