@@ -107,10 +107,7 @@ def fingerprint(rows: Sequence[Json]) -> str:
 
 
 def read(path: Path) -> list[StudyResults]:
-    """Return the results of the studies in a Parquet export, equal to the results that were written.
-
-    Raises ValueError if the file is missing, not an export, damaged, or written by a newer version.
-    """
+    """Return the studies in a Parquet export. Raises ValueError if it is missing, damaged or of a newer version."""
     header = read_header(path)
     rows = read_rows(path)
     if header.trials != fingerprint(rows):
@@ -166,10 +163,7 @@ def read_header(path: Path) -> ExportHeader:
 
 
 def read_rows(path: Path) -> list[Json]:
-    """Return the rows of an export as dicts by column, in which the columns ARRAYS hold NumPy arrays or None.
-
-    Raises ValueError if the file is not a whole Parquet file, Broken if columns or values are not as expected.
-    """
+    """Return the rows by column, with arrays or None in the columns ARRAYS. Raises ValueError for damage."""
     try:
         table = read_table(path)
         rows: list[Json] = table.drop_columns(list(ARRAYS)).to_pylist()

@@ -276,10 +276,7 @@ class PublishedRow(OfStudy):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedClaim(Claim, OfStudy):
-    """A published claim with its verdict, and the difference between the published numbers of its two arms.
-
-    delta: the difference in the study's own results. published_delta: None if an arm has no published number.
-    """
+    """A published claim with its verdict, its difference in the study, and that of the published numbers."""
 
     published_delta: float | None
     notes: Sequence[str]

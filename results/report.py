@@ -36,10 +36,7 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 
 
 def render(studies: Sequence[StudyResults], made: datetime, inside: Mapping[str, Inspection] = {}) -> str:
-    """Return the HTML of the report, which is the same for equal arguments.
-
-    made: the report's date, in UTC. inside: trial id -> inspection.
-    """
+    """Return the HTML of the report. made: its date in UTC. inside: trial id -> inspection."""
     trials = pd.concat([study.trials for study in studies]).drop_duplicates("id")
     uses = Counter(trial for study in studies for trial in set(study.trials["id"]))
     loader = FileSystemLoader(Path(__file__).parent)
@@ -160,10 +157,7 @@ def slug(name: str) -> str:
 
 
 def verdict_summary(table: Table) -> str:
-    """Return the number of arms with each verdict, such as "2 worse, 1 equivalent".
-
-    In a tuned study, only the tuned arms count.
-    """
+    """Return text such as "2 worse, 1 equivalent", which counts only tuned arms in a tuned study."""
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
@@ -249,10 +243,7 @@ def rerun_command(plan: Plan) -> str:
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> Markup:
-    """Return an SVG to embed in HTML, as wide as its container, its ids made unique by `prefix`.
-
-    label: text for screen readers.
-    """
+    """Return an SVG for HTML, as wide as its container. prefix: makes ids unique. label: for screen readers."""
     text = svg.decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

@@ -13,10 +13,7 @@ MANY = 12  # most names that are listed
 
 
 def unknown_names_warning(style: Style, plans: Sequence[Plan]) -> str:
-    """Return a warning about the names in labels, colors and order that no plan has, or "".
-
-    Settings that no plan varies are skipped, because one style may serve several studies.
-    """
+    """Return a warning about names of a style that no plan has, or "". Unvaried settings are skipped."""
     known = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
     varied = {name.partition("=")[0] for name in known if "=" in name}
     measured = {name for plan in plans for name in plan.evals}

@@ -32,10 +32,7 @@ Point = tuple[float, int, dict[str, float]]  # seconds of training, step, scalar
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A trial of a study, as trackers record it.
-
-    points: one per evaluation, then one with the final metrics if there are any.
-    """
+    """A trial as trackers record it. points: one per evaluation, then the final metrics if there are any."""
 
     study: str
     arm: str
@@ -129,10 +126,7 @@ def encode_events(points: Iterable[Point]) -> bytes:
 
 
 def append_or_replace(path: Path, content: bytes) -> None:
-    """Append the part of `content` that the file lacks.
-
-    A file whose content is not the start of `content`, as after a retry, is replaced.
-    """
+    """Append what the file lacks. A file that does not start like `content`, as after a retry, is replaced."""
     try:
         old = read_bytes(path)
     except (FileNotFoundError, store.Broken):
@@ -148,10 +142,7 @@ def append_or_replace(path: Path, content: bytes) -> None:
 
 
 def write_wandb(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write an offline run per evaluated trial to `folder`.
-
-    The study's name, with "-" for "@", is the project. The arm is the group, and the trial's id is the run's id.
-    """
+    """Write an offline run per trial to `folder`: project = study with "-" for "@", group = arm, id = trial."""
     import wandb
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,10 +172,7 @@ LONGEST = 500  # characters of a parameter
 
 
 def write_mlflow(studies: Sequence[StudyResults], folder: Path) -> None:
-    """Write a run per evaluated trial and an experiment per study to the file `folder`/mlflow.db.
-
-    A second export adds new runs.
-    """
+    """Write a run per trial to the file `folder`/mlflow.db. A second export adds new runs."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 

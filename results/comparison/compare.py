@@ -142,10 +142,7 @@ def are_namesakes(a: Side, b: Side) -> bool:
 
 
 def pair_test(pair: Pair, sample_of: Callable[[Side], Sample | None]) -> Test | None:
-    """Return the test of B against A on the samples from `sample_of`.
-
-    Returns None if one of the arms or samples is None, or if the arms differ in config or metric.
-    """
+    """Return the test of B against A on samples; None if a sample is missing, or if config or metric differ."""
     a, b = pair.a, pair.b
     if a is None or b is None or not trained_alike(a, b):
         return None
@@ -200,10 +197,7 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
 
 
 def holm_over_tests(tests: Sequence[Test | None], name: str) -> list[float | None]:
-    """Return the p values `name` (p or p_margin), adjusted by Holm over the distinct tests.
-
-    A baseline shared by several studies is one test.
-    """
+    """Return the p values `name`, adjusted by Holm over distinct tests: a baseline of several studies is one."""
     family = {test.trials: p for test in tests if test and (p := getattr(test, name)) is not None}
     p_holm = dict(zip(family, inference.holm(list(family.values()), len(family)), strict=True))
     return [p_holm[test.trials] if test and getattr(test, name) is not None else None for test in tests]
@@ -229,10 +223,7 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 def compared_row(
     pair: Pair, test: Test | None, resolvable: float | None, change: Test | None, family: int
 ) -> ComparedRow:
-    """Return the row of one pair.
-
-    resolvable: the smallest difference that the test would have resolved. change: the test of B's contrast against A's.
-    """
+    """Return the row of one pair. change: the test of B's contrast against A's."""
     plan, difference = pair.first.study.plan, test.difference if test else Estimate(0, None)
     return ComparedRow(
         **of_study(plan),
@@ -394,10 +385,7 @@ def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return text with the metrics if they differ, else with up to three differing settings.
-
-    If no setting differs, a part of the model has another version.
-    """
+    """Return text with the metrics if they differ, else with up to three differing settings."""
     if a.study.plan.metric != b.study.plan.metric:
         return f"metric {a.study.plan.metric} and {b.study.plan.metric}"
     found = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
@@ -416,10 +404,7 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
-    """Return each field of provenance that differs, such as code or device, with the values in A and B.
-
-    A plug-in that only one side loaded is left out.
-    """
+    """Return each field of provenance that differs, unless it is a plug-in that only one side loaded."""
     left, right = provenance_values(a), provenance_values(b)
     both = {name: {"a": left[name], "b": right[name]} for name in left if name in right}
     return {name: values for name, values in both.items() if values["a"] != values["b"]}

@@ -132,10 +132,7 @@ class Attempt:
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
-        """Publish the trial's result and remove its checkpoints.
-
-        Raises Superseded if a newer attempt exists or a result was published before.
-        """
+        """Publish the result and remove checkpoints. Raises Superseded if a newer attempt or a result exists."""
         self.ensure_current()
         content = {
             "schema": SCHEMA,

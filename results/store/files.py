@@ -76,20 +76,14 @@ def read_bytes(path: Path | str, largest: int = LARGEST) -> bytes:
 
 
 def read_end(path: Path | str, most: int) -> bytes:
-    """Return the last `most` bytes of a regular file of any size.
-
-    Raises FileNotFoundError if it is missing. Raises Broken if it is not a regular file.
-    """
+    """Return the last `most` bytes of a regular file of any size. Raises like `read_bytes`."""
     with open_regular(path, ANY) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
 def sha256(path: Path | str) -> str:
-    """Return the SHA-256 (hex) of a regular file of any size.
-
-    Raises FileNotFoundError if it is missing. Raises Broken if it is not a regular file.
-    """
+    """Return the SHA-256 (hex) of a regular file of any size. Raises like `read_bytes`."""
     with open_regular(path, ANY) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

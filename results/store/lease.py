@@ -97,10 +97,7 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make an attempt's folder with the lease inside, by one rename; return whether this process made it.
-
-    Raises OSError if the folder cannot be made, or if `attempt` is a file.
-    """
+    """Make an attempt's folder with the lease inside; return whether this process made it. Raises OSError."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")

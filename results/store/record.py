@@ -54,10 +54,7 @@ class Record:
 
 
 def of_many(runs: Path, ids: Sequence[str], parts: Collection[str] = PARTS) -> dict[str, Record]:
-    """Return trial id -> record. parts: what to read of each trial besides its result (see PARTS).
-
-    Raises NewerSchema if a newer version wrote a file.
-    """
+    """Return trial id -> record. parts: what to read besides the result (see PARTS). Raises NewerSchema."""
     read_one, processes = partial(read, runs, parts), process_count(len(ids))
     if processes > 1:
         ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent process reports them

@@ -526,10 +526,7 @@ class TrialRow(Schema):
 
 
 def stray(content: object, at: str = "") -> str:
-    """Return the path of the first field that the schema of a file does not name, or "" if there is none.
-
-    at: path of `content` in the file.
-    """
+    """Return the path of the first field that no schema names, or "". at: path of `content` in the file."""
     if isinstance(content, list):
         return next(filter(None, (stray(one, f"{at}{place}.") for place, one in enumerate(content))), "")
     if not isinstance(content, Schema):
