@@ -200,11 +200,7 @@ class Config(Options):
         return POSITION[self.position].stem_width(self)
 
     def options_of(self, slot: str, schema: type[AnyOptions]) -> AnyOptions:
-        """Return the validated options of the variant chosen for `slot`.
-
-        slot: a field that chooses a variant, such as `position`. schema: the variant's Options class. Raises
-        ConfigError if an option is unknown or invalid.
-        """
+        """Return the options of the variant chosen for `slot`; raise ConfigError if one is unknown or invalid."""
         prefix = f"{slot}."
         mine = {key.removeprefix(prefix): v for key, v in self.options.items() if key.startswith(prefix)}
         try:

@@ -33,10 +33,7 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
 
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
-    """Return the contracts of a variant as pairs (description, check): of all variants, of model parts, of the slot.
-
-    Raises AssertionError if the variant does not exist.
-    """
+    """Return the contracts of a variant as pairs (description, check); raise AssertionError if it does not exist."""
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]

@@ -34,10 +34,7 @@ def of_architecture(key: str) -> bool:
 
 
 def sizes(model: object) -> dict[str, float]:
-    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16; {} of "".
-
-    Raises ConfigError if the name is unknown.
-    """
+    """Return width, depth, heads, mlp_ratio and patch of a named size such as S/16 ({} of ""), or raise ConfigError."""
     if model == "":
         return {}
     name, slash, patch = str(model).partition("/")

@@ -100,10 +100,7 @@ def check_names(config: Config) -> None:
 
 
 def refuse_misplaced_variant(values: Mapping[str, Any], fields: Iterable[str]) -> None:
-    """Raise ConfigError if the name of a variant stands in a wrong place, as in `swiglu=true` for `mlp=swiglu`.
-
-    values: settings by key. fields: the names of the fields of Config.
-    """
+    """Raise ConfigError if a variant's name stands in a wrong place, as in `swiglu=true` for `mlp=swiglu`."""
     if str(kind := values.get("attention")) in SELF_ATTENTION:
         raise ConfigError(f"attention={kind}: 'fastest' or 'pinned', the kernel; did you mean self_attention={kind}?")
     for key in values.keys() - set(fields):

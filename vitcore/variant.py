@@ -49,10 +49,7 @@ class Variant:
 
     @classmethod
     def version(cls, config: Config) -> int | str:
-        """Return what enters a trial's id: `numerics` if the class itself declares it, else the plug-in file's hash.
-
-        Raises ValueError if the class has neither.
-        """
+        """Return what enters a trial's id: `numerics` if the class itself declares it, else the plug-in file's hash."""
         if "numerics" in cls.__dict__:
             return cls.numerics
         if "digest" not in cls.__dict__:

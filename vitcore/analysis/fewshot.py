@@ -39,10 +39,7 @@ class Probe:
 
     @classmethod
     def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
-        """Return a probe fitted by ridge regression of {-1, 1} targets on standardized features.
-
-        features: (n, D). labels: the classes as integers (n,).
-        """
+        """Return a ridge regression of {-1, 1} targets on standardized features (n, D). labels: integers (n,)."""
         features = features.double()
         mean, std = features.mean(dim=0), features.std(dim=0, correction=0) + EPSILON
         targets = 2 * F.one_hot(labels, classes).double() - 1  # (n, K)
@@ -58,10 +55,7 @@ def with_bias(x: Tensor) -> Tensor:
 
 
 def ridge(x: Tensor, y: Tensor, l2: float) -> Tensor:
-    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, for x (n, D) and y (n, K).
-
-    The smaller of the matrices x^T x and x x^T is used.
-    """
+    """Return the w (D, K) that minimizes |x w - y|^2 + l2 |w|^2, by the smaller of x^T x and x x^T."""
     n, width = x.shape
     if n >= width:
         primal: Tensor = torch.linalg.solve(x.T @ x + l2 * torch.eye(width, dtype=x.dtype), x.T @ y)
@@ -107,10 +101,7 @@ def few_shot(model: Model, data: Data, shots: Sequence[int] = SHOTS) -> FewShot:
 
 
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
-    """Return the indices (count * K,) of `count` random training images of each of K classes.
-
-    labels: the class of each training image (n,). draw: the number of the random choice, from 0.
-    """
+    """Return the indices (count * K,) of `count` random images of each of K classes, from labels (n,)."""
     groups = by_class(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])
 

@@ -120,10 +120,7 @@ def rollout(weights: list[Tensor]) -> Tensor:
 
 
 def looked_at(rolled: Tensor, prefix: int, class_token: bool) -> Tensor:
-    """Return the share (B, N) of each input patch in the class token, or in the mean of the output patches.
-
-    rolled: the attention rollout (B, T, T). prefix: number of tokens before the patches.
-    """
+    """Return the share (B, N) of each input patch in what the pooling reads, from the attention rollout (B, T, T)."""
     read = rolled[:, 0] if class_token else rolled[:, prefix:].mean(dim=1)
     return read[:, prefix:]
 
@@ -289,10 +286,7 @@ class Inside:
 
 
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> Inside:
-    """Return the data of all figures on the inside of a model in evaluation mode, from random test images.
-
-    images: the largest number of images, which are the same in every call.
-    """
+    """Return the data of all figures on the inside of a model, from at most `images` random, fixed test images."""
     config = model.config
     chosen = data.test.at(order(len(data.test), "inspect")[:images].copy())
     pixels, labels = torch.cat(list(chosen.batches(len(chosen)))), chosen.labels

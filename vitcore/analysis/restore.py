@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def restored(config: Config, weights: bytes) -> Model:
-    """Return the trained model in evaluation mode, on the device of `config`.
-
-    weights: a safetensors file's content. Raises ConfigError if they do not fit the model.
-    """
+    """Return the trained model in evaluation mode; raise ConfigError if the safetensors `weights` do not fit it."""
     model = build(config)
     own = model.state_dict()
     tensors = read_fitting(weights, own, "weights")

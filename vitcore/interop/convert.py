@@ -156,10 +156,7 @@ def to_timm(model: ViT) -> TimmViT:
 
 
 def timm_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`, by name.
-
-    Raises ValueError if timm's model lacks a part of the ViT.
-    """
+    """Return the arguments that make timm's VisionTransformer equal to `ViT(config)`; raise ValueError if none do."""
     from timm.layers.hybrid_embed import HybridEmbed
 
     check_has(config, TIMM_HAS, "timm")
@@ -441,13 +438,10 @@ def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
 
 
 def anatomy(model: nn.Module) -> dict[str, str]:
-    """Return the class and settings of each module by name, without modules that do nothing in evaluation.
-
-    timm's layer norm and GELU have PyTorch's names.
-    """
+    """Return the class and settings of each module by name, except of modules that do nothing in evaluation."""
     found = {}
     for name, module in model.named_modules():
-        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__
+        kind = "LayerNorm" if isinstance(module, nn.LayerNorm) else type(module).__name__  # also timm's
         settings = module.extra_repr().replace("approximate='none'", "")
         if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
             settings += f", eps={module.eps}"
@@ -457,10 +451,7 @@ def anatomy(model: nn.Module) -> dict[str, str]:
 
 
 def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
-    """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT.
-
-    The position embedding of a register is added to it, because both are constants.
-    """
+    """Return prefix tokens (p, D) and position embeddings, (p + N, D) or (N, D), under the names of this ViT."""
     weights, rows = {}, torch.zeros_like(prefix)
     if positions is not None:
         own = len(positions) - config.grid[0] * config.grid[1]  # of prefix tokens
@@ -470,7 +461,7 @@ def placed(config: Config, prefix: Tensor, positions: Tensor | None) -> Weights:
         if config.options.get("position.class_row"):
             weights["position.class_row"] = rows[0]
     if config.registers:
-        weights["registers"] = (prefix + rows)[None, -config.registers :]
+        weights["registers"] = (prefix + rows)[None, -config.registers :]  # both are constants
     return weights
 
 

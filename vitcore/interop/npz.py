@@ -191,15 +191,13 @@ def config_of(arrays: Arrays) -> Config:
 
 
 def stem_of(arrays: Arrays) -> Values:
-    """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929.
-
-    The root and the first stage of the ResNet divide the image side by 4, and each other stage by 2.
-    """
+    """Return the settings of the stem: patches, or the ResNet of arXiv 2010.11929."""
     if "conv_root/kernel" in arrays:
         stages = {name.split("/")[0] for name in arrays.tensors if name.startswith("block")}
         layers = 50 if "block1/unit3/conv1/kernel" in arrays else 26
         channels = arrays.get("conv_root/kernel", 4).shape[2]
-        return {"stem": "resnet", "stem.layers": layers, "patch": 2 ** (1 + len(stages)), "channels": channels}
+        patch = 2 ** (1 + len(stages))  # root and first stage divide the side by 4, each other stage by 2
+        return {"stem": "resnet", "stem.layers": layers, "patch": patch, "channels": channels}
     patch, across, channels, _ = arrays.get(PATCHES, 4).shape
     if patch != across:
         raise arrays.misshapen(PATCHES, "that of square patches")
@@ -207,10 +205,7 @@ def stem_of(arrays: Arrays) -> Values:
 
 
 def positions(arrays: Arrays, config: Config) -> Weights:
-    """Return the position embedding of the patches (N, D), and that of a class token (D,), by parameter name.
-
-    That of the class token is 0 if the file, as in big_vision, has none.
-    """
+    """Return the position embedding of the patches (N, D), and of a class token (D,), by parameter name."""
     name = arrays.layout.positions
     table = arrays.get(name, 3)[0]
     if table.shape[1] != config.width:
@@ -218,7 +213,8 @@ def positions(arrays: Arrays, config: Config) -> Weights:
     patches = config.grid[0] * config.grid[1]
     weights = {"position.table": table[-patches:]}
     if config.pool == "cls":
-        weights["position.class_row"] = table[0] if len(table) > patches else torch.zeros(config.width)
+        has_row = len(table) > patches  # not in big_vision
+        weights["position.class_row"] = table[0] if has_row else torch.zeros(config.width)
     return weights
 
 

@@ -39,10 +39,7 @@ def build(config: Config) -> Model:
 
 
 def on_meta(config: Config, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return the model in evaluation mode, and an image (1, C, H, W) for it, without allocating memory.
-
-    size: height and width of the image, by default the model's own.
-    """
+    """Return the model in evaluation mode, and an image (1, C, size, size) for it, without allocating memory."""
     size = size or config.image_size
     with torch.device("meta"):
         return build(config).eval(), torch.empty(1, config.channels, size, size)

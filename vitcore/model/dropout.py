@@ -23,10 +23,7 @@ def dropout(rate: float, site: str) -> Noise:
 
 
 def drop_path(config: Config, layer: int, branch: str) -> Noise:
-    """Return stochastic depth for a branch of a block, whose rate rises linearly from 0 in the first block, as in timm.
-
-    In the last block, the rate is `config.drop_path`.
-    """
+    """Return stochastic depth whose rate rises linearly over the blocks, from 0 to `config.drop_path`, as in timm."""
     rate = config.drop_path * layer / max(1, config.layers - 1)
     return DropPath(rate, f"path {branch} {layer}") if rate else unchanged
 

@@ -334,10 +334,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 def halvings(config: Config) -> list[tuple[int, int]]:
-    """Return the channels and the stride of each stage, whose channels double up to the width and whose stride is 2.
-
-    For patches of one pixel, there is a single stage of stride 1.
-    """
+    """Return the channels, which double up to the width, and the stride of each stage, 2 unless P = 1."""
     stages = max(1, config.patch.bit_length() - 1)
     return [(max(1, config.width >> (stages - 1 - stage)), min(config.patch, 2)) for stage in range(stages)]
 
@@ -348,10 +345,7 @@ def need_halvings(config: Config) -> None:
 
 
 def groups(channels: int) -> int:
-    """Return the number of groups of a group norm, of 16 channels each (arXiv 1803.08494, Table 3).
-
-    If 16 does not divide `channels`, fewer groups divide them equally.
-    """
+    """Return the number of groups of a group norm: equal groups, if possible of 16 channels (arXiv 1803.08494)."""
     return math.gcd(channels, max(1, channels // 16))
 
 

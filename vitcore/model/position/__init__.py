@@ -69,10 +69,7 @@ def leaving_free(*sites: str) -> list[str]:
 
 
 def check_patches_may_leave(config: Config, setting: str) -> None:
-    """Raise ConfigError if a part of the model needs every patch of the grid inside of the encoder.
-
-    setting: the key and value that remove patches, for the message.
-    """
+    """Raise ConfigError, which names the `setting` that removes patches, if a part of the encoder needs all of them."""
     if config.position not in (free := leaving_free("rotate", "bias", "between")):
         raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {listed(free)}")
     if config.position_at not in ("", "input"):

@@ -48,10 +48,7 @@ def resample_offsets(table: Tensor, old: Grid, new: Grid) -> Tensor:
 
 
 def spread(old: int, new: int) -> Tensor:
-    """Return the weight of each old offset in the value for each new offset: (2 new - 1, 2 old - 1).
-
-    old, new: number of patches along the axis.
-    """
+    """Return the weight of each old offset along an axis in the value for each new one: (2 new - 1, 2 old - 1)."""
     if old == 1:
         return torch.ones(2 * new - 1, 1, dtype=torch.float64)  # the one offset that was learned
     ratio = growth(old - 1, new - 1)
@@ -65,10 +62,7 @@ def spread(old: int, new: int) -> Tensor:
 
 
 def growth(terms: int, reach: int) -> float:
-    """Return the ratio r in [1.01, 1.5] for which 1 + r + ... + r**(terms - 1) = reach.
-
-    If there is none, the result is the nearer bound.
-    """
+    """Return the ratio r for which 1 + r + ... + r**(terms - 1) = reach, or the nearer bound of [1.01, 1.5]."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         middle = (low + high) / 2
