@@ -82,7 +82,7 @@ class ViT(Initial):
         return self.dropout(x, context.keys)
 
     def patches(self, images: Tensor, keys: Keys = None) -> Tensor:
-        """Return the patch embeddings (B, N, D), without position embeddings. keys: for subclasses that corrupt them."""
+        """Return the patch embeddings (B, N, D), without positions. keys: for subclasses that corrupt patches."""
         return self.stem(images)  # type: ignore[no-any-return]
 
     def prefix_tokens(self) -> list[Tensor]:
