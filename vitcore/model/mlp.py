@@ -90,7 +90,7 @@ class GatedLinearUnit(FeedForward):
 
     def activation(self, x: Tensor) -> Tensor:
         gate, x = x.chunk(2, dim=-1)
-        return type(self).gate(gate) * x
+        return self.gate(gate) * x
 
     @classmethod
     def hidden_by_ratio(cls, config: Config) -> int:
