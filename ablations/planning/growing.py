@@ -17,9 +17,10 @@ Extended = TypeVar("Extended", bound=Entry)
 
 
 def grown(old: Plan, new: Plan) -> Plan:
-    """Return the new plan extended by what only the old plan has; by tuned arms only if both tune over equal values.
+    """Return the new plan, extended by the arms, stages and interactions that only the old plan has.
 
-    Raises ValueError if the baselines or metrics of the plans differ, or if an old arm has an undeclared difference.
+    Old tuned arms are kept if both plans tune over equal values. Raises ValueError if the baselines or metrics of the
+    plans differ, or if an old arm has an undeclared difference.
     """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}

@@ -81,7 +81,10 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
 
 
 def check(design: Design) -> None:
-    """Raise ValueError if an arm cannot be trained or evaluated, a name is unknown, or a share is a percentage."""
+    """Raise ValueError if an arm cannot be trained or evaluated, or if the study uses an unknown name.
+
+    Raises ValueError too if a margin or a published accuracy looks like a percentage.
+    """
     check_names(design)
     check_shares(design)
     for name in owed_evals(design):
@@ -314,7 +317,7 @@ def matches(own: Any, wanted: Any) -> bool:
 
 
 def settings(arm: Arm | Stage) -> Settings:
-    """Return the resolved config without what differs by seed: the parent's id, and seeds that were not written."""
+    """Return the resolved config without what differs by seed: seed, parent's id, and a data_seed that is not set."""
     left_out = {"seed"} if "data_seed" in arm.settings else {"seed", "data_seed"}
     left_out |= {arm.parent.link} if arm.parent else set()
     return {key: value for key, value in arm.config.model_dump().items() if key not in left_out}

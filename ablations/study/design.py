@@ -343,7 +343,7 @@ class Design:
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name: its values of the factors, crossed ones only if all are; `baseline` without factors."""
+        """The baseline's name: its values of `factors`, or else of the crossed factors, or else `baseline`."""
         named = self.study.factors or self.factors
         return assigned({name: self.baseline[name] for name in named}) or "baseline"
 

@@ -56,7 +56,7 @@ class Stage:
 
 
 def trial(settings: Values, parent: Stage | None, seed: int) -> Config:
-    """Return the config of the trial with this seed, whose parent is the parent's trial with an equal seed."""
+    """Return the config of the trial with this seed. It starts or learns from the parent's trial with this seed."""
     from vitcore.identity import trial_id  # late: reading studies loads no torch
 
     start = {parent.link: trial_id(parent.trial(seed))} if parent else {}

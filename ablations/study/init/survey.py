@@ -107,7 +107,10 @@ def of_folder(path: Path) -> Survey:
 
 
 def outliers(sides: dict[Path, int]) -> dict[Path, int]:
-    """Return the images whose shorter side in pixels is below half or above twice the median, or {} if over FEW are."""
+    """Return the images whose shorter side is below half or above twice the median, or {} if they are many.
+
+    sides: file -> shorter side in pixels.
+    """
     median = float(np.median(list(sides.values())))
     found = {file: side for file, side in sides.items() if not median / 2 <= side <= 2 * median}
     return found if len(found) <= FEW * len(sides) else {}
