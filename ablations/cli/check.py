@@ -23,8 +23,8 @@ from vitcore.variants import VARIANTS
 def check_word(word: str, recipe: str) -> bool:
     """Return whether all checks of `word` pass, after printing one line per check.
 
-    word: a plug-in, study or recipe, or "all". recipe: for studies. Raises ValueError if `word` names nothing that can
-    be checked, an invalid study or recipe, or a plug-in that adds no part.
+    word: a plug-in, study or recipe, or "all". recipe: for studies. Raises ValueError if `word` names nothing to check,
+    an invalid study or recipe, or a plug-in that adds no part.
     """
     if word == "all":
         return check_everything(recipe)

@@ -28,7 +28,7 @@ def cores() -> int:
 def gpus() -> list[str]:
     """Return the usable GPUs, as names for CUDA_VISIBLE_DEVICES.
 
-    Device files in a container may have other numbers, so GPUs are numbered from 0 if the variable is not set.
+    They count from 0 if the variable is not set, because device files in a container may have other numbers.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -198,10 +198,8 @@ class Pool:
                 self.warn_once(event.text)
             case messages.Exited():
                 self.free(slot, event.code)
-            case _ if slot.trial is not None:
-                self.handle_trial(slot, slot.trial, event)
-
-    def handle_trial(self, slot: Slot, trial: PoolTrial, event: messages.Heard) -> None:
+        if (trial := slot.trial) is None:
+            return
         match event:
             case messages.Started():
                 trial.deaths = 0

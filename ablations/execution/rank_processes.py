@@ -110,8 +110,8 @@ def joined_ranks(
 ) -> Iterator[Ranks]:
     """Start the other ranks of a trial, if any, and yield the communicator of this process, which is rank 0.
 
-    If this process hangs in a collective operation with a lost rank, a thread calls `hung` with the failure and kills
-    the process. Raises RankLost with the first failure if a rank does not start or is lost.
+    hung: called with the failure before this process is killed because it hangs with a lost rank. Raises RankLost with
+    the first failure if a rank does not start or is lost.
     """
     if config.gpus == 1:
         yield ALONE

@@ -121,7 +121,14 @@ class Worker:
             with output_to_file(attempt.path / "log"):
                 config = self.prepared(job, trial, attempt)
                 outcome = self.train(config, trial, attempt, past)
-            self.conclude(job, trial, attempt, outcome)
+            if outcome.micro_batch:
+                attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
+            if outcome.status != "stopped":
+                attempt.publish(asdict(outcome))
+            if outcome.status == "finished" and job.evals:
+                return self.evaluate(job, trial, outcome.train_seconds)
+            accuracy, seconds = outcome.metrics.get("test_accuracy"), outcome.train_seconds
+            self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
         except store.Superseded as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:
@@ -149,16 +156,6 @@ class Worker:
         attempt.compiling = lambda: self.emit(messages.Compiling())
         attempt.on_record = self.announce
         return config
-
-    def conclude(self, job: Job, trial: store.Trial, attempt: store.Attempt, outcome: Outcome) -> None:
-        if outcome.micro_batch:
-            attempt.write_env({**attempt.env, "micro_batch": outcome.micro_batch})
-        if outcome.status != "stopped":
-            attempt.publish(asdict(outcome))
-        if outcome.status == "finished" and job.evals:
-            return self.evaluate(job, trial, outcome.train_seconds)
-        accuracy, seconds = outcome.metrics.get("test_accuracy"), outcome.train_seconds
-        self.emit(messages.Ended(outcome.status, "", accuracy, seconds, leaving=outcome.status == "stopped"))
 
     def train(self, config: Config, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
         data_dir = self.place.data_dir

@@ -102,7 +102,7 @@ def read_from_export(file: Path, names: Mapping[str, str], globs: Sequence[str])
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
-    """Return a label for each trial: the settings in which the trials differ, such as "position=2d", or else its id."""
+    """Return a label for each trial: the settings in which they differ, such as "position=2d", or else its id."""
     flat = [{**config, **config.get("options", {}), "options": None} for _, config in trials]
     common = [key for key in flat[0] if all(key in one for one in flat)]
     differ = [key for key in common if any(one[key] != flat[0][key] for one in flat)]

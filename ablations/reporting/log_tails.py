@@ -1,6 +1,6 @@
 """The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure.
 
-For a trial that never began or was interrupted, the end of its SLURM task's log says what killed the task.
+For a trial that never began or was interrupted, the log of its SLURM task says what killed the task.
 """
 
 from collections.abc import Iterator, Sequence

@@ -95,8 +95,8 @@ def named_data(config: Settings, data_dir: Path | None = None) -> Settings:
 def plan_names(words: list[str] | None, recipe_name: str | None, source: Path) -> list[str]:
     """Return the names of the plans that a command's words stand for. An empty list means all plans.
 
-    source: a run directory or an exported file. Raises ValueError if the words set the margin, or if a study has
-    several plans, but none on the default recipe.
+    source: a run directory or an exported file. Raises ValueError if the words set the margin. Raises ValueError if a
+    study has several plans, but none on the default recipe.
     """
     asked = split(words or [])
     if asked.margin is not None:
@@ -136,7 +136,7 @@ def warn_of_other_recipe(asked: Asked, recipe_name: str, runs: Path) -> None:
 
 
 def recipe_of(plan: Plan) -> str:
-    """Return the recipe of a plan, a name or a file, as the option --recipe takes it, quoted for a shell."""
+    """Return the recipe of a plan as the option --recipe takes it, quoted for a shell."""
     name = plan.asked.recipe if plan.asked else plan.recipe
     return shlex.quote(os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name)
 
