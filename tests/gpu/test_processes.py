@@ -56,7 +56,6 @@ def test_a_killed_training_resumes_within_tolerance(tmp_path: Path) -> None:
 
 
 def test_a_second_process_uses_what_the_first_compiled(tmp_path: Path) -> None:
-    """From the folder on disk."""
     found = []
     for _ in range(2):
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "c"), "TRITON_CACHE_DIR": str(tmp_path / "t")}

@@ -36,7 +36,6 @@ def test_figures_are_files_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_no_figure_begins_after_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After the time limit no figure begins; the next call continues."""
     words = [*SMALL, "--out", str(tmp_path), "--only", "step-64", "step-32"]
     bench_gpu.main(words)
     (tmp_path / "step-32.json").unlink()

@@ -136,7 +136,6 @@ def test_model_is_timms_distilled_one(final_norm: str) -> None:
 
 @pytest.fixture(scope="module")
 def trained() -> Trained:
-    """A teacher: another model, trained on the same data."""
     config = tiny(width=8, pool="gap", steps=30)
     return Trained(config.model_dump(), finished(config).weights)
 
@@ -189,7 +188,6 @@ def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
 
 
 def test_missing_teachers_are_errors(tmp_path: Path) -> None:
-    """Weights that are not at hand, a model that timm has not, a file of another model."""
     path = tmp_path / "w.safetensors"
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
     said = {

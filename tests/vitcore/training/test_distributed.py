@@ -166,7 +166,6 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(tmp_pa
 @pytest.mark.slow
 @mock.patch.dict(POSITION)
 def test_exception_of_another_rank_is_told(tmp_path: Path) -> None:
-    """The first rank says whose it was and what, with its kind, its place and its traceback."""
     file = faulty(tmp_path, "raise RuntimeError('no such thing')")
     with pytest.raises(RankLost, match=r"^rank 1: RuntimeError: no such thing$") as caught:
         trained(tiny(position="faulty", gpus=2), Memory(), files=(file,))

@@ -125,7 +125,6 @@ for number, (width, size) in enumerate(itertools.product(range(8, 13), (2, 3)), 
 
 
 def test_every_shape_of_a_worker_has_a_graph() -> None:
-    """Ten of them, more than TorchDynamo compiles of one code by default."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -141,7 +140,6 @@ def test_only_long_trials_on_a_gpu_are_compiled() -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """The current stream."""
     current = Mock()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: current)
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)

@@ -23,7 +23,7 @@ from vitcore.config import merge
 from vitcore.data.augmentation.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.runtime.compile_cache import compiled
-from vitcore.runtime.device import SUBNORMAL, computing, in_precision
+from vitcore.runtime.device import SUBNORMAL, computing, flushing, in_precision
 from vitcore.training import step
 from vitcore.training.loop import Training, evaluation_steps
 from vitcore.training.run import Memory
@@ -112,7 +112,6 @@ def test_outcome_agrees_with_what_was_written() -> None:
 
 
 def test_sixty_images_are_learnt_by_heart() -> None:
-    """A model that trains reaches a training loss near zero on a twentieth of digits."""
     outcome = train(tiny(width=32, heads=4, data_fraction=0.05, steps=150, batch=32, lr=6e-3))
     assert outcome.metrics["train_loss"] < 0.02
 
@@ -148,15 +147,11 @@ def test_subnormal_numbers_are_zero_in_a_training_alone() -> None:
     with torch.device("meta"), computing(tiny()):  # whatever the caller's own defaults are
         assert times_one(tiny_numbers) == {False}
     for before in (False, True):
-        torch.set_flush_denormal(before)
-        try:
-            with computing(tiny()):
+        with flushing(before):
+            with computing(tiny()), ThreadPoolExecutor(1) as pool:
                 assert times_one(tiny_numbers) == {False}
-                with ThreadPoolExecutor(1) as pool:
-                    assert pool.submit(times_one, tiny_numbers).result() == {False}
+                assert pool.submit(times_one, tiny_numbers).result() == {False}
             assert times_one(tiny_numbers) == {not before}
-        finally:
-            torch.set_flush_denormal(False)
 
 
 MAIN = """

@@ -86,12 +86,10 @@ def test_batch_that_does_not_fit_is_halved_until_it_does(monkeypatch: pytest.Mon
 
 
 def test_whole_batch_is_recorded_as_zero() -> None:
-    """Nothing ran out, or more was asked for than there is."""
     assert [train(tiny(micro_batch=size)).micro_batch for size in (0, 2, 64)] == [0, 2, 0]
 
 
 def test_evaluation_that_does_not_fit_is_halved_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metrics are of all images, however few at a time."""
     calm = finished(tiny())
     lack_memory(monkeypatch, 100, learning=False)
     losses = [line["val_loss"] for line in finished(tiny()).lines]
@@ -179,7 +177,6 @@ class Watch:
 
 @pytest.fixture(scope="module")
 def imported() -> None:
-    """What is imported late is, with what its own errors hold."""
     train(tiny(steps=1, device="cpu"))
 
 

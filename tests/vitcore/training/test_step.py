@@ -82,7 +82,6 @@ def test_fixed_inputs_take_the_steps_of_eager_ones(graphs: Mock, settings: dict[
 
 
 def test_nothing_but_its_inputs_changes_between_replays(graphs: Mock) -> None:
-    """Every tensor that the graph reads or writes stays where it is in memory."""
     training = advanced(tiny(augment="flip-crop", mixup=0.2, ema=0.9))
     seen = set()
     for _ in range(STEPS):
@@ -216,7 +215,6 @@ def test_a_model_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch: pytest
 
 
 def test_compiling_is_not_training_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compilation is on record beside the seconds of the steps, not in them."""
     seconds = iter([1])  # of the first call
 
     def compiled(model: torch.nn.Module, attention: str) -> Callable[..., Any]:

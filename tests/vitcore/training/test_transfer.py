@@ -86,14 +86,12 @@ def test_a_training_starts_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objective", ["masked-patch", "mae"])
 def test_masked_weights_leave_their_mask_and_what_predicts_behind(objective: str) -> None:
-    """A classifier starts from a body that learned colors or pixels, without its decoder."""
     run = finished(own := config(objective=objective))
     parent, images = restored(own, run.weights), torch.randn(2, 1, 8, 8)
     assert torch.equal(features(parent, images), features(taken_over(parent, ViT(config())), images))
 
 
 def test_the_papers_checkpoints_are_a_start(tmp_path: Path) -> None:
-    """A .npz as google-research/vision_transformer writes it, at the grid of another resolution."""
     sizes = {"img_size": 8, "patch_size": 2, "in_chans": 1, "embed_dim": 16, "depth": 1, "num_heads": 2}
     arrays = official("vit_jax", timm_model(**sizes))
     np.savez(tmp_path / "w.npz", **arrays)
@@ -131,7 +129,6 @@ def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(parent: dict[str, object], child: dict[str, object], said: str) -> None:
-    """The parameter and both shapes, before anything is allocated."""
     with pytest.raises(ConfigError, match=said):
         check(config(init_from="0123456789ab", **child), config(**parent))
 
