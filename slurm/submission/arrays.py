@@ -43,12 +43,12 @@ def send(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Pat
     comment. code: the folder from which nodes import code. Raises Refused if SLURM rejects the array, Unreachable if it
     is unknown whether SLURM has it, and ValueError if SLURM would misread the path of `folder`.
     """
-    return executor(folder, tag, tasks, parameters, code).send(tasks.arguments, tasks.shares)
+    return executor(folder, tag, tasks, parameters, code).send()
 
 
 def script(folder: Path, tasks: Tasks, parameters: Parameters, code: Path) -> str:
     """Return the script that `send` would pass to sbatch for these arguments."""
-    return executor(folder, "", tasks, parameters, code).script(len(tasks.shares))
+    return executor(folder, "", tasks, parameters, code).script()
 
 
 def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code: Path) -> "ArrayExecutor":
@@ -57,7 +57,7 @@ def executor(folder: Path, tag: str, tasks: Tasks, parameters: Parameters, code:
     require_folder(folder)
     began = f"export {BEGAN}=$(date +%s)"
     setup = [began, *parameters.get("setup", ()), f"export PYTHONPATH={shlex.quote(str(code))} PYTHONSAFEPATH=1"]
-    made = ArrayExecutor(folder, tag, tasks.function, tasks.container, tasks.persistent)
+    made = ArrayExecutor(folder, tag, tasks)
     # srun would be another process that a signal can kill
     made.update_parameters(**{**parameters, "setup": setup, "use_srun": not tasks.persistent})
     return made

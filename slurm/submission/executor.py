@@ -11,9 +11,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from submitit import Job, SlurmExecutor
 from submitit.core.utils import DelayedSubmission
@@ -21,6 +20,9 @@ from submitit.core.utils import DelayedSubmission
 from slurm.queries import queue
 from slurm.queries.ask import NoSlurm, Refused, Unreachable, ask
 from slurm.submission import intent, job
+
+if TYPE_CHECKING:
+    from slurm.submission.arrays import Tasks
 
 SBATCH_SECONDS = 60.0
 REFUSAL = "Batch job submission failed: "  # slurmctld's answer, as sbatch prints it
@@ -30,12 +32,9 @@ STARTS = 10  # maximum starts of a persistent task
 class ArrayExecutor(SlurmExecutor):
     """An executor that submits calls of `slurm.submission.job.run` as one job array."""
 
-    def __init__(
-        self, folder: Path, tag: str, function: str, container: Sequence[str] = (), persistent: bool = False
-    ) -> None:
-        """Create an executor for one job array in `folder`. function, container, persistent: as in arrays.Tasks."""
-        super().__init__(folder / "logs", python=shlex.join([*container, sys.executable]))
-        self.array, self.tag, self.function, self.persistent = folder, tag, function, persistent
+    def __init__(self, folder: Path, tag: str, tasks: "Tasks") -> None:
+        super().__init__(folder / "logs", python=shlex.join([*tasks.container, sys.executable]))
+        self.array, self.tag, self.tasks = folder, tag, tasks
 
     @classmethod
     def affinity(cls) -> int:
@@ -44,33 +43,32 @@ class ArrayExecutor(SlurmExecutor):
     @property
     def _submitit_command_str(self) -> str:
         # -P: nodes import the copied code and not files of their working directory
-        command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.function])}"
-        if self.persistent:  # a status above 128: a signal ended it
+        command = f"{self.python} -u -P -m slurm.submission.job {shlex.join([str(self.array), self.tasks.function])}"
+        if self.tasks.persistent:  # a status above 128: a signal ended it
             again = f"for start in {{1..{STARTS}}}; do {command}; status=$?; [ $status -gt 128 ] || break; done"
             return f"{again}\nexit $status"
         return command
 
-    def send(self, arguments: Sequence[str], shares: Sequence[Sequence[str]]) -> int:
-        """Submit a task for each of `shares` and return the array's job id."""
-        count = len(shares)
-        first, *_ = self.map_array(job.run, [self.function] * count, [arguments] * count, shares)
+    def send(self) -> int:
+        """Submit the tasks and return the array's job id."""
+        count = len(self.tasks.shares)
+        calls = [self.tasks.function] * count, [self.tasks.arguments] * count, self.tasks.shares
+        first, *_ = self.map_array(job.run, *calls)
         return int(first.job_id.partition("_")[0])
 
-    def script(self, tasks: int) -> str:
-        self.parameters["map_count"] = tasks
+    def script(self) -> str:
+        self.parameters["map_count"] = len(self.tasks.shares)
         return self._make_submission_file_text(self._submitit_command_str, uid="")
 
     def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[Job[Any]]:
-        calls = [submission.args for submission in delayed_submissions]
-        _, arguments, _ = calls[0]
-        text = self.script(len(calls))
+        text = self.script()
         self.folder.mkdir(parents=True)
         (self.array / "script.sh").touch(mode=0o600)  # private, as the profile's environment may hold tokens
         (self.array / "script.sh").write_text(text)
-        intent.write(self.array, self.tag, self.function, arguments, [share for _, _, share in calls])
+        intent.write(self.array, self.tag, self.tasks.function, self.tasks.arguments, self.tasks.shares)
         job_id = self._submit(self.array / "script.sh")
         intent.acknowledge(self.array, job_id)
-        return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(calls))]
+        return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(len(delayed_submissions))]
 
     def _submit(self, script: Path) -> int:
         """Call sbatch with `script` and return the job id. Raises the errors of `arrays.send`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm.submission import intent, job
+from slurm.submission.arrays import Tasks
 from slurm.submission.executor import ArrayExecutor
 
 SBATCH = """#!{python}
@@ -19,7 +20,6 @@ seen = json.loads((array / "intent.json").read_text()), Path(sys.argv[1]).read_t
 (array / "seen.json").write_text(json.dumps(seen))
 print("** job 99 ends at noon **\\nSubmitted batch job 7 on cluster a\\nyour job 8 is next")
 """
-CALLS = ["os.path:exists"] * 2, [["/"]] * 2, [[], []]  # function, arguments and share of each task
 
 
 def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_task_that_is_refused_ends_with_a_line(capsys: pytest.CaptureFixture[str
 
 def test_task_calls_the_function_of_its_script_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function in the folder of a waiting array, where others may write, is not called."""
-    array = ArrayExecutor(tmp_path / "0001", "vit:0001", "os.path:exists")
+    array = ArrayExecutor(tmp_path / "0001", "vit:0001", Tasks("os.path:exists", [], [[]]))
     intent.write(tmp_path, "vit:0001", "os:rmdir", [str(tmp_path / "kept")], [[]])
     (tmp_path / "kept").mkdir()
     words = shlex.split(array._submitit_command_str)
@@ -47,10 +47,9 @@ def test_array_is_on_disk_before_sbatch_is_called(tmp_path: Path, monkeypatch: p
     (tmp_path / "sbatch").write_text(SBATCH.format(python=sys.executable))
     (tmp_path / "sbatch").chmod(0o755)
     array = tmp_path / "0001"
-    executor = ArrayExecutor(array, "vit:0001", CALLS[0][0])
+    executor = ArrayExecutor(array, "vit:0001", Tasks("os.path:exists", ["/"], [[], []]))
     executor.update_parameters(partition="gpu", stderr_to_stdout=True)
-    jobs = executor.map_array(job.run, *CALLS)
-    assert [each.job_id for each in jobs] == ["7_0", "7_1"]
+    assert executor.send() == 7
     written, script = json.loads((array / "seen.json").read_text())
     assert written == intent.read(array).model_dump()
     assert (written["tag"], written["function"], written["shares"]) == ("vit:0001", "os.path:exists", [[], []])
