@@ -58,11 +58,10 @@ class Stored:
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())
-        images = host.permute(0, 3, 1, 2)
         if not on_gpu:
-            return images, None
+            return host.permute(0, 3, 1, 2), None
         with torch.cuda.stream(side_stream(self.device)):
-            copy = images.to(self.device, non_blocking=True)
+            copy = host.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
             return copy, torch.cuda.current_stream(self.device).record_event()
 
     def split(self, size: int) -> Iterator[Tensor]:
