@@ -44,14 +44,6 @@ FLOOR = {  # command: its third-party packages
 SHAPES = ((1, 5, 5), (10, 5, 5), (25, 20, 5), (5, 10, 50))  # learning rates, weight decays, seeds
 
 
-def write_study(folder: Path, rates: int, decays: int) -> Path:
-    """Write a study of 4 positions x rates x decays arms; return its file."""
-    path = folder / f"many-{4 * rates * decays}.yaml"
-    values = {"rates": [0.0001 * (i + 1) for i in range(rates)], "decays": [0.01 * (i + 1) for i in range(decays)]}
-    path.write_text(STUDY.format(**values))
-    return path
-
-
 def write_runs(runs: Path, study: Path, seeds: int) -> int:
     """Write a run directory in which every planned trial is finished; return their number."""
     design = Design(read_study(str(study)), read_recipe("digits"), {})
@@ -96,16 +88,12 @@ def seconds(*command: str) -> tuple[float, float]:
     """Return wall and CPU seconds of a command, the minimum of REPEATS, since other processes only add."""
     clock, cpu = [], []
     for _ in range(REPEATS):
-        begun, used = time.perf_counter(), used_by_children()
+        begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
         clock.append(time.perf_counter() - begun)
-        cpu.append(used_by_children() - used)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu.append(used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime)
     return min(clock), min(cpu)
-
-
-def used_by_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -115,7 +103,9 @@ def main() -> None:
         folder = Path(name)
         show(0, 0, 0, "list")
         for rates, decays, seeds in SHAPES:
-            study, runs = write_study(folder, rates, decays), folder / f"runs-{rates}-{decays}-{seeds}"
+            study, runs = folder / f"many-{4 * rates * decays}.yaml", folder / f"runs-{rates}-{decays}-{seeds}"
+            values = [0.0001 * (i + 1) for i in range(rates)], [0.01 * (i + 1) for i in range(decays)]
+            study.write_text(STUDY.format(rates=values[0], decays=values[1]))
             trials = write_runs(runs, study, seeds)
             for command in ("table", "status", "plan", "new plan"):
                 there = folder / "nothing" if command == "new plan" else runs

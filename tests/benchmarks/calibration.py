@@ -85,7 +85,6 @@ def share_of(what: str, found: Iterable[bool], low: float = 0.0, high: float = A
 
 @cache
 def template(arms: int, seeds: int, folds: bool = False, looks: tuple[int, ...] = ()) -> StudyResults:
-    """Return a study of a baseline and `arms` other arms."""
     values = [f"v{i}" for i in range(arms + 1)]
     split = synthetic.DIGITS if folds else OFFICIAL
     more = {"looks": list(looks)} if looks else {}
@@ -108,14 +107,11 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
 
 
 def others(found: StudyResults, **how: bool) -> Sequence[Row]:
-    """Return the rows of all arms except the baseline."""
-    rows = table(found, **how).rows
-    return rows[1:]
+    return table(found, **how).rows[1:]
 
 
-def resolved(rows: Sequence[Row] | Sequence[ComparedRow]) -> bool:
-    """Return whether a row is called better or worse."""
-    return any(row.verdict in ("better", "worse") for row in rows)
+def resolved(rows: Sequence[Row] | Sequence[ComparedRow], words: Sequence[str] = ("better", "worse")) -> bool:
+    return any(row.verdict in words for row in rows)
 
 
 def verdict(accuracies: np.ndarray, base: StudyResults | None = None, **how: bool) -> bool:
@@ -133,7 +129,6 @@ def seeds_and_arms(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
 
 
 def oracles(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Compare all numbers of random studies with SciPy's and statsmodels'."""
     equal = (all_equal(rng) for _ in range(studies))
     yield share_of("table: intervals, p, Holm, verdicts are SciPy's and statsmodels'", equal, 1.0, 1.0)
 
@@ -162,7 +157,6 @@ def equals(row: Row, arm: np.ndarray, base: np.ndarray, test: Any, p: float, tie
 
 
 def null_studies(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count the verdicts in studies whose arms do not differ."""
     for arms, n in ((3, 5), (3, 3), (7, 5), (3, 10), (15, 5)):
         wrong = (verdict(seeds_and_arms(rng, arms, n)) for _ in range(studies))
         yield share_of(f"null study of {arms} arms, {n} seeds: a verdict", wrong)
@@ -188,19 +182,15 @@ def with_holes(rng: np.random.Generator, arms: int, n: int) -> np.ndarray:
 
 
 def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count how often an arm that differs by exactly the margin is called equivalent."""
     margin = 0.02
     for arms, n in ((1, 5), (7, 3), (7, 5)):
-        found = []
-        for _ in range(studies):
-            accuracies = seeds_and_arms(rng, arms, n)
-            accuracies[1:] -= margin
-            found.append(any(row.verdict == "equivalent" for row in others(study(accuracies, margin=margin))))
+        worse = np.append(0.0, np.full(arms, margin))[:, None]
+        made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
+        found = (resolved(others(one), ["equivalent"]) for one in made)
         yield share_of(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", found)
 
 
 def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count the verdicts in studies of which all arms diverge equally often."""
     for share in (0.1, 0.4):
         found = []
         for _ in range(studies):
@@ -213,7 +203,6 @@ def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count the verdicts in null studies of 7 arms with a table after every seed."""
     planned, early = [], []
     for _ in range(studies):
         whole = seeds_and_arms(rng, 7, 5)
@@ -225,17 +214,13 @@ def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def claimed(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count the judged claims between arms that do not differ."""
     claims = [f"stem=v{a} < stem=v{b}" for a in range(1, 5) for b in range(1, a)]
-    found = []
-    for _ in range(studies):
-        judged = table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims
-        found.append(any(claim.verdict in ("agree", "disagree") for claim in judged))
+    judged = (table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims for _ in range(studies))
+    found = (any(claim.verdict in ("agree", "disagree") for claim in of) for of in judged)
     yield share_of(f"{len(claims)} claims of arms that do not differ: one judged", found)
 
 
 def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count the verdicts in null studies of 3 arms, tested with 5, 10, 20 and 40 seeds."""
     planned = (5, 10, 20, 40)
     bases = [template(3, k, looks=planned[: i + 1]) for i, k in enumerate(planned)]
     corrected, first_plain = [], []
@@ -252,7 +237,6 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count the verdicts in comparisons of two sets of results without a difference."""
     paired, welch = [], []
     for _ in range(studies):
         a, b = (study(seeds_and_arms(rng, 4, 5)) for _ in range(2))
@@ -276,7 +260,6 @@ def overlap(rng: np.random.Generator, studies: int) -> Iterator[np.ndarray]:
 
 
 def later(side: StudyResults) -> StudyResults:
-    """Return the study with seeds that begin at 2."""
     seeds = {"seed": [seed + 2 for seed in side.columns["seed"]]}
     return renamed(replace(side, columns=side.columns | seeds))
 
@@ -298,7 +281,6 @@ def differs(a: StudyResults, b: StudyResults) -> bool:
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count how often 95% intervals over seeds contain the truth."""
     for n in (2, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 1, n)))[0] for _ in range(studies)]
         means, differences = zip(*((covers(row.ci95, 0.9), covers(row.delta_ci95, 0.0)) for row in rows), strict=True)
@@ -309,16 +291,15 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     yield share_of("... accuracies in steps of 1/360, spreads of 0.3 to 2 points", tested, 0.945, 1.0)
     # A limit of t intervals, which no rule of ours lifts: the mean hangs on what few samples contain.
     for share, fall in ((0.1, 0.1), (0.1, 0.3), (0.3, 0.1)):
-        found = []
-        for _ in range(studies // 4):
-            accuracies = seeds_and_arms(rng, 1, 5)
-            accuracies[1] -= fall * (rng.random(5) < share)
-            found.append(covers(others(study(accuracies))[0].delta_ci95, -fall * share))
+        drawn = (
+            seeds_and_arms(rng, 1, 5) - fall * np.array([np.zeros(5), rng.random(5) < share])
+            for _ in range(studies // 4)
+        )
+        found = (covers(others(study(one))[0].delta_ci95, -fall * share) for one in drawn)
         yield share_of(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", found, high=1.0)
 
 
 def together(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count how often the intervals of seven arms contain all their differences."""
     for n in (3, 5, 10):
         rows = [others(study(seeds_and_arms(rng, 7, n)), simultaneous=True) for _ in range(studies)]
         both = (all(covers(row.delta_ci95_simultaneous, 0) for row in of) for of in rows)
@@ -361,24 +342,19 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count how often a difference is resolved that a plan calls resolvable."""
     for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
         effect = inference.resolvable_difference(n, SD * math.sqrt(2), arms)
-        found = []
-        for _ in range(studies):
-            accuracies = seeds_and_arms(rng, arms, n)
-            accuracies[1] -= effect
-            found.append(others(study(accuracies))[0].verdict == "worse")
+        worse = effect * (np.arange(arms + 1) == 1)[:, None]
+        made = (study(seeds_and_arms(rng, arms, n) - worse) for _ in range(studies))
+        found = (others(one)[0].verdict == "worse" for one in made)
         # A little more: where another arm is called different by chance, Holm asks less of this one.
         what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
         yield share_of(what, found, 0.8, 0.82)
     for arms, n in ((1, 5), (3, 5), (7, 10)):
         margin = smallest_margin(n, SD * math.sqrt(2), arms)
-        found = []
-        for _ in range(studies):
-            accuracies = seeds_and_arms(rng, arms, n)
-            accuracies[2:] -= 10 * margin  # so that Holm's first step is that of the arm that is equal
-            found.append(others(study(accuracies, margin=margin))[0].verdict == "equivalent")
+        worse = 10 * margin * (np.arange(arms + 1) > 1)[:, None]  # so that Holm's first step is the equal arm's
+        made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
+        found = (others(one)[0].verdict == "equivalent" for one in made)
         what = f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points"
         yield share_of(what, found, 0.8, 0.8)
 
@@ -429,7 +405,6 @@ def told(row: Row) -> str:
 
 @cache
 def tuned_template(rates: int) -> StudyResults:
-    """Return a study of two arms over a grid of rates, and of both arms at their tuned rates."""
     grid = [0.001 * (i + 1) for i in range(rates)]
     stems = {"stem": ["v0", "v1"]}
     plan = synthetic.make_plan("s", stems, {"stem": "v0"}, curves={"lr": grid}, split=OFFICIAL, margin=None)
@@ -473,7 +448,6 @@ def tuning(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 
 
 def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
-    """Count how often a plan's bound of the spread is above the true spread."""
     for arms in (1, 3, 7, 15):
         found = []
         for _ in range(studies):
@@ -501,12 +475,6 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
 }  # how many studies each line is made from
 
 
-def lines(share: float = 1.0) -> Iterator[Line]:
-    """Yield the lines of the whole suite. Each part has its own seed."""
-    for number, (part, studies) in enumerate(SUITE.items()):
-        yield from part(np.random.default_rng(number), max(1, round(share * studies)))
-
-
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--share", type=float, default=1.0, help="of the studies")
@@ -515,11 +483,12 @@ def main() -> int:
     gc.freeze()  # statsmodels collects garbage at every correction, among all that torch has
     begun, failed = time.monotonic(), 0
     print(f"{'what':86} {'expected':18} {'measured':>8}   {'n':>5}")
-    for line in lines(asked.share):
-        failed += not line.holds
-        holds = "" if line.holds else "  <- not as expected"
-        found = f"{line.measured:8.1%} ±{line.error:5.1%}"
-        print(f"{line.what:86} {line.expected:18} {found} {line.n:5,}{holds}", flush=True)
+    for number, (part, studies) in enumerate(SUITE.items()):
+        for line in part(np.random.default_rng(number), max(1, round(asked.share * studies))):
+            failed += not line.holds
+            holds = "" if line.holds else "  <- not as expected"
+            found = f"{line.measured:8.1%} ±{line.error:5.1%}"
+            print(f"{line.what:86} {line.expected:18} {found} {line.n:5,}{holds}", flush=True)
     if not asked.no_training:
         again, wrong = digits()
         print(f"digits, the baseline again with other seeds (not better, not worse):  {told(again)}")
