@@ -44,9 +44,6 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
 }
 
 
-# -- drawing -----------------------------------------------------------------------------------------------------------
-
-
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
     """Write the figures for which an inspection has data to `folder`; return their paths. Errors as in `picture`."""
     paths = []
@@ -109,9 +106,6 @@ def draw_side_by_side(
     title = "Position embeddings side by side" if current().heading else ""
     store.write_bytes(path, render_page(drawing, format, current().width, title, above))
     return [path]
-
-
-# -- layers in a table -------------------------------------------------------------------------------------------------
 
 
 def layer_table(inside: Inspection) -> str:

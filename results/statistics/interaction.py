@@ -54,7 +54,17 @@ def judged_interaction(
         images = study.plan.split.images / (study.plan.split.folds or 1)
         logit = interaction_sample([logits(samples[name], images) for name in entry.arms]).mean
     ended = {*zip(study.columns["arm"], study.columns["status"], strict=True)}
-    word, notes = judge(estimate, logit, p_holm, [arm for arm in entry.arms if (arm, "diverged") in ended])
+    word, notes = None, list[str]()
+    if p_holm is None or estimate.value is None:
+        notes = [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]
+    elif not is_significant(p_holm):
+        word = UNRESOLVED
+    else:
+        if logit is not None and logit.value is not None and logit.value * estimate.value <= 0:
+            notes.append("its logit has the opposite sign: an interaction of the scale")
+        if diverged := [arm for arm in entry.arms if (arm, "diverged") in ended]:
+            notes.append(f"trials of {', '.join(diverged)} diverged")
+        word = UNRESOLVED if notes else POSITIVE if estimate.value > 0 else NEGATIVE
     return Interaction(
         name=entry.name,
         arms=entry.arms,
@@ -78,25 +88,6 @@ def logits(sample: Sample, images: float) -> Sample:
     """
     odds = {s: (v * images + 0.5) / ((1 - v) * images + 0.5) for s, v in sample.values.items()}
     return replace(sample, values={s: float(np.log(value)) for s, value in odds.items()}, correct={}, image=0.0)
-
-
-def judge(
-    estimate: Estimate, logit: Estimate | None, p_holm: float | None, diverged: Sequence[str]
-) -> tuple[str | None, list[str]]:
-    """Return positive, negative or not-resolved (None where no test is possible), and notes with the reasons.
-
-    logit: the interaction on the logit scale, for an accuracy. diverged: the arms that have diverged trials.
-    """
-    if p_holm is None or estimate.value is None:
-        return None, [f"untested: {estimate.why or 'the best value of an arm lies at the edge of its grid'}"]
-    if not is_significant(p_holm):
-        return UNRESOLVED, []
-    doubts = []
-    if logit is not None and logit.value is not None and logit.value * estimate.value <= 0:
-        doubts.append("its logit has the opposite sign: an interaction of the scale")
-    if diverged:
-        doubts.append(f"trials of {', '.join(diverged)} diverged")
-    return UNRESOLVED if doubts else POSITIVE if estimate.value > 0 else NEGATIVE, doubts
 
 
 def sentence(interaction: Interaction, metric: str) -> str:

@@ -76,9 +76,6 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     )
 
 
-# -- rendering ---------------------------------------------------------------------------------------------------------
-
-
 def render(found: PublishedComparison, format: str) -> str:
     """Return the comparison as a document in one of formats.FORMATS.
 

@@ -139,9 +139,6 @@ def is_unfinished(study: StudyResults) -> bool:
     return any(status != "diverged" and (status != "finished" or math.isnan(value)) for status, value in trials)
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = {arm.name: [] for arm in study.plan.arms}
     names = ("arm", *Outcome._fields[:-1], study.plan.metric)
@@ -224,9 +221,6 @@ def with_contrast(row: Row, baseline: Row, test: Tested, plan: Plan, judged: boo
     )
 
 
-# -- tests -------------------------------------------------------------------------------------------------------------
-
-
 def contrast_tests(
     pairs: Mapping[str, Pair], rows: Mapping[str, Row], plan: Plan, unjudged: Collection[str]
 ) -> dict[str, Tested]:
@@ -266,9 +260,6 @@ def simultaneous_intervals(pairs: Mapping[str, Pair], plan: Plan) -> Iterator[tu
         )
         for name in itertools.chain(*groups.values()):
             yield name, pairs[name].own.mean.interval(level)
-
-
-# -- notes -------------------------------------------------------------------------------------------------------------
 
 
 def outlier_notes(pairs: Mapping[str, Pair], unit: units.Unit) -> dict[str, list[str]]:

@@ -17,7 +17,11 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = with_positions(arms_frame(study, table))
     (ax,) = panels(figure, 1, 2.6)
     one_line = frame["series"].nunique() == 1
-    labels = verdict_tick_labels(frame) if one_line else None
+    labels = None
+    if one_line:  # the verdict below each value
+        rows = rows_of(frame.sort_values("at", kind="stable"))
+        words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
+        labels = [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
     draw_over_axis(frame, seeds_frame(study, table.metric), ax, table.metric, x_setting(study.plan), labels)
     draw_compute(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
@@ -26,12 +30,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         return []
     legend_above(ax, "")
     return [marks_note(x_setting(study.plan)), *baseline_notes(frame)]
-
-
-def verdict_tick_labels(frame: pd.DataFrame) -> list[str]:
-    rows = rows_of(frame.sort_values("at", kind="stable"))
-    words = ["baseline" if row.reference else (row.verdict or "").replace("-", " ") for row in rows]
-    return [f"{value}\n{word}" for value, word in zip(tick_labels(frame), words, strict=True)]
 
 
 def draw_compute(frame: pd.DataFrame, ax: Axes) -> None:

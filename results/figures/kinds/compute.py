@@ -21,13 +21,18 @@ MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open on
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
-    size, name = axes.flops_unit(frame["flops"].max())
+    size, flops = axes.flops_unit(frame["flops"].max())
     frame = one_series_per_arm(frame, study.plan).assign(at=frame["flops"] / size)
     (ax,) = panels(figure, 1, 3.2)
     points = seeds_frame(study, table.metric)
     axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
-    draw_against_compute(frame, points, ax)
-    ax.set_xlabel(f"compute: {name} per image (forward), log scale")
+    axes.compute_axis(frame, ax)
+    for name, look in lines.series_styles(frame).items():
+        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
+        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
+        lines.draw_points(rows, points, ax, look)
+        lines.draw_spread_absences(rows, frame, ax, look)
+    ax.set_xlabel(f"compute: {flops} per image (forward), log scale")
     lines.mark_empty(frame, ax)
     if is_narrow(figure) or not name_families(frame, points, ax, figure):
         for series, look in lines.series_styles(frame).items():
@@ -35,15 +40,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
             lines.legend_line(ax, look, lines.legend_entry(rows), linestyle=look.dash if len(rows) > 1 else "")
         legend_above(ax, "")
     return [MARKS, *lines.baseline_notes(frame)]
-
-
-def draw_against_compute(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
-    axes.compute_axis(frame, ax)
-    for name, look in lines.series_styles(frame).items():
-        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
-        ax.plot(rows["at"], rows["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        lines.draw_points(rows, seeds, ax, look)
-        lines.draw_spread_absences(rows, frame, ax, look)
 
 
 def name_families(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, figure: Figure) -> bool:

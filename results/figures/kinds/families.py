@@ -26,7 +26,7 @@ MARKS = "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05)
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = families_frame(study, table), table.metric
-    size, name = axes.flops_unit(frame["flops"].max())
+    size, flops = axes.flops_unit(frame["flops"].max())
     frame = frame.assign(at=frame["flops"] / size)
     (ax,) = panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
@@ -35,8 +35,16 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     fits = {name: power_law.fit(own) for name, own in errors.items()}
     fitted = {name: fit for name, fit in fits.items() if fit and len(fit.b) >= LEAST}
     axes.metric_axis(ax, metric, *axes.measured_columns(frame, points))
-    draw_over_compute(frame, points, fitted, ax, metric)
-    ax.set_xlabel(f"total training compute ({name}), log scale")
+    axes.compute_axis(frame, ax)
+    looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
+    for name, look in looks.items():
+        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
+        lines.draw_points(rows, points, ax, look, seed_offset=4.0)
+        lines.draw_spread_absences(rows, frame, ax, look)
+        if name in fitted:
+            draw_fit(fitted[name], ax, look, metric)
+        lines.legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
+    ax.set_xlabel(f"total training compute ({flops}), log scale")
     legend_above(ax, "")
     lines.mark_empty(frame, ax)
     notes = [MARKS, fits_note(frame, fitted)]
@@ -69,21 +77,6 @@ def errors_by_seed(rows: pd.DataFrame, points: pd.DataFrame, metric: str) -> pow
     error = 1 - own["value"] / unit(metric).scale if is_accuracy(metric) else own["value"]
     by_seed = own.assign(error=error).groupby("seed", sort=False)
     return {seed: (one["at"].to_numpy(), one["error"].to_numpy()) for seed, one in by_seed}
-
-
-def draw_over_compute(
-    frame: pd.DataFrame, points: pd.DataFrame, fitted: dict[str, Fits], ax: Axes, metric: str
-) -> None:
-    """Draw means, intervals and seeds over compute, with the fit of each series in `fitted`."""
-    axes.compute_axis(frame, ax)
-    looks = lines.series_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
-    for name, look in looks.items():
-        rows = frame[frame["series"] == name].sort_values("at", kind="stable")
-        lines.draw_points(rows, points, ax, look, seed_offset=4.0)
-        lines.draw_spread_absences(rows, frame, ax, look)
-        if name in fitted:
-            draw_fit(fitted[name], ax, look, metric)
-        lines.legend_line(ax, look, rows["line"].iloc[0], linestyle="-" if name in fitted else "")
 
 
 def draw_fit(fit: Fits, ax: Axes, look: lines.SeriesStyle, metric: str) -> None:

@@ -39,7 +39,8 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, metric = arms_frame(study, table), table.metric
     published = bool(frame["published"].notna().any())
     stacked = is_narrow(figure)
-    row, least = (NARROW_ROW, dense_row_above(frame)) if stacked else (ROW, dense_row_beside(frame))
+    dense_row = max([DENSE_ROW, *(text_height(name, current().text) for name in wrapped_names(frame))])
+    row, least = (NARROW_ROW, dense_row_above(frame)) if stacked else (ROW, dense_row)
     dense = least < row and len(frame) * row > MOST
     figure.set_figheight(FRAME + len(frame) * (least if dense else row))
     aside = published and not stacked
@@ -56,11 +57,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         source = layout.published_source(table)
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
     return notes
-
-
-def dense_row_beside(frame: pd.DataFrame) -> float:
-    """Return the minimum row height, in inches, if the names are to the left of the rows."""
-    return max([DENSE_ROW, *(text_height(name, current().text) for name in wrapped_names(frame))])
 
 
 def dense_row_above(frame: pd.DataFrame) -> float:

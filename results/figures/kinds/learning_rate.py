@@ -20,7 +20,9 @@ HEIGHT = 2.9  # inches per panel
 
 def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, x = with_positions(arms_frame(study, table)), x_setting(study.plan)
-    final, *others = panels(figure, 2 if has_curves(study) else 1, HEIGHT)
+    evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
+    has_curves = evaluations.empty or (evaluations > 1).any()  # else trials were evaluated only once
+    final, *others = panels(figure, 2 if has_curves else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), final, table.metric, x)
     named = [(final, "at the end of training")]
     notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
@@ -32,12 +34,6 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         notes += below
     legends_above(figure, named)
     return notes
-
-
-def has_curves(study: StudyResults) -> bool:
-    """Return whether to draw training curves: unless trials were evaluated, but each only once."""
-    evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
-    return bool(evaluations.empty or (evaluations > 1).any())
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:

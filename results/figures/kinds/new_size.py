@@ -34,7 +34,12 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if frame["series"].nunique() > 1:
         legend_above(ax, "")
-    return [marks_note(study, table.metric), *baseline_notes(frame)]
+    tested = units.where(table.metric) or "at the size of training"
+    marks = (
+        f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "
+        "sizes are described, not tested: only the baseline's marks are filled."
+    )
+    return [marks, *baseline_notes(frame)]
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
@@ -74,13 +79,3 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
     lines = [series_label(label, single=single) for label in frame["label"]]
     frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)
     return frame, points.assign(arm=points["arm"].astype(str) + at_size)
-
-
-def marks_note(study: StudyResults, metric: str) -> str:
-    """Return the note below a figure that explains filled and open markers; the study tests `metric`."""
-    where = units.where(metric)
-    here = f"{where}, where the study tests" if where else "at the size of training, where the study tests"
-    return (
-        f"Filled: differs from the baseline (diamond) {here}, Holm-adjusted p < 0.05. Other sizes are described, not "
-        "tested: only the baseline's marks are filled."
-    )

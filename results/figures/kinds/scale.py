@@ -22,10 +22,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     labels = scale_tick_labels(frame, x, study.history)
     own, *others = panels(figure, 2 if has_few_shot(study, table.metric) else 1, HEIGHT)
     draw_over_axis(frame, seeds_frame(study, table.metric), own, table.metric, x, labels)
+    steps = sorted(set(study.trials["steps"].dropna().astype(int)))
+    title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
+    if len(steps) == 1:
+        title = f"every point: {steps[0]:,} steps"
     if others and not is_narrow(figure):
-        legend_across(figure, own, steps_text(study.trials))
+        legend_across(figure, own, title)
     else:
-        legend_above(own, steps_text(study.trials))
+        legend_above(own, title)
     notes = [marks_note(x), *baseline_notes(frame)] if frame["series"].nunique() > 1 else []
     for beside in others:
         frame = with_positions(arms_frame(*measured_by(study, FEW_SHOT)))
@@ -60,11 +64,3 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
         number = f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
         labels.append(f"{value_text(100 * at)}%{number if low else ''}")
     return labels
-
-
-def steps_text(trials: pd.DataFrame) -> str:
-    """Return a text on the training steps of all points, or "" if they are unknown for every trial."""
-    steps = sorted(set(trials["steps"].dropna().astype(int)))
-    if not steps:
-        return ""
-    return f"every point: {steps[0]:,} steps" if len(steps) == 1 else f"steps differ: {steps[0]:,} to {steps[-1]:,}"

@@ -4,7 +4,6 @@ All lines meet at the baseline.
 """
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures import axes, lines
@@ -24,7 +23,17 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame, points = shape_frame(study, table), seeds_frame(study, table.metric)
     (ax,) = panels(figure, 1, 3.2)
     axes.metric_axis(ax, table.metric, *axes.measured_columns(frame, points))
-    draw_over_relative_compute(frame, points, ax)
+    base = frame[frame["series"] == BASE]
+    axes.compute_axis(frame, ax)
+    for name, look in lines.series_styles(frame).items():
+        rows = frame[frame["series"] == name]
+        if name != BASE:
+            line = pd.concat([rows, base]).sort_values("at", kind="stable")
+            ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
+        for aside in sorted(set(rows["aside"])):
+            lines.draw_points(rows[rows["aside"] == aside], points, ax, look, aside, 3.0)
+        lines.draw_spread_absences(rows, frame, ax, look)
+        lines.legend_line(ax, look, rows["line"].iloc[0])
     ax.set_xlabel("relative compute (forward), log scale")
     legend_above(ax, "")
     lines.mark_empty(frame, ax)
@@ -52,17 +61,3 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
         return BASE
     keys = [part.partition("=")[0] for part in arm_change(arm, plan).split(",")]
     return arm.model_family or ALL if len(keys) > 1 or given_name(arm, plan) else keys[0]
-
-
-def draw_over_relative_compute(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes) -> None:
-    base = frame[frame["series"] == BASE]
-    axes.compute_axis(frame, ax)
-    for name, look in lines.series_styles(frame).items():
-        rows = frame[frame["series"] == name]
-        if name != BASE:
-            line = pd.concat([rows, base]).sort_values("at", kind="stable")
-            ax.plot(line["at"], line["mean"], color=look.colour, linestyle=look.dash, zorder=2)
-        for aside in sorted(set(rows["aside"])):
-            lines.draw_points(rows[rows["aside"] == aside], points, ax, look, aside, 3.0)
-        lines.draw_spread_absences(rows, frame, ax, look)
-        lines.legend_line(ax, look, rows["line"].iloc[0])
