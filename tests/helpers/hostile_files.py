@@ -1,6 +1,5 @@
 """Files with every field missing or wrong, and the way in which a command ends on them."""
 
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from in_process import called
+
+from results.store.files import npz_bytes
 
 DEEP: Any = json.loads('{"a":' * 200 + "1" + "}" * 200)
 WRONG = {
@@ -24,10 +25,7 @@ WRONG = {
 
 
 def npz(**arrays: np.ndarray) -> bytes:
-    """Return an archive as the store writes it."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+    return npz_bytes(arrays)
 
 
 def mutations(content: dict[str, Any]) -> Iterator[tuple[str, object]]:
