@@ -41,7 +41,6 @@ finally:
 
 
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[Design]:
-    """Return a list to which every further call of `build` adds its design."""
     found, build = list[Design](), planning.build
 
     def noted(design: Design, seeds: Sequence[int]) -> Plan:

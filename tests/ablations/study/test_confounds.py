@@ -36,7 +36,6 @@ def notes(folder: Path, study: str, recipe: str = RECIPE) -> dict[str, list[str]
 
 
 def share(config: Config, baseline: Config) -> float:
-    """Return the share of initial weights that are drawn alike, as the footnote computes it."""
     own, other = initial_weights(config), initial_weights(baseline)
     total = sum(count for count, _ in own.values())
     return sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn) / total

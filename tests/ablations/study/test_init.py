@@ -21,7 +21,6 @@ from vitcore.config import Config
 
 
 def photos(folder: Path, count: int = 12, classes: Sequence[str] = ("cat", "dog")) -> Path:
-    """Write `count` images per class, a little wider than high."""
     return photographs(folder, dict.fromkeys(classes, count), (24, 20))
 
 
