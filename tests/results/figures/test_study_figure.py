@@ -214,10 +214,10 @@ def test_a_file_that_cannot_be_drawn_is_one_line(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path / "here")
     for asked, message in {
         "plot patch-size --out fig.pdf --format png": "--out fig.pdf and --format png",
-        "plot patch-size --out fig.gif": "--out fig.gif: no figure is drawn as .gif: give one of png, pdf, svg",
-        "plot patch-size --out fig.tar.gz": "--out fig.tar.gz: no figure is drawn as .gz",
-        "plot --out fig.png": "--out fig.png: one file for 2 studies",
-        "inspect patch-size --out fig.png": "--out fig.png: several figures go to a folder",
+        "plot patch-size --out fig.gif": "no figure is drawn as .gif: give one of png, pdf, svg",
+        "plot patch-size --out fig.tar.gz": "no figure is drawn as .gz",
+        "plot --out fig.png": "one file for 2 studies",
+        "inspect patch-size --out fig.png": "several figures go to a folder",
     }.items():
         assert message in refused(monkeypatch, *asked.split(), "--runs", str(tmp_path / "runs"))
     assert not list((tmp_path / "here").iterdir())
@@ -335,16 +335,22 @@ def test_an_arm_in_training_shows_every_seed_and_their_mean_as_far_as_all_have_c
     assert own[0].get_ydata() == pytest.approx(expected.to_numpy())
 
 
-def test_curves_are_drawn_over_steps_epochs_images_or_seconds() -> None:
-    for x, last, label in (
+@pytest.mark.parametrize(
+    ("x", "last", "label"),
+    [
         ("step", 1320, "training step"),
         ("epoch", 33, "epochs of training"),
         ("images", 42240, "training images"),
         ("seconds", 9, "training time (seconds)"),
-    ):
-        ax = drawn(complete("intervals"), x=x).axes[0]
-        assert ax.get_xlabel() == label
-        assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
+    ],
+)
+def test_curves_are_drawn_over_steps_epochs_images_or_seconds(x: str, last: float, label: str) -> None:
+    """Without validation they are of the training loss."""
+    study = complete("intervals")
+    study.history[["val_accuracy", "val_loss"]] = np.nan
+    ax = drawn(study, x=x).axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (label, "train loss")
+    assert max(line.get_xdata()[-1] for line in ax.lines if len(line.get_xdata())) == pytest.approx(last)
 
 
 def test_seconds_of_unequal_machines_are_told_of() -> None:
@@ -355,12 +361,6 @@ def test_seconds_of_unequal_machines_are_told_of() -> None:
     for factor, x, told in ((1, "seconds", False), (4, "seconds", True), (1, "step", False)):
         study.history.loc[slow, "seconds"] *= factor
         assert (said in " ".join(study_figure.caption(study, x))) == told
-
-
-def test_without_validation_the_curves_are_of_the_training_loss() -> None:
-    study = complete("curves")
-    study.history[["val_accuracy", "val_loss"]] = np.nan
-    assert drawn(study).axes[0].get_ylabel() == "train loss"
 
 
 def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> None:
