@@ -64,7 +64,10 @@ def breakable(name: str) -> Markup:
 
 
 def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
-    """Return the values of a section, by their names in the template. uses: trial id -> number of studies."""
+    """Return the values of a study's section, by their names in the template.
+
+    uses: trial id -> number of studies. inside: trial id -> inspection.
+    """
     plan, table = study.plan, study_table.table(study)
     columns, differing = layout.shown_columns(table), mixed.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)

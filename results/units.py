@@ -73,7 +73,7 @@ def metric_name(metric: str, objective: str = "") -> str:
 
 
 def where(metric: str) -> str:
-    """Return how the test differs from training: "at 64 pixels", "with patches of 4 pixels", or "" if it does not."""
+    """Return how the test differs from training, such as "with patches of 4 pixels", or "" if it does not."""
     at = metric.partition("@")[2]
     if at.startswith("patch"):
         return f"with patches of {at.removeprefix('patch')} pixels"

@@ -96,7 +96,7 @@ def of_part(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def declares_its_values(slot: str, name: str) -> None:
-    """Check that the setting `init`, which draws bare tables, replaces no value that the variant sets in `__init__`.
+    """Check that a variant declares the values that it sets in `__init__`, which `init` would else draw anew.
 
     During the check, PyTorch fills empty tensors with NaN, so that they can be told from tensors with values.
     """
@@ -251,7 +251,7 @@ def compiles(slot: str, name: str, backend: str = "aot_eager") -> None:
 
 
 def outputs(run: Callable[[Tensor], Tensor], model: ViT, images: Tensor) -> dict[str, Tensor]:
-    """Return the logits, and the gradient of each parameter of the sum of squared logits. run: compiled or not."""
+    """Return the logits, and by parameter name the gradients of the sum of their squares. run: compiled or not."""
     model.zero_grad()
     logits = run(images)
     logits.square().sum().backward()  # type: ignore[no-untyped-call]

@@ -36,7 +36,7 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 
 
 def neutral_values(config: Config) -> Settings:
-    """Return the neutral values of fields by name, including neutral values that depend on other fields."""
+    """Return, by field name, the values at which fields are left out of the identity. Some depend on other fields."""
     places = POSITION[config.position].places
     mixes, mixes_both = config.mixup or config.cutmix, config.mixup and config.cutmix
     return {

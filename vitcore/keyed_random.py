@@ -53,7 +53,7 @@ def decided(limit: int, keys: Tensor, site: int, elements: int) -> Tensor:
 def bits(keys: Tensor, site: int, elements: int) -> Tensor:
     """Return a uniform random int32 for each element of each image: (B, elements).
 
-    keys: the keys of the images (B,). site: the code of the site.
+    keys: the keys of the images (B,). site: the site, as `code` returns it.
     """
     each = torch.arange(elements, dtype=torch.int32, device=keys.device)
     return spread(keys.to(torch.int32) ^ site, (keys >> 32).to(torch.int32), each)

@@ -47,7 +47,7 @@ def peak(config: Config) -> float | None:
 
 
 class Floor:
-    """The matrix products and the attention of one training step, which `run()` computes once.
+    """The floor of step time: `run()` computes the matrix products and the attention of a training step alone.
 
     backends: name of the work -> fastest backend. share_of_flops: below 1 if the floor lacks a part of the model.
     Raises ValueError if the model is not a ViT of this suite, or if a GPU cannot capture the work as a CUDA graph.

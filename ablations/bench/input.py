@@ -20,7 +20,7 @@ CALLS = 2  # batches per turn against torchvision, which is slow
 
 
 class Input:
-    """The input pipeline of a training, without its steps. `advance()` returns the next images, (B, C, H, W)."""
+    """A training's input pipeline alone, to be timed. `advance()` returns the next images, (B, C, H, W)."""
 
     def __init__(self, config: Config, data: Data) -> None:
         self.training = Training(config, data)

@@ -124,7 +124,7 @@ def check_study(file: str, recipe: str) -> bool:
 
 
 def check_recipe(file: str) -> bool:
-    """Check the configs of a recipe, its arms and its stages, print a line for each, and return True.
+    """Check the configs of a recipe, its arms and its stages. Prints a line for each and returns True.
 
     Raises ValueError if a config is invalid or a model cannot be built.
     """

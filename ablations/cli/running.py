@@ -198,9 +198,9 @@ def train_here(
 
 
 def finish(tally: "RunSummary", asked: int, plans: Sequence[Plan] = ()) -> None:
-    """Report how many of `asked` trials are not done, and exit with an error status if any is not.
+    """Report the trials that are not done, and exit with an error status if there are any.
 
-    plans: to name in the advice on failed trials.
+    asked: the number of all trials. plans: what the advice on failed trials may name.
     """
     if tally.stopped:
         done, left = len(tally.done), asked - len(tally.done) - len(tally.failed) - len(tally.blocked)

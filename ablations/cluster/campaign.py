@@ -160,7 +160,7 @@ def campaigns(runs: Path) -> list[Campaign]:
 
 
 def read_intents(campaign: Path) -> Iterator[tuple[Path, Intent]]:
-    """Yield the folder and the intent of each array in a campaign's folder, except arrays that SLURM refused."""
+    """Yield the folder and the intent of each array of a campaign, except refused and half-written ones."""
     for array in (campaign / "arrays").glob("*"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
             yield array, read_intent(array)

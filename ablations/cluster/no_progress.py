@@ -56,7 +56,7 @@ def give_up(campaign: Campaign) -> str:
 
 
 def reset(campaign: Campaign) -> None:
-    """Remove the record that the campaign gave up, so that ROUNDS new rounds are allowed."""
+    """Allow ROUNDS new rounds to a campaign that gave up."""
     if (campaign.folder / GAVE_UP).exists():
         (campaign.folder / LOOKS).unlink(missing_ok=True)
         (campaign.folder / GAVE_UP).unlink(missing_ok=True)

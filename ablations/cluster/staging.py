@@ -52,7 +52,7 @@ def stage(jobs: Iterable[Job], runs: Path, folder: str, say: Callable[[str], Non
 
 @contextmanager
 def staged(jobs: Iterable[Job], runs: Path, folder: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Copy packs to `folder`, if given, and use the copies within the block, but not in jobs submitted after it."""
+    """Copy packs to `folder`, if given, and read the copies until the block ends. Jobs submitted later do not."""
     before = os.environ.get("ABLATE_PACKS", "")
     if folder:
         stage(jobs, runs, folder, say)

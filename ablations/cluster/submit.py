@@ -112,9 +112,9 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
 
 
 def reconcile(campaign: Campaign) -> Reconciliation:
-    """Reconcile a submission; return the findings.
+    """Submit the trials that are still to train and not queued; return the findings.
 
-    After an error of SLURM, a submission without jobs is removed, and the error says how many trials were queued.
+    Raises the errors of SLURM, which say how many trials were queued. A campaign without jobs is then removed.
     """
     before = array_tasks.acknowledged_trials(campaign)
     try:

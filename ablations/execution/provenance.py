@@ -38,7 +38,7 @@ def code_digest(plugins: dict[str, str]) -> str:
 
 @cache
 def revision() -> str | None:
-    """Return the git revision, or None. It ends in -dirty after uncommitted changes."""
+    """Return the git revision, ending in -dirty after uncommitted changes; None if git tells none."""
     if not (HOME / ".git").exists():
         return None
     command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=12"]

@@ -188,7 +188,7 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def expected_text(stated: Expected) -> str:
-    """Return as text the metric that the recipe's config is expected to reach, or that others reached."""
+    """Return as text which metric the recipe expects or others reached, how it is known, and its source."""
     about = units.unit(stated.metric)
     seeds = f" (n = {stated.n})" if stated.n else ""
     reached = f"{about.value(stated.mean)}{about.of_value} {units.metric_name(stated.metric)}{seeds}"

@@ -291,7 +291,8 @@ def arm_entry(
 def at_twice_the_steps(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
-    It applies only to arms without co-changes, and to named arms that are the recipe's, against the recipe's config.
+    It is of test accuracy for a budget of steps, from the recipe's config as baseline. It applies neither to arms with
+    co-changes nor to named arms that the study defines.
     """
     known, study = design.stated.at_twice_the_steps, design.study
     of_recipe = not arm.change.named or study.arms[arm.change.name] == "axis"

@@ -56,7 +56,7 @@ def enlarged(data: str, size: int) -> Iterator[str]:
 
 
 def declared(arm: Arm, baseline: Arm) -> Iterator[str]:
-    """Yield notes on the settings of a named arm, on co-changes, and on objectives that cannot be compared."""
+    """Yield notes on a named arm's settings, on co-changes, and on objectives if they differ."""
     if arm.change.named:
         yield f"is {assigned(arm.change.settings)}"
     for key, value in arm.change.co_changes.items():
@@ -160,7 +160,7 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if stages of arm and baseline with equal names differ in a setting not in `allowed`."""
+    """Raise ValueError if arm and baseline start from stages of one name that differ in a setting not in `allowed`."""
     there = {entry.name: entry for entry in plan.stages}
     own, other = (there.get(one.parent) for one in (arm, baseline))
     while own is not None and other is not None and own.stage == other.stage:

@@ -38,7 +38,7 @@ class Fits:
 
 
 def fit(points: Points) -> Fits | None:
-    """Return the fits of all seeds that have at least MIN_SIZES different sizes with positive error.
+    """Return the fits of all seeds that have a positive error at MIN_SIZES or more values of compute.
 
     Returns None if there is no such seed, or the seeds share no range of compute.
     """

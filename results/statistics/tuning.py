@@ -126,10 +126,10 @@ def diverged_points(points: Sequence[str], by_arm: Trials, reached: np.ndarray) 
 
 
 def cross_fit(reached: np.ndarray, shape: Sequence[int] | None = None) -> list[int | None]:
-    """Return for each seed the index of the point with the best mean over the other seeds; None without such seeds.
+    """Return for each seed the index of the point with the highest mean over the other seeds; None without such seeds.
 
-    Only seeds without a missing trial count, as points must be compared over the same seeds. Ties go to the point
-    nearest the middle of the grid, then to the first. shape: values per tuned setting.
+    reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
+    the point nearest the middle of the grid, then to the first. shape: values per tuned setting.
     """
     n, count = reached.shape
     whole = ~np.isnan(reached).any(axis=1)

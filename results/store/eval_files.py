@@ -158,10 +158,9 @@ def summary(trial: Trial, result: Result) -> dict[str, EvalSummary]:
 
 
 def measures(name: str, metric: str) -> bool:
-    """Return whether an eval computes a metric.
+    """Return whether an eval computes a metric, as test@64 computes test_accuracy@64.
 
-    The eval NAME[@VALUE] computes the metrics named NAME...[@VALUE], except those of the result itself. For example,
-    test@64 computes test_accuracy@64.
+    The metric's name begins with the eval's and ends with the same @VALUE, if any. No eval computes METRICS.
     """
     kind, at, value = name.partition("@")
     measured, *varied = metric.partition("@")

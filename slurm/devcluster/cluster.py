@@ -25,7 +25,7 @@ GUARD = ("sh", "-c", 'read -r line || exec "$@"', "sh", sys.executable, "-m", "s
 class Cluster:
     """A SLURM cluster on this machine, which writes only to its directory: `folder`, empty or missing.
 
-    As a context manager, the cluster ends with the block, and also if the process is killed.
+    Used as a context manager, it ends with the block, and also if the process is killed.
     """
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:

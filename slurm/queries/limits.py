@@ -131,9 +131,9 @@ def above(known: Iterable[Record], account: str) -> Iterator[tuple[str, Record]]
 
 
 def within(known: Iterable[Record], quality: str) -> Iterator[tuple[str, Record]]:
-    """Yield the records of a QOS, and the limits of this user and of accounts within it, each after its description.
+    """Yield (description, record) for a QOS, and for this user and accounts within it.
 
-    If the records `known` lack this user's limits, the accounting is asked for them.
+    The accounting is asked for this user's limits if `known` lacks them.
     """
     own = (me(), str(os.getuid()))
     mine = [record for record in known if record.get("QOS") == quality and record.get("User", me()) in own]

@@ -54,7 +54,7 @@ def described(
 
 
 def of(partition: str | None, known: list[Nodes]) -> list[Nodes]:
-    """Return the nodes in `known` of a partition, of several with commas, or of the default partition."""
+    """Return the nodes in `known` of a partition, of several joined by commas, or (None) of the default one."""
     names = partition.split(",") if partition else []
     return [some for some in known if some.partition in names or (not names and some.default)]
 

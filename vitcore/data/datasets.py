@@ -60,7 +60,7 @@ class About:
     levels: int = 256
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
-        """Return the number of optimizer steps, at least 1, of `epochs` passes over the images left to train on."""
+        """Return the steps, at least 1, of `epochs` passes over `data_fraction` of the images outside validation."""
         return max(1, round(epochs * self.train_size * (1 - val_fraction) * data_fraction / batch))
 
 

@@ -56,7 +56,7 @@ BIG_VISION = Layout("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0
 
 @dataclass
 class Arrays:
-    """The arrays of a file in float32, by name without `prefix`."""
+    """The arrays of a checkpoint, in float32. Their names lack `prefix`, with which all names in the file begin."""
 
     path: Path
     prefix: str

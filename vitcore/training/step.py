@@ -125,7 +125,7 @@ class TrainStep:
             self.facts["cuda_graph"] = NONE + self.eager
 
     def __call__(self, inputs: Inputs, step: int) -> Tensor:
-        """Take a training step, counted from 0; return this rank's contribution, whose mean over ranks is the loss."""
+        """Take training step `step`, from 0; return this rank's contribution, whose mean over ranks is the loss."""
         if self.compiling:
             return self.first(inputs, step)
         self.schedule(step)

@@ -48,7 +48,7 @@ def data_folder(data_dir: Path | None, profile: str | None = None) -> Path | Non
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder to write data sets to. Raises ValueError if nothing names it."""
+    """Return the folder to write data sets to. Raises ValueError if no option, ablate.toml or ABLATE_DATA names it."""
     data_folder(data_dir)
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
@@ -73,7 +73,10 @@ def make_place(
     keep_weights: Keep | None = None,
     profile: "Profile | None" = None,
 ) -> Place:
-    """Load the plug-ins and return the place of a command's trials. ablate.toml has the defaults of the options."""
+    """Return the directories and settings of a command's workers, by its options or ablate.toml.
+
+    Loads the plug-ins. Raises ValueError if --runs is a file or a plug-in is invalid.
+    """
     plugins, here = load_plugins(plugin), ablate_toml.read(Path())
     checkpoints = checkpoints or here.checkpoints
     return Place(

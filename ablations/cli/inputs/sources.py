@@ -35,7 +35,10 @@ def found(
 
 
 def found_on(source: Path | None, words: list[str] | None, recipes: list[str]) -> "list[StudyResults]":
-    """Return what tables need of studies on several recipes, ordered by study and then in the order of `recipes`."""
+    """Return the results of studies on several recipes, as far as tables need them.
+
+    They are ordered by study, then as in `recipes`. Raises ValueError if a study has no results.
+    """
     if len(recipes) < 2:
         return found(source, words, recipes[0] if recipes else None, for_tables=True)
     asked = list(dict.fromkeys(stem(recipe) for recipe in recipes))

@@ -165,7 +165,7 @@ def wrapped_names(frame: pd.DataFrame) -> list[str]:
 
 
 def text_above(frame: pd.DataFrame, ax: Axes, metric: str, dense: bool = False) -> None:
-    """Write names above the rows and verdicts below, or short verdicts above too if `dense`, on a narrow page."""
+    """Write names above the rows and verdicts below, for a narrow page. dense: short verdicts above too, none below."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)

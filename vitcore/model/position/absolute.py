@@ -89,7 +89,7 @@ class Learned(Absolute):
 
     @classmethod
     def allows_class_row(cls, config: Config) -> bool:
-        """Return whether there is a class token, and vectors are added at the input alone."""
+        """Return whether the class token may have a row: it exists, and vectors are added at the input alone."""
         added = config.options_of(cls.slot, cls.Options).combine == "add"
         return POOLING[config.pool].class_token and config.position_at == "input" and added
 

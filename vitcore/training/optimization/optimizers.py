@@ -79,7 +79,7 @@ class Optimizer(Variant):
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
-        """Return whether a parameter goes into a group with `apart=True`."""
+        """Return whether a parameter belongs in the groups that `make` treats apart, as Muon does with matrices."""
         return False
 
     @classmethod
