@@ -32,7 +32,8 @@ def joined(weights: Weights) -> Weights:
         if ".mlp.fc1." in name and qkv is not None:
             found[name.replace("mlp.fc1", "in_proj")] = torch.cat([values, qkv])
         elif ".attn.qkv." not in name:
-            found[name.replace("mlp.fc1.bias", "mlp_bias")] = values
+            inside = name.startswith("blocks.")  # the attention pooling has an MLP of its own
+            found[name.replace("mlp.fc1.bias", "mlp_bias") if inside else name] = values
     return found
 
 

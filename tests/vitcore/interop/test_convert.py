@@ -57,6 +57,11 @@ TIMM: dict[str, dict[str, Any]] = {
     "differential": {"attn_layer": "diff"},
     "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
     "parallel": {"block_fn": "ParallelScalingBlock"},
+    "parallel with attention pooling": {
+        "block_fn": "ParallelScalingBlock",
+        "class_token": False,
+        "global_pool": "map",
+    },
     "parallel with all": {
         "block_fn": "ParallelScalingBlock",
         "qkv_bias": False,
