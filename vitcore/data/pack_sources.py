@@ -147,7 +147,8 @@ def from_members(found: list[Member], origin: str) -> Source:
     classes = tuple(sorted({one.path.parent.name for one in found}))
     if len(classes) < 2 or "" in classes:
         raise ValueError(f"{origin}: has {len(classes)} class folders; at least 2 are needed")
-    labels = np.searchsorted(classes, [one.path.parent.name for one in found])
+    number = {name: place for place, name in enumerate(classes)}  # an array of names would pad each to the longest
+    labels = np.array([number[one.path.parent.name] for one in found], np.int64)
     tests = np.array([one.path.parent.parent.name in TESTS for one in found])
     if flat := next((one for one in found if str(one.path.parent) in TESTS), None):
         raise ValueError(f"{origin}: {flat.path} is in no class folder: an image's folder is its class")

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,7 +19,7 @@ from PIL import Image
 
 from vitcore.data import datasets, pack_writer
 from vitcore.data.pack import Pack, manifest, verify
-from vitcore.data.pack_sources import Member, open_member
+from vitcore.data.pack_sources import Member, from_members, open_member
 from vitcore.options import ConfigError
 
 Json = dict[str, Any]
@@ -148,6 +149,18 @@ def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) ->
     member = Member(PurePosixPath("cat/a.png"), tmp_path / "a.tar", 0, 1 << 60)
     with pytest.raises(ValueError, match="larger than"):
         open_member(member)
+
+
+def test_a_long_name_of_a_class_is_kept_once() -> None:
+    paths = [PurePosixPath(name, f"{place}.png") for name in ("cat", "c" * 2**16) for place in range(500)]
+    images = [Member(path, Path("a.tar"), 0, 1) for path in paths[:502]]
+    tracemalloc.start()
+    try:
+        source = from_members(images, "a.tar")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (np.bincount(source.labels).tolist(), peak < 2**24) == ([500, 2], True)
 
 
 @pytest.fixture
