@@ -145,8 +145,8 @@ def load_pack(config: Config, folder: Path, about: About) -> Data:
 
 
 def statistics(raw: Raw) -> tuple[list[float], list[float]]:
-    channels = raw.images[raw.train].swapaxes(0, 1)  # (C, M, H, W)
-    return moments(np.stack([np.bincount(channel.ravel(), minlength=256) for channel in channels]))
+    channels = range(raw.images.shape[1])  # one at a time, which takes less memory
+    return moments(np.stack([np.bincount(raw.images[raw.train, c].ravel(), minlength=256) for c in channels]))
 
 
 def per_channel(values: Sequence[float]) -> Tensor:
