@@ -1,5 +1,6 @@
 """The check whether tables and report of a submitted study are up to date."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from results import store
@@ -12,7 +13,9 @@ def is_pending(runs: Path, plan: Plan) -> bool:
     trials = [store.trial(runs, trial.id).path for entry in plan.entries for trial in entry.trials]
 
     def modified_at(path: Path) -> float:
-        return path.stat().st_mtime if path.exists() else 0.0
+        with suppress(FileNotFoundError):  # it may go away meanwhile
+            return path.stat().st_mtime
+        return 0.0
 
     newest = max((modified_at(path / name) for path in trials for name in ("result.json", "evals")), default=0.0)
     return min(map(modified_at, files)) < newest

@@ -149,7 +149,7 @@ def offer(profile: Profile, key: str) -> str:
     mine = partitions.of(profile.partition, known)
     match key:
         case "partition":
-            there = "there are " + listed(nodes.partition for nodes in known)
+            there = "there are " + (listed(nodes.partition for nodes in known) or "none")
         case "account":
             there = "yours are " + (listed(limits.accounts(limits.records())) or "none")
         case "qos":
